@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from engine.backends.messages.options import MessagesOptions
+from engine.backends.openai.options import OpenAIOptions
 from engine.backends.pool.options import PoolOptions, UpstreamConfig
 from engine.backends.recorder import RecordingEngine
 from engine.backends.upstream.limits import UpstreamOptions
@@ -118,7 +119,8 @@ def _upstream_engine(
         return MessagesEngine(upstream.url, api_key=api_key, model=model, options=options, messages=messages)
     from engine.backends.openai.engine import OpenAIEngine
 
-    return OpenAIEngine(upstream.url, api_key=api_key, model=model, options=options)
+    openai = settings.options(OpenAIOptions)
+    return OpenAIEngine(upstream.url, api_key=api_key, model=model, options=options, openai=openai)
 
 
 def make_classifier(settings: ModelSettings) -> "LocalClassifier":

@@ -148,7 +148,7 @@ async def _relayed(http: web.Request, kind: type[RelayedRequest]) -> web.Respons
         fields = await _read(http, deployment, kind, needs_room=kind.endpoint)
         route = _route(http, deployment, fields.model)
         request = fields.to_request(new_id(kind.endpoint), route.name, caller=http[CALLER])
-        return await relay(http, route, request, fields.body)
+        return await relay(http, route, request, fields.body, fields.ignored(route.model.engine.fields))
 
 
 async def _keep(store: ResponseStore, owner: Owner, conversation: Conversation, body: dict[str, Any]) -> bool:

@@ -1,6 +1,7 @@
 """The way of a request that is no generation, to an upstream and back."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import orjson
@@ -12,6 +13,7 @@ from hooks.pipeline.driver import admit, in_own_words
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.access.prompts import check_prompts
 from proxy.access.quotas import estimated_tokens
+from proxy.openai.endpoint_fields import ignored_header
 from proxy.openai.relayed import without_unseen
 from proxy.policies.deployment import Route
 from proxy.service import SERVICE
@@ -25,11 +27,13 @@ async def relay(
     route: Route,
     request: GenerationRequest,
     body: Callable[[GenerationRequest], dict[str, Any]],
+    ignored: list[str],
 ) -> web.Response:
-    """Admit, relay, answer. `body`: the upstream's, for the request as hooks let it go on."""
+    """Admit, relay, answer. `body`: the upstream's, for the request as hooks let it go on. `ignored`: the
+    fields that the upstream does not get."""
     service = http.app[SERVICE]
     with service.metrics.request(request.endpoint, route.model.name, route.key.tenant) as metrics:
-        http[REQUEST_LOG].begin(request.request_id, metrics, request)
+        http[REQUEST_LOG].begin(request.request_id, metrics, request, ignored)
         async with (
             service.quotas.admitted(http, route.limited) as spending,
             service.begin(route, request),
@@ -40,15 +44,18 @@ async def relay(
             if not isinstance(guard, PassThrough):
                 answer = orjson.dumps(without_unseen(orjson.loads(answer), admitted))
         metrics.end("finished")
-        return web.Response(body=answer, content_type="application/json")
+        headers = ignored_header(ignored)
+        return web.Response(body=answer, content_type="application/json", headers=headers)
 
 
 async def ask_upstream(
     engine: Engine, guard: OpenGuard, path: str, body: Callable[[GenerationRequest], dict[str, Any]]
 ) -> tuple[GenerationRequest, bytes]:
-    """The request as hooks let it go on, and the upstream's answer to it, which no hook has seen."""
+    """The request as hooks let it go on, with the fields that the upstream gets, and the upstream's answer,
+    which no hook has seen."""
     check_prompts(guard.request, engine.info)
     admitted = await admitted_or_refused(guard, engine.tokenizer)
+    admitted = replace(admitted, extra=engine.fields.relayed_of(admitted.extra))
     return admitted, await asked(guard, relayed(engine, admitted, path, body(admitted)))
 
 

@@ -43,7 +43,7 @@ async def respond(
     answer.ignored = answer.fields.ignored(engine.fields)
     answer.decisions = asked_decisions(http)
     with service.metrics.request(request.endpoint, route.model.name, route.key.tenant) as metrics:
-        http[REQUEST_LOG].begin(request.request_id, metrics, request)
+        http[REQUEST_LOG].begin(request.request_id, metrics, request, answer.ignored)
         async with (
             service.quotas.admitted(http, route.limited) as spending,
             service.begin(route, request) as running,

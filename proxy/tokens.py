@@ -11,7 +11,7 @@ from typing import TypeVar
 import orjson
 from pydantic import BaseModel
 
-from engine.fields.asked import asked_fields, check_fields
+from engine.fields.asked import SAMPLING_FIELDS, asked_fields, check_fields
 from engine.fields.support import FieldSupport, Treatment
 from engine.prompt_size import prompt_size
 from engine.protocol import Engine, EngineError, GenerationRequest, RequestError, Tokenizer
@@ -27,6 +27,7 @@ _TEMPLATE_FIELDS = ("add_generation_prompt", "continue_final_message", "chat_tem
 _OF_TOKENIZERS = FieldSupport(
     honoured=frozenset({"add_special_tokens"}),
     honoured_in_chats=frozenset(_TEMPLATE_FIELDS),
+    ignored=SAMPLING_FIELDS,
     rest=Treatment.REFUSED,
 )
 
@@ -65,9 +66,9 @@ async def detokenized(
 
 
 def ignored_fields(engine: Engine, request: GenerationRequest) -> list[str]:
-    """The names of the fields of `/tokenize` that have no effect. An upstream gets all fields."""
+    """The names of the fields of `/tokenize` that have no effect."""
     if engine.tokenizer is None:
-        return []
+        return [name for name in asked_fields(request) if name not in engine.fields.relayed]
     treatment = _OF_TOKENIZERS.treatment
     return [one for one in asked_fields(request) if treatment(one, request.endpoint) is Treatment.IGNORED]
 

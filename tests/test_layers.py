@@ -70,6 +70,7 @@ def test_of_the_engine_hooks_know_values_how_names_are_found_and_how_callers_tak
     assert {name for name in imported if not name.startswith("hooks")} == {
         "engine.backends.own_models",
         "engine.did_you_mean",
+        "engine.fields.table",
         "engine.guard_models",
         "engine.import_path",
         "engine.prompt_size",

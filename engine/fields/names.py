@@ -1,4 +1,4 @@
-"""The names of a request's fields, as OpenAI, vLLM, SGLang and TensorRT-LLM have them.
+"""The names of a request's fields, and what follows from `engine.fields.table` for each.
 
 An engine gets a request of any endpoint under the names of a chat's fields. `engine_name` and `caller_name`
 translate between them and the endpoint's own names.
@@ -7,8 +7,10 @@ translate between them and the endpoint's own names.
 from collections.abc import Mapping
 from typing import Any
 
+from engine.fields.table import EMPTY, FIELDS, Relay
+
 ENGINE_NAMES: Mapping[str, Mapping[str, str]] = {
-    "chat": {"max_completion_tokens": "max_tokens", "top_logprobs": "logprobs"},
+    "chat": {"top_logprobs": "logprobs"},
     "responses": {
         "max_output_tokens": "max_tokens",
         "top_logprobs": "logprobs",
@@ -22,78 +24,32 @@ ENGINE_NAMES: Mapping[str, Mapping[str, str]] = {
         "output_config.effort": "reasoning_effort",
     },
 }
-"""By endpoint: an engine's name for a field of the endpoint. Fields that are not here keep their name."""
+"""By endpoint: an engine's name for a field of the endpoint. Fields that are not here keep their name, except
+`LENGTH_LIMITS`."""
 
-BINDING = frozenset(
-    {
-        # OpenAI
-        *("audio", "modalities", "moderation", "web_search_options", "functions", "function_call"),
-        *("tools", "tool_choice", "suffix", "best_of", "echo", "response_format"),
-        # vLLM: which tokens come
-        *("structured_outputs", "allowed_token_ids", "bad_words", "use_beam_search", "length_penalty"),
-        *("repetition_detection", "thinking_token_budget", "watermarking", "logits_processors", "vllm_xargs"),
-        # vLLM: the prompt
-        *("add_special_tokens", "add_generation_prompt", "continue_final_message", "truncate_prompt_tokens"),
-        *("truncation_side", "chat_template", "chat_template_kwargs", "documents", "media_io_kwargs"),
-        *("mm_processor_kwargs", "previous_input_messages", "prompt_embeds"),
-        *("kv_transfer_params", "ec_transfer_params"),
-        # vLLM: what is returned
-        *("skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output"),
-        *("include_reasoning", "prompt_logprobs", "logprob_token_ids", "return_prompt_text"),
-        *("enable_response_messages",),
-        # Others
-        *("regex", "ebnf", "json_schema", "grammar", "stop_regex", "custom_params", "lora_path"),
-        *("custom_logit_processor", "no_stop_trim", "separate_reasoning", "return_hidden_states"),
-        *("input_embeds", "input_ids", "prompt_token_ids", "session_params", "nvext", "lora_request"),
-    }
-)
+BINDING = frozenset(field.name for field in FIELDS.values() if field.binds)
 """Fields that change what the caller gets. An engine of its own honours or refuses each, and all whose name
 begins with `guided_`."""
 
-HINTS = frozenset(
-    {
-        # Cost, speed and accounts.
-        *("service_tier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
-        *("safety_identifier", "prediction", "store", "stream_interval", "access_programs"),
-        *("background_options", "billing_policy", "cache_control", "fallback_credit_token", "speed"),
-        *("diagnostics", "fallbacks", "inference_geo", "stream_options.include_obfuscation"),
-        # Agents' long conversations. A prompt that is too long is refused.
-        *("context_management", "image", "output_config.task_budget", "container"),
-        # Sent by agents to every model. Some chat templates read them.
-        *("reasoning_effort", "verbosity", "reasoning.context", "reasoning.generate_summary"),
-        *("reasoning.mode", "reasoning.summary", "thinking.block_binding"),
-        # Names of a request, for logs.
-        *("request_id", "rid", "session_id"),
-        # vLLM's answers that are no generation.
-        *("mm_payload", "return_mm_kwargs", "return_token_offsets", "routed_experts_prompt_start"),
-        "stream_reasoning",
-    }
-)
-"""Known fields that an engine may ignore: they change no text, or every client of some kind sends them. A new
-field of an SDK is put here or among `BINDING`."""
+HINTS = FIELDS.keys() - BINDING
+"""Known fields that an engine may ignore: they change no text, or every client of some kind sends them."""
 
 DEFAULTS: Mapping[str, Any] = {
-    "add_special_tokens": None,  # true for completions, false for chats
-    "modalities": ["text"],
-    "response_format": {"type": "text"},
-    "length_penalty": 1.0,
-    "add_generation_prompt": True,
-    "skip_special_tokens": True,
-    "spaces_between_special_tokens": True,
-    "include_reasoning": True,
-    "separate_reasoning": True,
-    "stream_reasoning": True,
-    "truncation_side": "left",
-    "watermarking": None,
-    "best_of": 1,
-    "routed_experts_prompt_start": 0,
+    field.name: field.default for field in FIELDS.values() if field.default is not EMPTY
 }
 """Values that ask for nothing. For all other fields: false, an empty text, an empty list or object."""
+
+LENGTH_LIMITS = tuple(field.name for field in FIELDS.values() if field.limit == "max_tokens")
+"""The names of the limit of an output's tokens. `max_tokens` is the first."""
+
+RELAYED = frozenset(field.name for field in FIELDS.values() if field.relay is Relay.BY_DEFAULT)
+"""Fields that an upstream of OpenAI's API gets, unless the service answers them itself."""
 
 
 def engine_name(endpoint: str, name: str) -> str:
     """An engine's name for a field of the endpoint. A part of an object has a dotted name: `text.format`."""
-    return ENGINE_NAMES.get(endpoint, {}).get(name, name)
+    limit = FIELDS[name].limit if name in FIELDS else None
+    return limit or ENGINE_NAMES.get(endpoint, {}).get(name, name)
 
 
 def caller_name(endpoint: str, name: str) -> str:
@@ -108,8 +64,8 @@ def is_binding(name: str) -> bool:
 
 
 def is_known(name: str) -> bool:
-    """Whether the field is listed here, so that `is_neutral` knows which values ask for nothing."""
-    return name in HINTS or name in DEFAULTS or is_binding(name)
+    """Whether `is_neutral` knows which values of the field ask for nothing."""
+    return name in FIELDS or is_binding(name)
 
 
 def is_neutral(name: str, value: Any) -> bool:

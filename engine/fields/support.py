@@ -4,6 +4,7 @@ fields, and `docs/fields.md` all read the same declaration."""
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any, Literal
 
 from engine.fields.names import is_binding
 
@@ -29,7 +30,10 @@ class FieldSupport:
     honoured_in_completions: frozenset[str] = frozenset()
     refused: Mapping[str, str] = field(default_factory=dict)
     """Each with what the caller is told behind the name: `is not supported`."""
-    rest: Treatment = Treatment.IGNORED
+    ignored: frozenset[str] = frozenset()
+    relayed: frozenset[str] = frozenset()
+    """An upstream gets them, and decides."""
+    rest: Literal[Treatment.IGNORED, Treatment.REFUSED] = Treatment.IGNORED
     """All other fields. `REFUSED` refuses fields that change what the caller gets
     (`engine.fields.names.BINDING`), and ignores hints and unknown fields."""
 
@@ -39,6 +43,11 @@ class FieldSupport:
             return Treatment.HONOURED
         if name in self.refused:
             return Treatment.REFUSED
-        if self.rest is Treatment.REFUSED and not is_binding(name):
-            return Treatment.IGNORED
-        return self.rest
+        if name in self.relayed:
+            return Treatment.RELAYED
+        is_refused = self.rest is Treatment.REFUSED and is_binding(name) and name not in self.ignored
+        return Treatment.REFUSED if is_refused else Treatment.IGNORED
+
+    def relayed_of(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of the fields that an upstream gets."""
+        return {name: value for name, value in fields.items() if name in self.relayed}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from engine.fields.table import FIELDS
 from engine.protocol import ROLES, GenerationRequest, Prompt, SamplingParams
 from hooks.prompts.names import READINGS, name_of
 
@@ -23,19 +24,6 @@ _NAMES = _MEDIA | {
     *("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "type", "text")
 }
 """The API's names for fields of a message or a part. Any other name is the caller's own words."""
-_SETTINGS = {
-    *("response_format", "structured_outputs", "json_schema", "regex", "ebnf", "grammar", "functions"),
-    *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_whitespace_pattern"),
-    *("reasoning_effort", "verbosity", "modalities", "prediction", "web_search_options", "function_call"),
-    *("service_tier", "store", "prompt_cache_key", "prompt_cache_retention", "safety_identifier"),
-    *("documents", "chat_template_kwargs", "add_generation_prompt", "continue_final_message"),
-    *("add_special_tokens", "skip_special_tokens", "spaces_between_special_tokens", "mm_processor_kwargs"),
-    *("truncate_prompt_tokens", "truncation_side", "suffix"),
-    *("include_reasoning", "separate_reasoning", "stream_reasoning", "prompt_logprobs", "use_beam_search"),
-    *("length_penalty", "bad_words", "allowed_token_ids", "vllm_xargs", "custom_params", "request_id"),
-    *("thinking", "cache_control", "anthropic_beta"),
-}
-"""Other servers' names for fields of a request. Any other name is the caller's own words."""
 _NAMED = {"function", "custom", "json_schema", "allowed_tools", "tools"}
 """Fields, within a tool, a call or a setting, whose value has a name or holds objects that have one."""
 _GLUES = ("", "\n")
@@ -99,7 +87,7 @@ def with_prompt_texts(request: GenerationRequest, rewrite: Callable[[PromptText]
         "messages": _listed(request.messages, "messages", walk.message),
         "prompts": _listed(request.prompts, "prompts", walk.prompt),
         "tools": _listed(request.tools, "tools", walk.json),
-        "extra": walk.named(request.extra, "extra", walk.extra, _SETTINGS),
+        "extra": walk.named(request.extra, "extra", walk.extra, FIELDS),
         "sampling": _with_stop(request.sampling, walk.text),
     }
     if isinstance(request.tool_choice, Mapping):

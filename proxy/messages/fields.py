@@ -158,7 +158,6 @@ class CountFields(GenerationFields):
             request_id,
             model,
             caller=caller,
-            max_tokens=self.max_tokens,
             logprobs=None,
             messages=tuple(messages),
             tools=tuple(tool.to_chat() for tool in self.tools),

@@ -78,7 +78,6 @@ class ChatRequest(GenerationFields):
             request_id,
             model,
             caller=caller,
-            max_tokens=self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens,
             logprobs=self.top_logprobs if self.logprobs else None,
             logprob_token_ids=self.logprob_token_ids,
             prompt_logprobs=self.prompt_logprobs,

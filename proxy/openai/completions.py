@@ -46,7 +46,6 @@ class CompletionRequest(GenerationFields):
             caller=caller,
             prompts=self._prompts(),
             echo=self.echo,
-            max_tokens=self.max_tokens,
             logprobs=self.logprobs,
             logprob_token_ids=self.logprob_token_ids,
             prompt_logprobs=self.prompt_logprobs,

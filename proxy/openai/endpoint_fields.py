@@ -2,7 +2,7 @@
 others to the engine."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import islice
 from typing import Any, ClassVar, Literal, get_args
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 from pydantic import BaseModel, ConfigDict
 
 from engine.fields.asked import ENGINE_FIELDS, SAMPLING_FIELDS
-from engine.fields.names import BINDING, DEFAULTS, engine_name, is_known, is_neutral
+from engine.fields.names import BINDING, DEFAULTS, LENGTH_LIMITS, engine_name, is_known, is_neutral
 from engine.fields.support import FieldSupport, Treatment
 from engine.protocol import RequestError
 
@@ -54,7 +54,7 @@ class EndpointFields(RequestObject):
         """The treatment of a field with the engine that has this `support`."""
         if cls._refusal(name) is not None:
             return Treatment.REFUSED
-        engines, is_own = engine_name(cls.endpoint, name), name in names_of(cls)
+        engines, is_own = engine_name(cls.endpoint, name), name in names_of(cls) or name in LENGTH_LIMITS
         if name in cls.without_effect or not (is_own or cls.passes(name)):
             return Treatment.IGNORED
         if name in cls.by_service or (is_own and engines not in _OF_ENGINES):
@@ -68,11 +68,14 @@ class EndpointFields(RequestObject):
 
     @property
     def extra(self) -> dict[str, Any]:
-        """Fields of the JSON that Weir does not know, for the engine."""
+        """Fields of the JSON that the endpoint does not read itself, for the engine."""
         return {
             name: value
             for name, value in (self.model_extra or {}).items()
-            if self.passes(name) and name not in self.without_effect and self._refusal(name) is None
+            if self.passes(name)
+            and name not in self.without_effect
+            and name not in LENGTH_LIMITS
+            and self._refusal(name) is None
         }
 
     def check_refused(self) -> None:
@@ -99,6 +102,21 @@ class EndpointFields(RequestObject):
     def _refusal(cls, name: str) -> str | None:
         is_missing = name in _OF_SOME_ENDPOINTS and name not in names_of(cls)
         return cls.refused.get(name, "is no field of this endpoint" if is_missing else None)
+
+
+def check_code(fields: Mapping[str, Any]) -> None:
+    """Raise `RequestError` for a chat template among the fields, or among the template's arguments (contract
+    7.3)."""
+    arguments = fields.get("chat_template_kwargs")
+    for place, given in (("", fields), ("chat_template_kwargs.", arguments)):
+        if isinstance(given, Mapping) and given.get("chat_template"):
+            name = f"{place}chat_template"
+            raise RequestError(f"{name} is refused: no code is taken from a request.", param=name)
+
+
+def known_names(names: Iterable[str]) -> str:
+    """The names for the log. A name that Weir does not know is the caller's own words: it is `other`."""
+    return ", ".join(dict.fromkeys(name if is_known(name) else "other" for name in names))
 
 
 def ignored_header(names: list[str]) -> dict[str, str]:

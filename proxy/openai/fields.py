@@ -10,9 +10,10 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from engine.fields.names import LENGTH_LIMITS
 from engine.processor_specs import NamedProcessorSpec
 from engine.protocol import GenerationRequest, RequestError, SamplingParams
-from proxy.openai.endpoint_fields import EndpointFields, Options
+from proxy.openai.endpoint_fields import EndpointFields, Options, check_code
 
 TokenId = Annotated[int, Field(ge=0)]
 
@@ -27,6 +28,8 @@ StopString = Annotated[str, Field(min_length=1, max_length=1000)]
 _KEEPS_STOPS = "is not supported: stop strings are cut before hooks see the text, so none is ever delivered"
 _KEEPS_ENDS = "must be left: hooks are shown the end of the prompt as the text that the output continues"
 _IS_CODE = "is refused: no code is taken from a request"
+_NO_LIMIT = -1
+"""llama.cpp's and Ollama's value for no limit of their own."""
 MAX_PROCESSORS = 32
 """Logits processors of a request."""
 
@@ -126,7 +129,6 @@ class GenerationFields(EndpointFields):
         request_id: str,
         model: str,
         *,
-        max_tokens: int | None,
         logprobs: int | None,
         logprob_token_ids: Sequence[int] = (),
         prompt_logprobs: int | None = None,
@@ -144,6 +146,9 @@ class GenerationFields(EndpointFields):
             raise RequestError("prompt_logprobs cannot be streamed", param="prompt_logprobs")
         if logprob_token_ids and logprobs is None:
             raise RequestError("logprob_token_ids can only be given with logprobs", param="logprob_token_ids")
+        limits = self._length_limits()
+        # The smallest of the caller's limits holds, whatever their names.
+        max_tokens = min(limits.values(), default=self.max_tokens)
         sampling = self._sampling(max_tokens, logprobs, best_of)
         return GenerationRequest(
             request_id=request_id,
@@ -152,7 +157,7 @@ class GenerationFields(EndpointFields):
             sampling=replace(
                 sampling, prompt_logprobs=prompt_logprobs, logprob_token_ids=tuple(logprob_token_ids)
             ),
-            given=frozenset(self.model_fields_set),
+            given=frozenset(self.model_fields_set).difference(LENGTH_LIMITS).union(limits),
             # Token ids are also needed to name tokens by them.
             return_token_ids=return_token_ids or self.return_token_ids or self.return_tokens_as_token_ids,
             cache_salt=self.cache_salt,
@@ -187,11 +192,17 @@ class GenerationFields(EndpointFields):
             logits_processors=tuple(NamedProcessorSpec(p.name, p.params) for p in self.logits_processors),
         )
 
+    def _length_limits(self) -> dict[str, int]:
+        """The limits of an output's tokens that the caller gives, by name. Raises `RequestError`."""
+        found = {name: getattr(self, name) for name in LENGTH_LIMITS if name in self.model_fields_set}
+        for name in found.keys() - type(self).model_fields.keys():
+            if type(found[name]) is not int or (found[name] < 1 and found[name] != _NO_LIMIT):
+                raise RequestError(f"{name} must be a whole number of at least 1.", param=name)
+        return {name: value for name, value in found.items() if value != _NO_LIMIT}
+
     def _check_shared(self) -> None:
         """Fields that could make another server break a promise are refused, whichever engine runs."""
         if self.stream_options is not None and not self.stream:
             raise RequestError("stream_options can only be given when stream is true", param="stream_options")
         self.check_refused()
-        template_kwargs = (self.model_extra or {}).get("chat_template_kwargs")
-        if isinstance(template_kwargs, Mapping) and template_kwargs.get("chat_template"):
-            raise RequestError("no code is taken from a request", param="chat_template_kwargs.chat_template")
+        check_code(self.model_extra or {})

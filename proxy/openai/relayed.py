@@ -13,9 +13,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
+from engine.fields.names import is_known, is_neutral
+from engine.fields.support import FieldSupport
 from engine.protocol import GenerationRequest, Prompt, RequestError
 from proxy.openai.answer import JSONObject
-from proxy.openai.endpoint_fields import RequestObject
+from proxy.openai.endpoint_fields import RequestObject, check_code
 from proxy.openai.fields import TokenId
 
 RelayedEndpoint = Literal["embeddings", "rerank", "score"]
@@ -34,7 +36,7 @@ Texts = Text | Annotated[list[Text], Field(min_length=1, fail_fast=True)]
 
 
 class RelayedRequest(RequestObject):
-    """The fields that all have. Unknown fields go on to the upstream; hooks read them."""
+    """The fields that all have. Hooks read all others. The upstream gets those that its engine relays."""
 
     endpoint: ClassVar[RelayedEndpoint]
     text_fields: ClassVar[tuple[str, ...]]
@@ -44,7 +46,8 @@ class RelayedRequest(RequestObject):
     user: str | None = None
 
     def to_request(self, request_id: str, model: str, *, caller: str) -> GenerationRequest:
-        """Raises `RequestError` if there is no text."""
+        """Raises `RequestError` if there is no text, and for code (contract 7.3)."""
+        check_code(self._others())
         prompts = tuple(text for value in self._texts().values() for text in _prompts(value))
         if not prompts:
             raise RequestError("There is no text.", param=self.text_fields[0])
@@ -57,6 +60,14 @@ class RelayedRequest(RequestObject):
             caller=caller,
             extra=self._others(),
         )
+
+    def ignored(self, support: FieldSupport) -> list[str]:
+        """The names of the fields that ask for something and that the upstream does not get."""
+        return [
+            name
+            for name, value in self._others().items()
+            if name not in support.relayed and not (is_known(name) and is_neutral(name, value))
+        ]
 
     def body(self, admitted: GenerationRequest) -> JSONObject:
         """The upstream's body: the fields, with the texts as hooks let them go on."""

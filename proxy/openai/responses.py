@@ -111,7 +111,6 @@ class ResponsesRequest(GenerationFields):
             request_id,
             model,
             caller=caller,
-            max_tokens=self.max_output_tokens,
             logprobs=self.top_logprobs if LOGPROBS in self.include else None,
             messages=tuple(messages),
             tools=tuple(tool.to_chat() for tool in self.tools),

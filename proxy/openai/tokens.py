@@ -4,9 +4,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from engine.protocol import GenerationRequest, RequestError
+from engine.protocol import GenerationRequest
 from proxy.openai.answer import JSONObject
 from proxy.openai.chat import Message, Tool
+from proxy.openai.endpoint_fields import check_code
 from proxy.openai.fields import TokenId
 
 _READ_HERE = ("model", "prompt", "messages", "tools", "return_token_strs")
@@ -37,10 +38,7 @@ class TokenizeRequest(BaseModel):
     def to_request(self, request_id: str, model: str, *, caller: str) -> GenerationRequest:
         """The request whose prompt it is. Raises `RequestError` for code (contract 7.3)."""
         given = self.model_dump(exclude_none=True, exclude=set(_READ_HERE))
-        for place, fields in (("", given), ("chat_template_kwargs.", self.chat_template_kwargs or {})):
-            if fields.get("chat_template"):
-                name = f"{place}chat_template"
-                raise RequestError(f"{name} is refused: no code is taken from a request.", param=name)
+        check_code(given)
         return GenerationRequest(
             request_id=request_id,
             model=model,

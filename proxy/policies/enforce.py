@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine.fields.names import caller_name
+from engine.fields.names import LENGTH_LIMITS
 from engine.logits_processors.names import OTHER_FIELDS, PARAMETER_FIELDS
 from engine.processor_specs import NamedProcessorSpec
 from engine.protocol import GenerationRequest, RequestError
@@ -23,20 +23,14 @@ def under_policy(route: Route, request: GenerationRequest) -> GenerationRequest:
     sampling = request.sampling
     if limit is not None:
         wanted = limit if sampling.max_tokens is None else sampling.max_tokens
-        name = _name_of_max_tokens(request)
-        # An endpoint's default is no wish of the caller's: it gives way to the limit.
-        if wanted > limit and name in request.given:
+        # An endpoint's default gives way to the limit.
+        name = next((name for name in LENGTH_LIMITS if name in request.given), None)
+        if wanted > limit and name is not None:
             raise RequestError(f"{name} must be at most {limit} here.", param=name)
         sampling = replace(sampling, max_tokens=min(wanted, limit))
     return replace(
         request, sampling=replace(sampling, logits_processors=(*sampling.logits_processors, *added))
     )
-
-
-def _name_of_max_tokens(request: GenerationRequest) -> str:
-    """The caller's name for the field. A chat has two names for it, and the newer one decides."""
-    newer = "max_completion_tokens"
-    return newer if newer in request.given else caller_name(request.endpoint, "max_tokens")
 
 
 def _check_processors(request: GenerationRequest, allowed: list[str]) -> None:

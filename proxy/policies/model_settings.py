@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from engine.backends.messages.options import MessagesOptions
+from engine.backends.openai.options import OpenAIOptions
 from engine.backends.pool.options import PoolOptions, UpstreamConfig
 from engine.backends.upstream.limits import UpstreamOptions
 from engine.backends.vllm.options import VLLMOptions
@@ -78,7 +79,9 @@ class EngineChoice(BaseModel):
     """Days after which a recording is removed (record)"""
 
 
-class ModelSettings(VLLMOptions, EngineOptions, MessagesOptions, UpstreamOptions, PoolOptions, EngineChoice):
+class ModelSettings(
+    VLLMOptions, EngineOptions, MessagesOptions, OpenAIOptions, UpstreamOptions, PoolOptions, EngineChoice
+):
     """One model's engine and its options."""
 
     def options(self, group: type[Options]) -> Options:
@@ -90,9 +93,9 @@ class ModelSettings(VLLMOptions, EngineOptions, MessagesOptions, UpstreamOptions
     def _read_logits_processors(cls, value: Any) -> Any:
         return parts(value, _logits_processor)
 
-    @field_validator("probes", mode="before")
+    @field_validator("probes", "relay_fields", mode="before")
     @classmethod
-    def _read_probes(cls, value: Any) -> Any:
+    def _read_names(cls, value: Any) -> Any:
         return parts(value)
 
     @model_validator(mode="after")
@@ -114,5 +117,7 @@ class ModelSettings(VLLMOptions, EngineOptions, MessagesOptions, UpstreamOptions
         if self.engine != "local" and self.probes:
             reason = "does not show its activations: probes need the engine 'local'"
             raise ValueError(f"engine '{self.engine}' {reason}")
+        if self.engine != "openai" and self.relay_fields:
+            raise ValueError("relay_fields needs the engine 'openai': no other engine relays fields")
         if self.engine != "vllm" and (self.vllm or self.vllm_prefill or self.vllm_lora_modules):
             raise ValueError("options of vLLM need the engine 'vllm': --engine vllm")

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Self
@@ -20,6 +21,7 @@ from engine.tracing import CURRENT_SPAN, NO_SPAN, Span
 from proxy.access.auth import KEY_RECORD
 from proxy.errors import Handler
 from proxy.metrics import RequestMetrics
+from proxy.openai.endpoint_fields import known_names
 from proxy.service import ROUTE, Service
 from proxy.telemetry.attributes import answer_attributes, operation, request_attributes
 from proxy.telemetry.logs import REQUEST_ID, log_fields
@@ -50,6 +52,8 @@ class RequestLog:
     """The id in the answer's JSON."""
     metrics: RequestMetrics | None = None
     """None: no generation, or nothing that an upstream answers."""
+    ignored: str = ""
+    """The request's fields without effect."""
     operation: str | None = None
     """OpenTelemetry's name for what the request asks for; None: nothing of a model, or nobody traces it."""
     started: float = field(default_factory=perf_counter)
@@ -63,15 +67,20 @@ class RequestLog:
         return cls(given if is_client_id else f"req_{os.urandom(16).hex()}", is_client_id)
 
     def begin(
-        self, answer_id: str, metrics: RequestMetrics, request: GenerationRequest | None = None
+        self,
+        answer_id: str,
+        metrics: RequestMetrics,
+        request: GenerationRequest | None = None,
+        ignored: Sequence[str] = (),
     ) -> None:
         """The HTTP request is read, its answer will have this id, and `metrics` will say how it ends.
-        `request`: None if it is no single one."""
+        `request`: None if it is no single one. `ignored`: the names of its fields without effect."""
         span = CURRENT_SPAN.get()
         if request is not None and span is not NO_SPAN:
             self.operation = operation(request)
             span.set(request_attributes(request))
         self.metrics = metrics
+        self.ignored = known_names(ignored)
         self.answer_id = answer_id
         if not self.is_client_id:
             self.request_id = answer_id
@@ -91,6 +100,8 @@ class RequestLog:
             told |= {"model": route.model.name, "policy": route.policy.name}
         if self.is_client_id and self.answer_id is not None:
             told["answer_id"] = self.answer_id
+        if self.ignored:
+            told["ignored_fields"] = self.ignored
         if self.metrics is not None:
             told |= self.metrics.summary()
         return told

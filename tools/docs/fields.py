@@ -20,6 +20,7 @@ from engine.backends.openai.engine import OpenAIEngine
 from engine.backends.replay import ReplayEngine
 from engine.backends.vllm.engine import VLLMEngine
 from engine.fields.support import FieldSupport, Treatment
+from engine.fields.table import FIELDS, Relay
 from proxy.messages.fields import MessagesRequest
 from proxy.openai.chat import ChatRequest
 from proxy.openai.completions import CompletionRequest
@@ -83,6 +84,19 @@ def rows(endpoint: str) -> Iterator[FieldRow]:
         engines = ENDPOINTS[endpoint].engines
         treatments = {engine: fields.treatment(name, ENGINES[engine]) for engine in engines}
         yield FieldRow(name, owner, treatments)
+
+
+def relayed_rows() -> Iterator[tuple[str, str, str]]:
+    """By server or API: the fields that an upstream gets, and those that the operator may let it have."""
+    for dialect in dict.fromkeys(field.dialect for field in FIELDS.values()):
+        by_default, by_name = (_named(dialect, relay) for relay in (Relay.BY_DEFAULT, Relay.BY_NAME))
+        if by_default or by_name:
+            yield dialect, by_default, by_name
+
+
+def _named(dialect: str, relay: Relay) -> str:
+    found = [one.name for one in FIELDS.values() if (one.dialect, one.relay) == (dialect, relay)]
+    return ", ".join(f"`{name}`" for name in sorted(found) if "." not in name)
 
 
 def sdk_names(endpoint: str) -> set[str]:

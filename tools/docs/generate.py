@@ -35,6 +35,7 @@ _TITLES = {
     "PageOptions": "The page",
     "PipelineOptions": "Limits and effects of hooks",
     "MessagesOptions": "Upstreams of the Messages API",
+    "OpenAIOptions": "Upstreams of OpenAI's API",
     "PoolOptions": "Several upstreams",
     "ServeSettings": "The service",
     "WorkerOptions": "Processes",
@@ -78,6 +79,8 @@ def _content(name: str) -> str:
         return _of_arguments(common_arguments())
     if name == "fields":
         return fields.sources()
+    if name == "fields upstream":
+        return _table(("server or API", "an upstream gets", "only if named"), fields.relayed_rows())
     if name in (names := {f"fields {endpoint}": endpoint for endpoint in fields.ENDPOINTS}):
         return _of_fields(names[name])
     return {f"guard-arguments {guard.name}": _of_guard(guard) for guard in guards()}[name]

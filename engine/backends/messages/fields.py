@@ -19,6 +19,7 @@ FIELDS = FieldSupport(
         **dict.fromkeys(("return_token_ids", "cache_salt", "priority"), _REASON),
         **NO_LOGITS,
     },
+    ignored=_SAMPLING,
     rest=Treatment.REFUSED,
 )
 """Completions are refused by their prompt, so no other field of theirs matters."""

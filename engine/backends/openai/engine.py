@@ -1,9 +1,11 @@
 """OpenAI's API, as `UpstreamEngine` needs it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from engine.backends.openai.options import OpenAIOptions
 from engine.backends.openai.request import request_body
 from engine.backends.openai.stream import StreamTranslator
 from engine.backends.openai.whole import WholeTranslator
@@ -12,7 +14,9 @@ from engine.backends.upstream.call import Call
 from engine.backends.upstream.engine import UpstreamEngine
 from engine.backends.upstream.sse import Event
 from engine.backends.upstream.usage import told_count
-from engine.fields.support import FieldSupport, Treatment
+from engine.fields.asked import ENGINE_FIELDS, SAMPLING_FIELDS
+from engine.fields.names import RELAYED
+from engine.fields.support import FieldSupport
 from engine.protocol import EngineError, GenerationRequest, RequestError
 
 _BESIDE_VERSION = ("/tokenize", "/detokenize")
@@ -26,7 +30,10 @@ _OF_ANSWERS = (
 
 
 class OpenAIEngine(UpstreamEngine):
-    """An OpenAI-compatible server. A URL without a path gets `/v1`."""
+    """An OpenAI-compatible server. A URL without a path gets `/v1`.
+
+    `openai`: what the server gets of a request.
+    """
 
     fields = FieldSupport(
         refused={
@@ -34,8 +41,13 @@ class OpenAIEngine(UpstreamEngine):
             "best_of": "must not exceed n: an upstream cannot stream it",
             **dict.fromkeys(_OF_ANSWERS, "is refused: the answer's part for it is not passed on"),
         },
-        rest=Treatment.RELAYED,
+        relayed=RELAYED | SAMPLING_FIELDS | ENGINE_FIELDS,
     )
+
+    def __init__(self, upstream: str, *, openai: OpenAIOptions | None = None, **settings: Any) -> None:
+        super().__init__(upstream, **settings)
+        if openai is not None:
+            self.fields = replace(self.fields, relayed=self.fields.relayed.union(openai.relay_fields))
 
     async def relay(self, request: GenerationRequest, path: str, fields: Mapping[str, Any]) -> bytes:
         try:
@@ -73,7 +85,7 @@ class OpenAIEngine(UpstreamEngine):
         translator = WholeTranslator if is_whole else StreamTranslator
         return Call(
             "/chat/completions" if request.is_chat else "/completions",
-            request_body(request, self.model),
+            request_body(replace(request, extra=self.fields.relayed_of(request.extra)), self.model),
             translator(request, self._options),
             is_whole=is_whole,
         )

@@ -41,8 +41,7 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
         body["prompt"] = request.prompts[0] if len(request.prompts) == 1 else list(request.prompts)
     body |= _changed(sampling, request.given)
     if sampling.max_tokens is not None:
-        name = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
-        body[name] = sampling.max_tokens
+        body["max_tokens"] = sampling.max_tokens
     if sampling.logit_bias:
         body["logit_bias"] = {str(token_id): bias for token_id, bias in sampling.logit_bias.items()}
     body |= _logprobs(request)

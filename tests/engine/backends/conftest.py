@@ -156,6 +156,8 @@ async def fake_upstream(port: int = 0) -> AsyncIterator[FakeUpstream]:
     app.router.add_post("/v1/chat/completions", fake.answer)
     app.router.add_post("/v1/completions", fake.answer)
     app.router.add_post("/v1/messages", fake.answer)
+    for path in ("/v1/embeddings", "/v1/rerank", "/v1/score", "/tokenize"):
+        app.router.add_post(path, fake.answer)
     app.router.add_post("/v1/messages/count_tokens", fake.answer)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()

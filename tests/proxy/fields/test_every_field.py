@@ -43,7 +43,7 @@ PATHS = {
 }
 TURNS = [{"role": "user", "content": "<think>Hm</think>Hi there"}]
 BASES: dict[str, dict[str, Any]] = {
-    "chat": {"model": "m", "messages": TURNS, "max_tokens": 1, "temperature": 0},
+    "chat": {"model": "m", "messages": TURNS, "max_tokens": 3, "temperature": 0},
     "completions": {"model": "m", "prompt": "Hi there", "max_tokens": 1, "temperature": 0},
     "responses": {"model": "m", "input": "Hi there", "max_output_tokens": 1, "temperature": 0},
     "messages": {"model": "m", "messages": TURNS, "max_tokens": 9, "temperature": 0},

@@ -119,17 +119,20 @@ async def test_a_field_that_the_endpoint_cannot_honour_is_refused(
         (Treatment.REFUSED, "guided_poetry", "refused"),
         (Treatment.REFUSED, "service_tier", "ignored"),
         (Treatment.REFUSED, "unheard_of", "ignored"),
-        (Treatment.RELAYED, "audio", "relayed"),
-        (Treatment.RELAYED, "unheard_of", "relayed"),
+        (Treatment.REFUSED, "typical_p", "relayed"),
+        (Treatment.IGNORED, "typical_p", "relayed"),
+        (Treatment.REFUSED, "n_predict", "relayed"),
+        (Treatment.REFUSED, "max_completion_tokens", "relayed"),
         (Treatment.IGNORED, "audio", "ignored"),
         (Treatment.IGNORED, "seed", "honoured"),
         (Treatment.IGNORED, "best_of", "refused"),
         (Treatment.IGNORED, "metadata", "honoured"),
         (Treatment.IGNORED, "stream_options.include_usage", "honoured"),
-        (Treatment.RELAYED, "stream_options.unheard_of", "ignored"),
-        (Treatment.RELAYED, "chat_template", "refused"),
+        (Treatment.IGNORED, "stream_options.unheard_of", "ignored"),
+        (Treatment.IGNORED, "chat_template", "refused"),
     ],
 )
-def test_the_treatment_of_a_chats_fields(rest: Treatment, name: str, treatment: str) -> None:
-    support = FieldSupport(honoured=frozenset({"seed"}), rest=rest)
+def test_the_treatment_of_a_chats_fields(rest: Any, name: str, treatment: str) -> None:
+    relayed = frozenset({"max_tokens", "typical_p"})
+    support = FieldSupport(honoured=frozenset({"seed"}), relayed=relayed, rest=rest)
     assert ChatRequest.treatment(name, support) == treatment

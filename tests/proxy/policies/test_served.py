@@ -130,7 +130,8 @@ async def test_a_limit_of_tokens_bounds_what_a_request_may_ask_for(tmp_path: Pat
         assert await ask(http, "bob", "a", max_tokens=6) == (400, "max_tokens must be at most 5 here.")
         assert await ask(http, "bob", "a", max_tokens=5) == (200, "Hi")
         told = "max_completion_tokens must be at most 5 here."
-        assert await ask(http, "bob", "a", max_completion_tokens=6, max_tokens=5) == (400, told)
+        assert await ask(http, "bob", "a", max_completion_tokens=6) == (400, told)
+        assert await ask(http, "bob", "a", max_completion_tokens=6, max_tokens=5) == (200, "Hi")
         body = {"input": "Hi", "model": "a", "max_output_tokens": 6}
         headers = {"Authorization": "Bearer bob"}
         async with http.post("/v1/responses", json=body, headers=headers) as response:

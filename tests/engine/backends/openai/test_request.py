@@ -75,10 +75,10 @@ def test_passes_tools_on() -> None:
     assert "parallel_tool_calls" in request_body(chat(given=frozenset({"parallel_tool_calls"})))
 
 
-def test_keeps_the_limit_under_the_name_it_came_by() -> None:
-    body = request_body(chat(extra={"max_completion_tokens": 5}, sampling=SamplingParams(max_tokens=5)))
-    assert body["max_completion_tokens"] == 5
-    assert "max_tokens" not in body
+def test_the_limit_goes_by_one_name() -> None:
+    body = request_body(chat(sampling=SamplingParams(max_tokens=5), given=frozenset({"n_predict"})))
+    assert body["max_tokens"] == 5
+    assert "n_predict" not in body
 
 
 @pytest.mark.parametrize(
