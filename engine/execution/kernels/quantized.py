@@ -24,6 +24,18 @@ class QuantizedWeight:
     order: Tensor | None = None
     """The input that each column of `numbers` belongs to, `[in]`. None: column i is input i."""
 
+    def __post_init__(self) -> None:
+        """Raises `ValueError` for shapes that do not fit together. C computes its strides from `numbers`."""
+        outs, ins = self.numbers.shape
+        of_groups = outs, -(-ins // self.group_size)
+        for name, shape in (("scales", of_groups), ("offsets", of_groups), ("order", (ins,))):
+            tensor: Tensor | None = getattr(self, name)
+            if tensor is not None and tensor.shape != shape:
+                raise ValueError(
+                    f"numbers {[outs, ins]} in groups of {self.group_size} inputs need {name} {[*shape]},"
+                    f" and not {[*tensor.shape]}"
+                )
+
     @classmethod
     def cat(cls, parts: Sequence["QuantizedWeight"]) -> "QuantizedWeight":
         """The outputs of all parts, which have the same inputs, groups and order."""

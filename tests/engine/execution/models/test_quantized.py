@@ -1,6 +1,8 @@
 """Rounding weights to 8 and 4 bits, and multiplying with them by torch or in C."""
 
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from engine.execution.kernels.cpu.native_quantized import NativeQuantizedLinear
 from engine.execution.kernels.quantized import QuantizedWeight
 from engine.execution.models.linear import make_linear
 from engine.execution.models.quantized import quantize_int4, quantize_int8
+from tests.engine.execution.kernels.cpu.builds import BUILDS, library_of
 
 
 @pytest.mark.parametrize("in_c", [False, True])
@@ -57,14 +60,41 @@ def test_int4_keeps_zeros_and_groups_of_zeros() -> None:
     assert not found[:, 40].any()
 
 
-@pytest.mark.parametrize("in_c", [False, True])
+@pytest.mark.parametrize("options", [None, *(options for dtype, options in BUILDS if dtype == "float32")])
 @pytest.mark.parametrize("ins", [37, 128])
-def test_columns_in_another_order_give_the_same_product(ins: int, in_c: bool) -> None:
-    library = native_library.load(torch.float32)
-    assert library is not None
-    numbers = torch.randint(-8, 8, (50, ins), dtype=torch.int8)
-    scales, offsets = torch.rand(50, 4).half(), torch.randint(-8, 9, (50, 4), dtype=torch.int8)
-    weight = QuantizedWeight(4, numbers, scales, offsets, 32, torch.randperm(ins))
-    x, residual = torch.randn(5, ins), torch.randn(5, 50)
-    linear = make_linear(weight, None, partial(NativeQuantizedLinear, library) if in_c else None)
+def test_columns_in_another_order_give_the_same_product(ins: int, options: str | None) -> None:
+    """`options`: the compiler's, for the kernels in C. None: torch multiplies."""
+    weight = replace(quantize_int4(torch.randn(200, ins), 32), order=torch.randperm(ins))
+    x, residual = torch.randn(5, ins), torch.randn(5, 200)
+    maker = None if options is None else partial(NativeQuantizedLinear, library_of("float32", options))
+    linear = make_linear(weight, None, maker)
     assert torch.allclose(linear(x, residual), x @ weight.dequantized().T + residual, atol=1e-3)
+
+
+@pytest.mark.parametrize("num_groups", [1, 3, 4])
+@pytest.mark.parametrize("name", ["scales", "offsets"])
+def test_a_weight_has_a_scale_and_an_offset_for_each_group_of_its_inputs(name: str, num_groups: int) -> None:
+    weight = quantize_int4(torch.randn(50, 37), 32)
+    values = getattr(weight, name)[:, :1].expand(50, num_groups)
+    with pytest.raises(ValueError, match=rf"\[50, 37\].* of 32 .*{name} \[50, 2\].*\[50, {num_groups}\]"):
+        replace(weight, **{name: values})
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"scales": torch.ones(37, 2).half()}, r"scales \[50, 2\], and not \[37, 2\]"),
+        ({"scales": torch.ones(50).half()}, r"scales \[50, 2\], and not \[50\]"),
+        ({"numbers": torch.ones(50, 65, dtype=torch.int8)}, r"scales \[50, 3\], and not \[50, 2\]"),
+        ({"order": torch.arange(36)}, r"order \[37\], and not \[36\]"),
+    ],
+)
+def test_a_weight_whose_shapes_do_not_fit_together_is_refused(fields: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        replace(quantize_int4(torch.randn(50, 37), 32), **fields)
+
+
+def test_outputs_of_weights_with_and_without_offsets_are_not_joined() -> None:
+    weight = quantize_int4(torch.randn(50, 37), 32)
+    with pytest.raises(ValueError, match="offsets"):
+        QuantizedWeight.cat([weight, replace(weight, offsets=None)])

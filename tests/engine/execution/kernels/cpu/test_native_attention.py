@@ -14,14 +14,6 @@ from engine.execution.kernels.protocol import AttentionLayer, AttentionShape
 from engine.execution.kv_cache import LayerShape
 from engine.execution.layout import Layout
 from tests.engine.execution.attention_cases import DEVICE, TOLERANCE, Case, schedule
-from tests.engine.execution.kernels.cpu.test_native_linear import BUILDS, IS_X86, build
-
-WITHOUT_AMX = [("bfloat16", "-mno-amx-bf16")] if IS_X86 else []
-
-
-@pytest.fixture(scope="module", params=[*BUILDS, *WITHOUT_AMX], ids=" ".join)
-def library(request: pytest.FixtureRequest) -> Library:
-    return build(*request.param)
 
 
 def attend(library: Library, case: Case) -> Tensor:

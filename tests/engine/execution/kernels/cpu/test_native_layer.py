@@ -19,16 +19,10 @@ from engine.execution.kv_cache import LayerShape
 from engine.execution.models.linear import torch_linear
 from engine.execution.models.quantized import quantize_int8
 from tests.engine.execution.attention_cases import Case
-from tests.engine.execution.kernels.cpu.test_native_linear import BUILDS, build
 
 HIDDEN, HEADS, KV_HEADS, DIM, INTERMEDIATE = 64, 4, 2, 32, 128
 SHAPE = LayerShape(KV_HEADS, DIM, DIM)
 KINDS = ["plain", "tiles", "int8"]
-
-
-@pytest.fixture(scope="module", params=BUILDS, ids=" ".join)
-def library(request: pytest.FixtureRequest) -> Library:
-    return build(*request.param)
 
 
 def linear(library: Library, kind: str, ins: int, outs: int) -> Linear:

@@ -11,6 +11,7 @@ from engine.config import EngineConfig
 from engine.execution.kernels.cpu import native_library
 from engine.execution.model_runner import ModelRunner
 from tests.engine.execution.decoders import logits_of, prompts_of
+from tests.engine.execution.kernels.cpu.builds import builds
 
 
 def test_without_a_compiler_torch_does_the_work(
@@ -50,3 +51,15 @@ def test_a_compiler_may_come_with_options(monkeypatch: pytest.MonkeyPatch, tmp_p
         assert native_library.load(torch.float32) is not None
     finally:
         native_library.load.cache_clear()
+
+
+def test_kernels_are_tested_with_each_instruction_set_of_a_processor_once() -> None:
+    assert list(builds({"sse2", "avx", "avx2"})) == [
+        ("float32", ""),
+        ("float32", "-mno-avx2"),
+        ("bfloat16", ""),
+        ("bfloat16", "-mno-avx"),
+    ]
+    everything = {"sse2", "avx", "avx2", "avx512f", "avx512_bf16", "amx_bf16"}
+    assert len(list(builds(everything))) == 8
+    assert list(builds(["neon"])) == [("float32", ""), ("bfloat16", "")]

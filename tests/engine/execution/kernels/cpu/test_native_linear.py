@@ -1,41 +1,18 @@
 """Matrix multiplication in C, compiled for this processor and for processors with fewer features."""
 
-import platform
 from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import Tensor
 
-from engine.execution.kernels.cpu import native_library
 from engine.execution.kernels.cpu.native_kernels import native_linears
 from engine.execution.kernels.cpu.native_library import Library
 from engine.execution.kernels.cpu.native_linear import Memory, NativeLinear
 from engine.execution.kernels.protocol import Linear
 
-IS_X86 = platform.machine() == "x86_64"
-BUILDS = [("float32", ""), ("bfloat16", "")]
-if IS_X86:
-    BUILDS += [("float32", "-mno-avx512f"), ("bfloat16", "-mno-avx512f"), ("bfloat16", "-mno-avx512bf16")]
 SIZES = [(1, 1), (37, 50), (64, 64), (129, 200), (513, 17)]
 """Numbers of inputs and outputs."""
-
-
-def build(dtype: str, options: str = "") -> Library:
-    """The library, compiled once for all test files and all runs: the user's cache keeps each build."""
-    with pytest.MonkeyPatch.context() as patch:
-        if options:
-            patch.setenv("CC", f"cc {options}")
-        native_library.load.cache_clear()
-        library = native_library.load(getattr(torch, dtype))
-    native_library.load.cache_clear()
-    assert library is not None
-    return library
-
-
-@pytest.fixture(scope="module", params=BUILDS, ids=" ".join)
-def library(request: pytest.FixtureRequest) -> Library:
-    return build(*request.param)
 
 
 KINDS = ["vectors", "tiles"]

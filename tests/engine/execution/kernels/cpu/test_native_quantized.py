@@ -1,5 +1,6 @@
 """Matrix multiplication in C with weights of 8 and 4 bits, compiled for this processor and for others."""
 
+import platform
 from dataclasses import replace
 from functools import partial
 
@@ -18,9 +19,8 @@ from engine.execution.models.linear import torch_linear
 from engine.execution.models.linear_trial import LinearTrial
 from engine.execution.models.quantized import quantize_int4, quantize_int8
 from engine.execution.trials import TrialRecord
-from tests.engine.execution.kernels.cpu.test_native_linear import BUILDS, IS_X86, build
+from tests.engine.execution.kernels.cpu.builds import build, library_of
 
-MORE_BUILDS = [("bfloat16", "-mno-amx-bf16"), ("float32", "-mno-avx2"), ("bfloat16", "-mno-avx")]
 FORMATS = {
     "int8": quantize_int8,
     "int4, groups of 32": partial(quantize_int4, group_size=32),
@@ -34,14 +34,9 @@ SIZES = [(1, 1), (37, 50), (129, 200), (1100, 70)]
 """Numbers of inputs and outputs."""
 
 
-@pytest.fixture(scope="module", params=[*BUILDS, *(MORE_BUILDS if IS_X86 else [])], ids=" ".join)
-def library(request: pytest.FixtureRequest) -> Library:
-    return build(*request.param)
-
-
 @pytest.fixture(scope="module")
 def fastest() -> Library:
-    return build("bfloat16")
+    return library_of("bfloat16")
 
 
 def made(kind: str, ins: int, outs: int) -> QuantizedWeight:
@@ -144,7 +139,7 @@ def test_torch_multiplies_if_groups_end_elsewhere(fastest: Library) -> None:
     assert torch.allclose(linear(x), x @ weight.dequantized().T, atol=1e-4)
 
 
-@pytest.mark.skipif(not IS_X86, reason="names x86's instructions")
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names x86's instructions")
 def test_it_compiles_without_any_vector_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     replaced = {"-O3": "-O0", "-march=native": "-march=x86-64"}
     monkeypatch.setattr(native_library, "FLAGS", tuple(replaced.get(f, f) for f in native_library.FLAGS))
