@@ -87,6 +87,8 @@ class VLLMEngine(TrackedEngine):
         with self._requests.track() as tracked, self._admission.counted(request):
             group = await self._preparation.process(request, self._processor)
             self.check_health()
+            if self._runtime.limits is not None:
+                self._runtime.limits.check(group.sequences[0], self._processor.eos_token_ids)
             if is_counted:
                 group.num_prompt_tokens = 0
             async with self._outputs(group) as outputs:
@@ -178,6 +180,7 @@ class VLLMEngine(TrackedEngine):
         self._processor = InputProcessor.make(tokenizer, model, self.config)
         if has_own:
             launch.add_processors(self._notes_folder)
+        limits = launch.limits
         decode = self._start(launch)
         self._admission = Admission(self.config.model_copy(update={"max_num_seqs": launch.num_places}))
         self.tokenizer = tokenizer
@@ -198,6 +201,7 @@ class VLLMEngine(TrackedEngine):
             FairPlaces(num_places, max_per_caller=self.config.max_num_seqs_per_caller),
             FailureNotes(self._notes_folder) if has_own else None,
             lora_requests(self.options.vllm_lora_modules),
+            limits,
         )
 
     def _start_prefill(self) -> "AsyncLLM | None":

@@ -10,6 +10,7 @@ from vllm.config import StructuredOutputsConfig, VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.v1.engine.async_llm import AsyncLLM
 
+from engine.backends.vllm.limits import RunnerLimits
 from engine.backends.vllm.options import check_names
 from engine.backends.vllm.processors import PATH, worker_settings
 from engine.backends.vllm.scheduler import path_of
@@ -78,6 +79,11 @@ class Launch:
     @property
     def is_speculative(self) -> bool:
         return self.vllm_config.speculative_config is not None
+
+    @property
+    def limits(self) -> RunnerLimits | None:
+        """None: vLLM's first model runner takes fields of any length."""
+        return RunnerLimits.of_second_runner() if self.vllm_config.use_v2_model_runner else None
 
     def add_processors(self, notes_folder: str) -> None:
         """Have vLLM's workers build Weir's logits processors. Raises `ValueError` if they cannot run."""

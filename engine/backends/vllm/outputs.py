@@ -18,6 +18,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
 from engine.backends.delta_queue import DeltaQueue
+from engine.backends.vllm.limits import RunnerLimits
 from engine.backends.vllm.places import FairPlaces
 from engine.backends.vllm.processors import FailureNotes
 from engine.backends.vllm.sampling import (
@@ -59,6 +60,8 @@ class Runtime:
     """How a logits processor's failure is told. None: vLLM's worker runs no processors of Weir."""
     loras: Mapping[str, LoRARequest]
     """By the name of the model that requests ask for."""
+    limits: RunnerLimits | None
+    """None: the model runner takes fields of any length."""
 
 
 def lora_requests(folders: Mapping[str, str]) -> dict[str, LoRARequest]:
@@ -171,6 +174,8 @@ class Outputs:
 
     def _params(self, seq: Sequence, key: str, transfer: dict[str, Any] | None) -> SamplingParams:
         fields = request_fields(seq)
+        if self._runtime.limits is not None:
+            self._runtime.limits.check_bias(fields)
         extra_args = {} if transfer is None else {KV_TRANSFER: transfer}
         if "structured_outputs" in fields:
             fields["structured_outputs"] = StructuredOutputsParams(**fields["structured_outputs"])

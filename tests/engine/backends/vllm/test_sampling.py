@@ -1,7 +1,8 @@
 """From sequences to vLLM's requests, and from vLLM's numbers to logprobs. vLLM itself is not needed."""
 
 import math
-from types import SimpleNamespace
+from collections.abc import Mapping
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -60,9 +61,9 @@ class Words:
         return [ord(letter) for letter in text.strip()]
 
 
-def limited(prompt: str, **extra: Any) -> Sequence:
+def limited(prompt: str, sampling: Mapping[str, Any] = MappingProxyType({}), **extra: Any) -> Sequence:
     """A sequence whose request has these limits. Its tokens are letters."""
-    seq = sequence(extra=extra)
+    seq = sequence(extra=extra, **sampling)
     seq.token_ids[:] = map(ord, prompt)
     context = Context(Words(), 128, (2,), torch.device("cpu"))  # type: ignore[arg-type]
     _, processors = ProcessorRegistry(context).realize(seq.group.request)

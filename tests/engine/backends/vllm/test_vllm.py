@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from engine.backends.vllm.limits import RunnerLimits
 from engine.processor_specs import ForcedTokenSequenceSpec, NamedProcessorSpec, PythonProcessorSpec
 from engine.protocol import EngineError, GenerationRequest, LogitsProcessorError, RequestError, Rewind
 from tests.engine.core.test_rewind import PROMPT, expected, ids_of, once, play
@@ -91,6 +92,12 @@ REQUESTS: dict[str, dict[str, Any]] = {
         "max_tokens": 20,
         "logit_bias": dict.fromkeys(range(60, 100), 8.0),
         "extra": {"bad_words": ["lazy", "the lax", "over the lab", "the last dog", "lap"]},
+    },
+    "more than the second model runner has room for": {
+        "max_tokens": 20,
+        "min_tokens": 4,
+        "stop_token_ids": tuple(range(100, 240)),
+        "extra": {"bad_words": [first + last for first in "abcdefghijklm" for last in "nopqrstuvwxyz"]},
     },
     "special tokens as text": {
         "max_tokens": 20,
@@ -236,6 +243,18 @@ async def test_rewinds_forbid_several_tokens_at_one_place_and_an_output_s_end(
     assert ids_of(outputs[0])[:5] == whole.ids[:5]
     assert ids_of(outputs[0])[5] not in banned[:3]
     assert len(set(banned)) == 4
+
+
+async def test_an_output_without_room_for_its_rewinds_fails_alone(
+    vllm_engine: Any, completion_request: Complete
+) -> None:  # contract 8.5
+    limits = replace(RunnerLimits.of_second_runner(), logit_bias=2)
+    vllm_engine._runtime = replace(vllm_engine._runtime, limits=limits)
+    request = completion_request(PROMPT, max_tokens=8, ignore_eos=True)
+    with pytest.raises(EngineError, match="after a rewind"):
+        await play(vllm_engine, request, once(0, 5, Rewind(0, 4, banned=(7, 8, 9))))
+    outputs, _ = await play(vllm_engine, request, once(0, 5, Rewind(0, 4, banned=(7,))))
+    assert len(outputs[0]) == 8
 
 
 async def test_a_processor_counts_from_the_prompt_s_end_after_a_rewind(
