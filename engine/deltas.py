@@ -101,6 +101,7 @@ def _joined(run: Sequence[Delta]) -> Delta:
         prompt_token_ids=first.prompt_token_ids,
         prompt_scores=first.prompt_scores,
         usage=last.usage,
+        is_cut=last.is_cut,
     )
 
 

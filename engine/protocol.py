@@ -243,6 +243,8 @@ class Delta:
     see them."""
     usage: Usage | None = None
     """The request's totals so far, if the engine counts."""
+    is_cut: bool = False
+    """On an output's last delta: an upstream does not say that the model itself ended the output."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,5 +94,7 @@ class OutputParser:
             # Tokens behind the last text go to the stream of this text, and to its guards.
             end = Piece(self._tape.last, "", waiting)
             made.append(self._delta(end if waiting and self._passes(end) else EMPTY_PIECE, delta))
-        last = replace(made[-1], finish_reason=delta.finish_reason, stop_reason=delta.stop_reason)
+        last = replace(
+            made[-1], finish_reason=delta.finish_reason, stop_reason=delta.stop_reason, is_cut=delta.is_cut
+        )
         return [*made[:-1], last]

@@ -106,15 +106,18 @@ class Output:
         return released, ends
 
     def _is_cut(self, last: Delta) -> bool:
-        """Whether the delta ends the output at a place that the client chose (contract 2.9).
+        """Whether the delta ends the output at a place that the client chose, or may have (contract 2.9).
 
         An upstream may not tell a stop string from the model's own end. If the client gave one, the model's
         own end is one that comes with a textless token of a known id, as the end of sequence does. Upstreams
         know more fields for stops than Weir, as `stop_regex`.
         """
-        if last.finish_reason != "stop" or last.stop_reason is not None:
-            return last.finish_reason in ("length", "stop")
+        if last.finish_reason is None:
+            return False
         request = self._guarded.request
+        is_own_reason = last.finish_reason in ("stop", "tool_calls") and last.stop_reason is None
+        if not is_own_reason or last.is_cut:
+            return True
         may_stop = (
             request.sampling.stop or request.sampling.stop_token_ids or "stop" in " ".join(request.extra)
         )

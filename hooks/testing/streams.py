@@ -227,6 +227,7 @@ class _Run:
             tokens=tuple(left[::-1]),
             finish_reason=last.finish_reason,
             stop_reason=last.stop_reason,
+            is_cut=last.is_cut,
         )
 
 

@@ -120,7 +120,11 @@ class StreamTranslator:
         stop_sequence = chunk["delta"].get("stop_sequence")
         # Any text but the caller's own stop strings could be output that no hook has seen.
         told = stop_sequence if reason == "stop_sequence" and stop_sequence in self._stop else None
-        self._finish = Delta(finish_reason=_FINISH_REASONS.get(reason, "stop"), stop_reason=told)
+        self._finish = Delta(
+            finish_reason=_FINISH_REASONS.get(reason, "stop"),
+            stop_reason=told,
+            is_cut=reason not in ("end_turn", "tool_use"),
+        )
 
     def _delta(self, block: Block, text: str) -> Delta:
         if block.kind == "thinking":

@@ -20,14 +20,17 @@ from engine.backends.upstream.usage import UsageCount, count_of
 from engine.protocol import Channel, Delta, FinishReason, GenerationRequest, Token, ToolCall, Usage
 
 _FINISH_REASONS: dict[str, FinishReason] = {
-    "length": "length",
-    "max_tokens": "length",
-    "model_length": "length",
+    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "max_length", "model_length"), "length"),
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
     "content_filter": "content_filter",
 }
 """Any other reason of an upstream is "stop"."""
+_OWN_ENDS = frozenset(
+    {"stop", "eos", "eos_token", "end_turn", "complete", "completed"}
+    | {"tool_calls", "function_call", "tool_use"}
+)
+"""The reasons that upstreams give for the model's own end. Some give them for a stop string, too."""
 _FAILURES = ("abort", "error")
 _BESIDE_CONTENT = ("reasoning_content", "reasoning", "tool_calls", "function_call")
 """The fields of a chat's delta that have other text than content."""
@@ -177,11 +180,15 @@ class _Output:
             deltas += self._release(text, tokens)
         elif not deltas:
             deltas = [self._delta("content", "")]
+        reason = reason and str(reason).lower()
         finish_reason = _FINISH_REASONS.get(reason, "stop") if reason else self._calls.finish_reason
         # Any text but the caller's own stop strings could be output that no hook has seen.
         is_told = is_id(stop_reason) or stop_reason in self._stop
         deltas[-1] = replace(
-            deltas[-1], finish_reason=finish_reason, stop_reason=stop_reason if is_told else None
+            deltas[-1],
+            finish_reason=finish_reason,
+            stop_reason=stop_reason if is_told else None,
+            is_cut=reason not in _OWN_ENDS,
         )
         return self._begun(deltas)
 

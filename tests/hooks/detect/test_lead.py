@@ -219,7 +219,13 @@ EOS = Token(9, "", b"</s>", -0.5)
         (Delta(finish_reason="stop", tokens=(EOS,)), {"stop": ("x",)}, False),
         (Delta(finish_reason="stop"), {"stop": ("x",)}, True),  # an upstream that does not tell
         (Delta(finish_reason="stop", tokens=(EOS._replace(id=None),)), {"stop": ("x",)}, True),
-        (Delta(finish_reason="tool_calls"), {"stop": ("x",)}, False),
+        (Delta(finish_reason="tool_calls"), {}, False),
+        (Delta(finish_reason="tool_calls", stop_reason="x"), {"stop": ("x",)}, True),
+        (Delta(finish_reason="tool_calls", stop_reason=7), {"stop_token_ids": (7,)}, True),
+        (Delta(finish_reason="tool_calls", tokens=(EOS,)), {"stop": ("x",)}, False),
+        (Delta(finish_reason="tool_calls"), {"stop": ("x",)}, True),  # an upstream that does not tell
+        (Delta(finish_reason="content_filter"), {}, True),
+        (Delta(finish_reason="stop", tokens=(EOS,), is_cut=True), {}, True),  # an upstream's other reason
     ],
 )
 async def test_a_hook_is_told_whether_the_client_chose_the_end(

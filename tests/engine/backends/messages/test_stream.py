@@ -78,21 +78,22 @@ def test_text_that_comes_with_a_blocks_start_is_part_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "finish"),
+    ("reason", "finish", "is_cut"),
     [
-        ("end_turn", "stop"),
-        ("max_tokens", "length"),
-        ("model_context_window_exceeded", "length"),
-        ("tool_use", "tool_calls"),
-        ("refusal", "content_filter"),
-        ("pause_turn", "stop"),
-        ("something_new", "stop"),
+        ("end_turn", "stop", False),
+        ("max_tokens", "length", True),
+        ("model_context_window_exceeded", "length", True),
+        ("tool_use", "tool_calls", False),
+        ("refusal", "content_filter", True),
+        ("pause_turn", "stop", True),
+        ("something_new", "stop", True),
     ],
 )
-def test_each_stop_reason_has_its_finish_reason(reason: str, finish: str) -> None:
+def test_each_stop_reason_has_its_finish_reason(reason: str, finish: str, is_cut: bool) -> None:
+    """Contract 2.9."""
     explained = {"stop_details": {"type": "refusal", "explanation": "hunter2"}}
     last = translated(answer(TEXT, reason=reason, **explained))[-1]
-    assert (last.finish_reason, last.stop_reason) == (finish, None)
+    assert (last.finish_reason, last.stop_reason, last.is_cut) == (finish, None, is_cut)
 
 
 def test_a_stop_sequence_is_told_only_if_it_is_the_callers() -> None:

@@ -293,19 +293,23 @@ class TestTokens:
 
 class TestEnd:
     @pytest.mark.parametrize(
-        ("theirs", "ours"),
+        ("theirs", "ours", "is_cut"),
         [
-            ("stop", "stop"),
-            ("eos_token", "stop"),
-            ("length", "length"),
-            ("function_call", "tool_calls"),
-            ("", "stop"),
+            ("stop", "stop", False),
+            ("STOP", "stop", False),
+            ("eos_token", "stop", False),
+            ("length", "length", True),
+            ("MAX_TOKENS", "length", True),
+            ("function_call", "tool_calls", False),
+            ("stop_sequence", "stop", True),
+            ("something_new", "stop", True),
+            ("", "stop", True),
         ],
     )
-    def test_finish_reasons(self, theirs: str, ours: str) -> None:
+    def test_finish_reasons(self, theirs: str, ours: str, is_cut: bool) -> None:  # contract 2.9
         deltas = translate(chat(), chunk(content="a", finish=""), chunk(content="b", finish=theirs))
         assert texts(deltas) == {"content": "ab"}
-        assert [d.finish_reason for d in deltas][-1] == ours
+        assert (deltas[-1].finish_reason, deltas[-1].is_cut) == (ours, is_cut)
         assert all(d.finish_reason is None for d in deltas[:-1])
 
     def test_a_stop_reason_is_an_id_or_a_stop_string_of_the_callers(self) -> None:
