@@ -20,24 +20,30 @@ def num_undecided(text: str) -> int:
     )
 
 
+def _redact(chunk: Chunk) -> Verdict:
+    """Redact every phrase, and hold exactly what could still become one. At a cut, nothing can: it is
+    withheld (contract 3.12)."""
+    text = chunk.pending
+    spans = [(found.start(), found.end(), "*") for found in MATCH.finditer(text)]
+    num = num_undecided(text[spans[-1][1] :] if spans else text)
+    if not chunk.is_final:
+        return redact(spans, hold=num)
+    return redact([*spans, (len(text) - num, len(text), "")] if chunk.is_cut and num else spans)
+
+
 class RedactPhrases:
-    """Redacts every phrase, and holds exactly what could still become one."""
+    """Redacts every phrase."""
 
     def __call__(self, chunk: Chunk) -> Verdict:
-        text = chunk.pending
-        spans = [(found.start(), found.end(), "*") for found in MATCH.finditer(text)]
-        rest = text[spans[-1][1] :] if spans else text
-        return redact(spans, hold=0 if chunk.is_final else num_undecided(rest))
+        return _redact(chunk)
 
 
 class EndAtPhrases:
     """Ends the stream before the first phrase."""
 
     def __call__(self, chunk: Chunk) -> Verdict:
-        text = chunk.pending
-        if found := MATCH.search(text):
-            return terminate("phrase", after=found.start())
-        return redact([], hold=0 if chunk.is_final else num_undecided(text))
+        found = MATCH.search(chunk.pending)
+        return terminate("phrase", after=found.start()) if found else _redact(chunk)
 
 
 class Observer:
@@ -49,9 +55,7 @@ class Observer:
 
 def _at_phrase(chunk: Chunk, verdict: Verdict) -> Verdict:
     """`verdict` where a phrase is pending. What could become one is held."""
-    if MATCH.search(chunk.pending):
-        return verdict
-    return emit(chunk.pending) if chunk.is_final else hold(num_undecided(chunk.pending))
+    return verdict if MATCH.search(chunk.pending) else _redact(chunk)
 
 
 class SuppressPhrases:
@@ -68,9 +72,7 @@ class HoldAll:
     """Holds all to the end, and redacts then."""
 
     def __call__(self, chunk: Chunk) -> Verdict:
-        if not chunk.is_final:
-            return hold()
-        return redact([(found.start(), found.end(), "*") for found in MATCH.finditer(chunk.pending)])
+        return _redact(chunk) if chunk.is_final else hold()
 
 
 class RewindAtPhrases:

@@ -3,17 +3,22 @@
 Random streams, full of a few phrases and of what almost is one, in random tokens and random chunks, go
 through guards that redact the phrases or end at them. Of each stream all that is released is compared with
 what should be: the text, every token id, every logprob and alternative. What the guards hold is compared with
-the longest suffix that could still become a phrase.
+the longest suffix that could still become a phrase. Outputs end in every way. Where a client chose the place,
+or may have, this suffix must not get out either.
 """
 
 import argparse
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from benchmarks.leak_guards import MATCH, PHRASES, EndAtPhrases, Observer, RedactPhrases, num_undecided
 from benchmarks.machine import processor
-from engine.protocol import Delta, Deltas, GenerationRequest, Token, TopLogprob
+from engine.fields.ends import steers_end
+from engine.fields.support import FieldSupport, Treatment
+from engine.protocol import Delta, Deltas, GenerationRequest, ModelInfo, SamplingParams, Token, TopLogprob
 from hooks import Chunk, Verdict
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
@@ -40,7 +45,54 @@ def random_tokens(rng: random.Random) -> list[Token]:
     return tokens
 
 
-def random_deltas(rng: random.Random, tokens: list[Token]) -> Iterator[Delta]:
+@dataclass(frozen=True)
+class End:
+    """The way in which an output ends."""
+
+    last: Delta
+    is_cut: bool
+    """Whether the client chose the place, or may have (contract 2.9)."""
+    asks: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the request, as the endpoints have them."""
+
+    @property
+    def request(self) -> GenerationRequest:
+        """The request as the service gives it to the guard. Its engine's model ends by the token `EOS`."""
+        asks = {**self.asks, "logit_bias": {int(i): b for i, b in self.asks.get("logit_bias", {}).items()}}
+        sampling = SamplingParams(**asks)
+        made = GenerationRequest(request_id="leaks", model="m", endpoint="chat", sampling=sampling)
+        return replace(made, steers_end=steers_end(made, FIELDS, INFO))
+
+
+EOS = Token(9999, "", b"</s>", -0.5)
+FIELDS = FieldSupport(rest=Treatment.RELAYED)
+INFO = ModelInfo(vocab_size=10_000, eos_token_ids=frozenset({EOS.id or 0}))
+_STOPS = {"stop": PHRASES}
+_OWN = Delta(tokens=(EOS,), finish_reason="stop")
+ENDS = (
+    End(Delta(finish_reason="stop"), False),
+    End(_OWN, False, _STOPS),
+    End(Delta(finish_reason="tool_calls"), False),
+    End(Delta(tokens=(EOS,), finish_reason="tool_calls"), False, _STOPS),
+    End(_OWN, False, {"logit_bias": {"5": 3.0}, "temperature": 0.5}),
+    End(Delta(finish_reason="length"), True),
+    End(Delta(finish_reason="content_filter"), True),
+    End(Delta(finish_reason="stop", is_cut=True), True),
+    # A stop string ends the output. A parser that finds calls says `tool_calls` for `stop`.
+    *(
+        End(Delta(finish_reason=reason, stop_reason=stop), True, _STOPS)
+        for reason in ("stop", "tool_calls")
+        for stop in (*PHRASES, 7, None)
+    ),
+    # The client steers the end of sequence.
+    End(_OWN, True, {"min_tokens": 3}),
+    End(_OWN, True, {"min_tokens": 3, "logit_bias": {str(EOS.id): 100.0}}),
+    End(_OWN, True, {"logit_bias": {str(EOS.id): -2.0, "5": 3.0}}),
+    End(_OWN, True, {"ignore_eos": True}),
+)
+
+
+def random_deltas(rng: random.Random, tokens: list[Token], last: Delta = _OWN) -> Iterator[Delta]:
     rest = list(tokens)
     while rest:
         size = rng.randint(1, 6)
@@ -48,17 +100,26 @@ def random_deltas(rng: random.Random, tokens: list[Token]) -> Iterator[Delta]:
             size += 1
         taken, rest = rest[:size], rest[size:]
         yield Delta(text="".join(token.text for token in taken), tokens=tuple(taken))
-    yield Delta(finish_reason="stop")
+    yield last
 
 
-def expected(tokens: list[Token], *, ends: bool) -> tuple[str, list[int]]:
+def without_beginning(text: str) -> str:
+    """The text without a beginning of a phrase at its end."""
+    rest = text[max((found.end() for found in MATCH.finditer(text)), default=0) :]
+    return text[: len(text) - num_undecided(rest)]
+
+
+def expected(tokens: list[Token], *, ends: bool, is_cut: bool) -> tuple[str, list[int]]:
     """The text and the ids that may get out."""
     text = "".join(token.text for token in tokens)
     spans = [found.span() for found in MATCH.finditer(text)]
     if ends and spans:
         spans = [(spans[0][0], len(text))]
+    elif is_cut:
+        spans.append((len(without_beginning(text)), len(text)))
     gone = {i for start, end in spans for i in range(start, end)}
-    released = text[: spans[0][0]] if ends and spans else MATCH.sub("*", text)
+    kept = without_beginning(text) if is_cut else text
+    released = text[: spans[0][0]] if ends and spans else MATCH.sub("*", kept)
     ids: list[int] = []
     position, waiting = 0, []
     for token in tokens:
@@ -74,7 +135,6 @@ def expected(tokens: list[Token], *, ends: bool) -> tuple[str, list[int]]:
 async def run(num_streams: int, seed: int) -> int:
     """Run so many streams; returns the most characters that a guard held. Raises `AssertionError`."""
     rng = random.Random(seed)
-    request = GenerationRequest(request_id="leaks", model="m", endpoint="chat")
     most = 0
     for _ in range(num_streams):
         ends = rng.random() < 0.3
@@ -91,16 +151,16 @@ async def run(num_streams: int, seed: int) -> int:
         if rng.random() < 0.5:
             hooks.insert(rng.randint(0, 1), LoadedHook("observer", Observer(), False))
         tokens = random_tokens(rng)
-
-        deltas = list(random_deltas(rng, tokens))
+        end = rng.choice(ENDS)
+        deltas = list(random_deltas(rng, tokens, end.last))
 
         async def source(request: GenerationRequest, deltas: list[Delta] = deltas) -> Deltas:
             for delta in deltas:
                 yield delta
 
-        out = [d async for d in vetted(Pipeline(hooks).open(request), source)]
-        text, ids = expected(tokens, ends=ends)
-        given = [token for delta in out for token in delta.tokens]
+        out = [d async for d in vetted(Pipeline(hooks).open(end.request), source)]
+        text, ids = expected(tokens, ends=ends, is_cut=end.is_cut)
+        given = [token for delta in out for token in delta.tokens if token != EOS]
         assert "".join(delta.text for delta in out) == text
         assert [token.id for token in given] == ids
         assert given == [token for token in tokens if token.id in set(ids)]

@@ -13,16 +13,16 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import aiohttp
 import orjson
 
 from benchmarks.leak_guards import GUARDS, MATCH, PHRASES, Observer, WithholdNames
-from benchmarks.leaks import random_tokens
+from benchmarks.leaks import ENDS, FIELDS, INFO, End, random_tokens, without_beginning
 from engine.backends.request_tracker import TrackedEngine
-from engine.protocol import Channel, Delta, Deltas, GenerationRequest, ModelInfo, Token, ToolCall, Usage
+from engine.protocol import Channel, Delta, Deltas, GenerationRequest, Token, ToolCall, Usage
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
 from proxy.app import Server
@@ -37,6 +37,8 @@ NUM_CLIENTS = 8
 
 _ID = re.compile("(?:msg|toolu|req)_[0-9a-f]{32}")
 """The ids that Weir makes are random, and may look like a phrase."""
+_NAMES = {"stop": "stop_sequences"}
+"""The API's names for fields of a chat."""
 _TEXTS = {"text": "text", "thinking": "thinking", "tool_use": "input"}
 
 
@@ -46,7 +48,7 @@ class Said:
 
     guard: str
     pieces: list[tuple[Channel, ToolCall | None, Token]]
-    last: Delta
+    end: End
     sizes: list[int]
     """Tokens of each delta, over and over."""
     more: random.Random
@@ -69,17 +71,17 @@ def said(number: str) -> Said:
             size = rng.randint(1, 6)
             piece, text = text[:size], text[size:]
             pieces.append(("tool_call", call, Token(1, piece, piece.encode(), -0.5)))
-    stop = rng.choice((None, 7, *PHRASES))
-    last = Delta(finish_reason=rng.choice(("stop", "stop", "tool_calls", "length")), stop_reason=stop)
-    return Said(guard, pieces, last, [rng.randint(1, 6) for _ in range(5)], rng)
+    return Said(guard, pieces, rng.choice(ENDS), [rng.randint(1, 6) for _ in range(5)], rng)
 
 
 class _Engine(TrackedEngine):
     """Says what the number in the prompt makes it say."""
 
+    fields = FIELDS
+
     def __init__(self) -> None:
         super().__init__()
-        self.info = ModelInfo(can_rewind=True)
+        self.info = replace(INFO, can_rewind=True)
 
     async def generate(self, request: GenerationRequest) -> Deltas:
         scene = said(request.messages[0]["content"])
@@ -100,7 +102,7 @@ def _next_delta(scene: Said, place: int, size: int) -> Delta:
     """At most `size` tokens of one stream, and such without text up to the next with text."""
     pieces = scene.pieces
     if place == len(pieces):
-        return Delta(finish_reason=scene.last.finish_reason, stop_reason=scene.last.stop_reason)
+        return replace(scene.end.last)
     channel, call, _ = pieces[place]
     tokens: list[Token] = []
     for piece in pieces[place:]:
@@ -221,13 +223,14 @@ class Run:
     counts: Counter[str] = field(default_factory=Counter)
     """Pairs of answers: by the guard; those that it changed, and those that it ended with an error."""
 
-    async def ask(self, number: str, guard: str, stream: bool) -> Answer:
+    async def ask(self, number: str, scene: Said, stream: bool) -> Answer:
+        asks = {_NAMES.get(name, name): value for name, value in scene.end.asks.items()}
         body = {
             "max_tokens": 1000,
             "messages": [{"role": "user", "content": number}],
-            "stop_sequences": [*PHRASES],
             "tools": [{"name": "f0", "input_schema": {"type": "object"}}],
-            "hooks": [guard],
+            "hooks": [scene.guard],
+            **asks,
             "stream": stream,
         }
         async with self.http.post(self.url + PATH, json=body) as response:
@@ -236,7 +239,7 @@ class Run:
     async def compare(self, number: str) -> None:
         """Ask twice, and look at both answers. Raises `AssertionError`."""
         scene = said(number)
-        whole, streamed = [await self.ask(number, scene.guard, stream) for stream in (False, True)]
+        whole, streamed = [await self.ask(number, scene, stream) for stream in (False, True)]
         message, events = whole.message, streamed.message
         self.counts[scene.guard] += 1
         for answer in (whole, streamed):
@@ -264,7 +267,8 @@ def joined(texts: dict[str, list[str]]) -> dict[str, list[str]]:
 
 
 def redacted(scene: Said) -> dict[str, list[str]]:
-    """What a client gets of the engine's words if each phrase is redacted."""
+    """What a client gets of the engine's words if each phrase is redacted, and the beginning of one is
+    withheld at a cut. All calls are whole."""
     texts = {"text": "", "thinking": ""}
     calls: dict[ToolCall, str] = {}
     for channel, call, token in scene.pieces:
@@ -274,7 +278,10 @@ def redacted(scene: Said) -> dict[str, list[str]]:
             texts["thinking" if channel == "reasoning" else "text"] += token.text
     told = [MATCH.sub("*", text) for call, text in calls.items() if not MATCH.search(call.name)]
     return {
-        **{kind: [MATCH.sub("*", text)] for kind, text in texts.items()},
+        **{
+            kind: [MATCH.sub("*", without_beginning(text) if scene.end.is_cut else text)]
+            for kind, text in texts.items()
+        },
         "tool_use": [orjson.loads(text)["said"] for text in told],
     }
 

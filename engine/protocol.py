@@ -97,6 +97,9 @@ class GenerationRequest:
     """`none`, `auto`, `required`, or the API's form of a function's name. None means `auto`."""
     parallel_tool_calls: bool = True
     """Whether one output may make more than one call."""
+    steers_end: bool = False
+    """Whether a field of the caller may choose the place of an end that the engine calls the model's own
+    (`engine.fields.ends`). The service sets it."""
 
     @property
     def is_chat(self) -> bool:
@@ -288,6 +291,8 @@ class ModelInfo:
     """A longer text has more than `max_model_len` tokens, whatever it is. None: not known."""
     probes: tuple[ProbeInfo, ...] = ()
     """The probes that score every token that the model reads."""
+    eos_token_ids: frozenset[int] | None = None
+    """The ids by which the model ends an output. None: not known."""
 
     @property
     def score_names(self) -> tuple[str, ...]:

@@ -295,8 +295,8 @@ class Chunk:
 
     @property
     def is_cut(self) -> bool:
-        """The final chunk of a stream that ends where the client chose (contract 2.9): at `max_tokens`, at a
-        stop string or at a stop token."""
+        """The final chunk of a stream that ends where the client chose, or may have (contract 2.9): at
+        `max_tokens`, at a stop string, or at any end if a field of the client steers the end of sequence."""
         return self.is_final and self._context.is_cut
 
     @property

@@ -4,10 +4,12 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 
 from aiohttp import web
 
+from engine.fields.ends import steers_end
 from engine.parsers import parsed
 from engine.protocol import Delta, GenerationRequest
 from engine.rewindable import rewindable
@@ -39,6 +41,7 @@ async def respond(
     """
     service = http.app[SERVICE]
     engine = route.model.engine
+    request = replace(request, steers_end=steers_end(request, engine.fields, engine.info))
     request = under_policy(route, request)
     answer.ignored = answer.fields.ignored(engine.fields)
     answer.decisions = asked_decisions(http)

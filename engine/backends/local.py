@@ -75,6 +75,7 @@ class LocalEngine:
             can_rewind=True,
             max_prompt_bytes=processor.tokenizer.max_prompt_bytes,
             probes=processor.probes,
+            eos_token_ids=processor.end_ids,
         )
 
     def generate(self, request: GenerationRequest) -> Deltas:

@@ -108,6 +108,12 @@ class InputProcessor:
         """The treatment of fields with this model."""
         return fields_of(self.tokenizer)
 
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """All ids by which the model may end an output."""
+        infill = self.tokenizer.infill
+        return self.eos_token_ids if infill is None else self.eos_token_ids | infill.end_ids
+
     def process(self, request: GenerationRequest) -> SequenceGroup:
         """The request's sequences, ready to be scheduled. Raises `RequestError` and `LogitsProcessorError`. A
         long text takes a while. Nothing shared is touched, so that a worker thread can do it."""
@@ -191,8 +197,7 @@ class InputProcessor:
     def _ends(self, request: GenerationRequest, fields: TextFields) -> frozenset[int]:
         if request.sampling.ignore_eos:
             return frozenset()
-        infill = self.tokenizer.infill if fields.suffix else None
-        return self.eos_token_ids if infill is None else self.eos_token_ids | infill.end_ids
+        return self.end_ids if fields.suffix else self.eos_token_ids
 
     def _room(self, num_prompt_tokens: int, max_tokens: int | None, param: str) -> int:
         wanted = 1 if max_tokens is None else max_tokens

@@ -116,7 +116,7 @@ class Output:
             return False
         request = self._guarded.request
         is_own_reason = last.finish_reason in ("stop", "tool_calls") and last.stop_reason is None
-        if not is_own_reason or last.is_cut:
+        if not is_own_reason or last.is_cut or request.steers_end:
             return True
         may_stop = (
             request.sampling.stop or request.sampling.stop_token_ids or "stop" in " ".join(request.extra)

@@ -192,6 +192,7 @@ class VLLMEngine(TrackedEngine):
             can_rewind=not launch.is_speculative,
             can_rewind_guided=False,
             max_prompt_bytes=tokenizer.max_prompt_bytes,
+            eos_token_ids=self._processor.end_ids,
         )
         num_places = launch.num_places + max(1, launch.num_places // SPARE_PLACES)
         return Runtime(

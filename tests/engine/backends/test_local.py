@@ -41,6 +41,7 @@ async def test_a_chat_is_answered(engine: Any) -> None:
     assert engine.info.max_model_len == 512
     assert engine.info.vocab_size == 400
     assert engine.info.max_prompt_bytes == 512 * len("<|im_start|>")
+    assert engine.tokenizer.eos_token_id in engine.info.eos_token_ids
 
 
 async def test_nothing_runs_until_it_is_iterated(engine: Any, completion_request: Complete) -> None:

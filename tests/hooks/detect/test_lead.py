@@ -245,6 +245,13 @@ async def test_a_stop_that_only_an_upstream_knows_is_a_cut() -> None:
     assert hook.ends == [("content", True)]
 
 
+async def test_every_end_is_a_cut_if_a_field_of_the_client_steers_the_end() -> None:  # contract 2.9
+    hook = Ends()
+    end = Delta(finish_reason="stop", tokens=(EOS,))
+    await guard_all(pipeline_of(hook), [Delta(text="a"), end], completion("Once", steers_end=True))
+    assert hook.ends == [("content", True)]
+
+
 async def test_streams_that_continue_nothing_have_no_lead() -> None:  # contract 2.8
     leads: dict[tuple[int, str], str] = {}
 

@@ -1,0 +1,50 @@
+"""Which fields of a request may choose where the model's own end comes.
+
+A field that is not listed here may: an upstream has fields that Weir does not know.
+"""
+
+from engine.fields.asked import ENGINE_FIELDS, SAMPLING_FIELDS, asked_fields
+from engine.fields.names import HINTS
+from engine.fields.support import FieldSupport, Treatment
+from engine.protocol import GenerationRequest, ModelInfo
+
+_LEAVE_THE_END = frozenset(
+    {
+        # An end at `max_tokens` has a finish reason of its own.
+        *(SAMPLING_FIELDS - {"min_tokens", "ignore_eos", "logit_bias", "logits_processors"}),
+        *(ENGINE_FIELDS | HINTS),
+        # The prompt.
+        *("add_special_tokens", "add_generation_prompt", "continue_final_message", "truncate_prompt_tokens"),
+        *("truncation_side", "chat_template_kwargs", "documents", "functions", "suffix", "safe_prompt"),
+        *("media_io_kwargs", "mm_processor_kwargs", "web_search_options", "prompt_embeds"),
+        # The answer's form.
+        *("skip_special_tokens", "spaces_between_special_tokens", "include_reasoning", "separate_reasoning"),
+        # Whether the model thinks. A budget for thoughts in tokens is another field.
+        *("thinking", "enable_thinking", "think", "anthropic_beta"),
+        # Sampling, costs and routes of other servers.
+        *("typical_p", "top_a", "random_seed", "cache_prompt", "keep_alive", "usage"),
+        *("provider", "models", "route", "transforms", "plugins"),
+    }
+)
+
+
+def steers_end(request: GenerationRequest, support: FieldSupport, info: ModelInfo) -> bool:
+    """Whether a field of the request may choose the place of an end that the engine calls the model's own
+    (contract 2.9). `support` and `info` are the engine's."""
+    return request.is_guided or any(
+        _steers(name, request, info)
+        for name in asked_fields(request)
+        if support.treatment(name, request.endpoint) is not Treatment.IGNORED
+    )
+
+
+def _steers(name: str, request: GenerationRequest, info: ModelInfo) -> bool:
+    if name in ("stop", "stop_token_ids"):
+        return info.eos_token_ids is None  # an upstream may call a stop string the model's own end
+    return _biases_end(request, info) if name == "logit_bias" else name not in _LEAVE_THE_END
+
+
+def _biases_end(request: GenerationRequest, info: ModelInfo) -> bool:
+    """Whether the bias may be one of the end of sequence. A bias of all other tokens does the same."""
+    bias, ends, size = request.sampling.logit_bias, info.eos_token_ids, info.vocab_size
+    return ends is None or size is None or not ends.isdisjoint(bias) or 2 * len(bias) > size
