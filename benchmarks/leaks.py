@@ -16,8 +16,9 @@ from typing import Any
 
 from benchmarks.leak_guards import MATCH, PHRASES, EndAtPhrases, Observer, RedactPhrases, num_undecided
 from benchmarks.machine import processor
+from engine.fields import table
 from engine.fields.ends import steers_end
-from engine.fields.support import FieldSupport, Treatment
+from engine.fields.support import FieldSupport
 from engine.protocol import Delta, Deltas, GenerationRequest, ModelInfo, SamplingParams, Token, TopLogprob
 from hooks import Chunk, Verdict
 from hooks.loading.loader import LoadedHook
@@ -65,7 +66,7 @@ class End:
 
 
 EOS = Token(9999, "", b"</s>", -0.5)
-FIELDS = FieldSupport(rest=Treatment.RELAYED)
+FIELDS = FieldSupport(relayed=frozenset(table.FIELDS))
 INFO = ModelInfo(vocab_size=10_000, eos_token_ids=frozenset({EOS.id or 0}))
 _STOPS = {"stop": PHRASES}
 _OWN = Delta(tokens=(EOS,), finish_reason="stop")

@@ -3,6 +3,9 @@
 A field that is not listed here may: an upstream has fields that Weir does not know.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from engine.fields.asked import ENGINE_FIELDS, SAMPLING_FIELDS, asked_fields
 from engine.fields.names import HINTS
 from engine.fields.support import FieldSupport, Treatment
@@ -31,7 +34,8 @@ _LEAVE_THE_END = frozenset(
 def steers_end(request: GenerationRequest, support: FieldSupport, info: ModelInfo) -> bool:
     """Whether a field of the request may choose the place of an end that the engine calls the model's own
     (contract 2.9). `support` and `info` are the engine's."""
-    return request.is_guided or any(
+    is_forced = request.uses_tools and request.tool_choice not in (None, "auto")
+    return is_forced or any(
         _steers(name, request, info)
         for name in asked_fields(request)
         if support.treatment(name, request.endpoint) is not Treatment.IGNORED
@@ -41,7 +45,16 @@ def steers_end(request: GenerationRequest, support: FieldSupport, info: ModelInf
 def _steers(name: str, request: GenerationRequest, info: ModelInfo) -> bool:
     if name in ("stop", "stop_token_ids"):
         return info.eos_token_ids is None  # an upstream may call a stop string the model's own end
-    return _biases_end(request, info) if name == "logit_bias" else name not in _LEAVE_THE_END
+    if name == "logit_bias":
+        return _biases_end(request, info)
+    return name not in _LEAVE_THE_END and not _is_choice(name, request.extra.get(name))
+
+
+def _is_choice(name: str, value: Any) -> bool:
+    """Whether the output is one of the caller's own texts: no end of it is a place in the model's words."""
+    if name == "structured_outputs":
+        return isinstance(value, Mapping) and {key for key, one in value.items() if one} == {"choice"}
+    return name == "guided_choice"
 
 
 def _biases_end(request: GenerationRequest, info: ModelInfo) -> bool:

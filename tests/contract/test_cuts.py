@@ -8,7 +8,8 @@ import pytest
 
 from engine.backends.echo import EchoEngine
 from engine.backends.openai.engine import OpenAIEngine
-from engine.fields.support import FieldSupport, Treatment
+from engine.fields.support import FieldSupport
+from engine.fields.table import FIELDS
 from engine.protocol import Delta, ModelInfo, Token
 from hooks.loading.loader import HookSpec
 from tests.contract.case import Case, engine_of, everywhere, guard, said
@@ -110,7 +111,7 @@ STEERING: Mapping[str, Any] = {
     "thinking_token_budget": 5,
     "logits_processors": [{"name": "forced"}],
     "guided_regex": ".{5}",
-    "structured_outputs": {"choice": ["a", "b"]},
+    "structured_outputs": {"regex": ".{5}"},
     "repetition_detection": {"max_pattern_size": 2},
 }
 
@@ -119,7 +120,7 @@ def own_engine(size: int = 100) -> Any:
     """An engine that acts on every field, and whose model ends by `EOS`."""
     last = Delta(tokens=(Token(EOS, "", b"</s>", -0.5),), finish_reason="stop")
     engine = engine_of([*said("content", "It is ", "Project ", "Blue"), last])
-    engine.fields = FieldSupport(rest=Treatment.RELAYED)
+    engine.fields = FieldSupport(relayed=frozenset(FIELDS))
     engine.info = ModelInfo(vocab_size=size, eos_token_ids=frozenset({EOS}))
     return engine
 

@@ -8,13 +8,21 @@ from engine.backends.echo import EchoEngine
 from engine.core.input_processor import FIELDS
 from engine.fields.ends import steers_end
 from engine.fields.names import BINDING, HINTS
-from engine.fields.support import FieldSupport, Treatment
+from engine.fields.support import FieldSupport
 from engine.processor_specs import NamedProcessorSpec
 from engine.protocol import GenerationRequest, ModelInfo, SamplingParams
 
 TOOL = {"type": "function", "function": {"name": "f"}}
 OWN = ModelInfo(vocab_size=100, eos_token_ids=frozenset({9}))
-UPSTREAM = FieldSupport(rest=Treatment.RELAYED)
+
+
+class _Every(frozenset[str]):
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+UPSTREAM = FieldSupport(relayed=_Every())
+"""An upstream whose operator relays every field."""
 
 
 def request(sampling: dict[str, Any] | None = None, **fields: Any) -> GenerationRequest:
@@ -49,8 +57,11 @@ def test_which_parameters_of_sampling_do(sampling: dict[str, Any], steers: bool)
 @pytest.mark.parametrize(
     ("extra", "steers"),
     [
-        *(({name: "x"}, True) for name in ("regex", "guided_choice", "structured_outputs", "stop_regex")),
+        *(({name: "x"}, True) for name in ("regex", "guided_regex", "structured_outputs", "stop_regex")),
         *(({name: [3]}, True) for name in ("allowed_token_ids", "bad_words", "eos_token_id", "min_length")),
+        ({"structured_outputs": {"regex": "x"}}, True),
+        ({"structured_outputs": {"choice": ["yes", "no"]}}, False),
+        ({"guided_choice": ["yes", "no"]}, False),
         ({"custom_params": {"p": {}}}, True),
         ({"vllm_xargs": {"p": {}}}, True),
         ({"use_beam_search": True, "length_penalty": 0.5}, True),
