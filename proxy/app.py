@@ -21,7 +21,7 @@ from proxy.access.callers import caller_middleware
 from proxy.access.connections import Connections, connection_middleware
 from proxy.access.port import Port
 from proxy.access.quotas import add_rate_headers
-from proxy.admin.app import add_admin, admin_port_app, operator_rule
+from proxy.admin.app import add_admin, add_metrics, admin_port_app, operator_rule
 from proxy.admin.operator import OPERATOR_RULE, OperatorRule
 from proxy.config import ServeSettings
 from proxy.errors import Handler, error_middleware
@@ -68,7 +68,6 @@ ENDPOINTS: list[Endpoint] = [
     ("GET", "/health", "Whether the process can serve", None, handlers.health),
     ("GET", "/ready", "Whether new requests are taken", None, handlers.ready),
     ("GET", "/version", "Weir's version", None, handlers.version),
-    ("GET", "/metrics", "Metrics, in Prometheus' text form", None, handlers.metrics),
 ]
 
 
@@ -111,6 +110,7 @@ def make_app(service: Service, rule: OperatorRule) -> web.Application:
     app.router.add_get("/openapi.json", openapi_json)
     if settings.admin_port is None:
         add_admin(app)
+        add_metrics(app)
     if settings.page:
         add_page(app)
     return app

@@ -278,7 +278,7 @@ async def version(_: web.Request) -> web.Response:
 
 async def metrics(http: web.Request) -> web.Response:
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-    return web.Response(body=await http.app[SERVICE].render_metrics(), headers=headers)
+    return web.Response(body=await http.config_dict[SERVICE].render_metrics(), headers=headers)
 
 
 def _running(http: web.Request) -> AbstractContextManager[Deployment]:

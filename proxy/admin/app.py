@@ -1,4 +1,4 @@
-"""The operator's application: the same under `/admin` of the service's port, and on a port of its own."""
+"""The operator's application: `/admin` and `/metrics`, on the service's port or on a port of their own."""
 
 from collections.abc import Iterable
 
@@ -70,6 +70,14 @@ def add_admin(app: web.Application) -> None:
     for method, path, _, handler in ENDPOINTS:
         admin.router.add_route(method, path, handler)
     app.add_subapp("/admin", admin)
+
+
+def add_metrics(app: web.Application) -> None:
+    """Add `/metrics` for the operator to the same application: it names tenants, policies and upstreams."""
+    metrics = web.Application(middlewares=[operator_middleware()])
+    metrics[OWN_CHECK] = True
+    metrics.router.add_get("", handlers.metrics)
+    app.add_subapp("/metrics", metrics)
 
 
 def admin_port_app(service: Service, rule: OperatorRule) -> web.Application:

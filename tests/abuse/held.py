@@ -19,7 +19,7 @@ async def returns_to(
     server: Served, http: aiohttp.ClientSession, before: dict[str, int], descriptors: int
 ) -> None:
     """Wait, as long as pytest allows, until the server is idle and holds no more than before."""
-    while not await is_idle(server.url, http):
+    while not await is_idle(server, http):
         await asyncio.sleep(0.05)
     await until(lambda: server.num_descriptors <= descriptors + 2)
     while any(num > before[name] + 2 for name, num in (await held(server, http)).items()):

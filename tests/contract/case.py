@@ -174,7 +174,8 @@ class Case:
         self.withheld |= set(texts)
 
     async def check_withheld(self) -> None:
-        metrics = [(await client.get("/metrics"))[1].decode() for client in self.clients if self.withheld]
+        services = [client.server.service for client in self.clients if self.withheld]
+        metrics = [(await service.render_metrics()).decode() for service in services]
         for text in self.withheld:
             for answer in self.answers:
                 assert not shows(answer, text), f"{text} reached the client"

@@ -97,7 +97,7 @@ async def measured(
             with suppress(asyncio.CancelledError):
                 breach = await running
     async with aiohttp.ClientSession() as http:
-        is_calm = await calm(server.url, http, lambda: server.num_descriptors <= descriptors + 8)
+        is_calm = await calm(server, http, lambda: server.num_descriptors <= descriptors + 8)
     failures: Counter[str] = Counter()
     for seen in windows:
         failures.update(seen.failures)
@@ -154,30 +154,28 @@ async def until(is_so: Callable[[], object]) -> None:
         await asyncio.sleep(0.02)
 
 
-async def calm(
-    url: str, http: aiohttp.ClientSession, is_so: Callable[[], bool] = lambda: True, *, key: str = GOOD_KEY
-) -> bool:
+async def calm(server: Served, http: aiohttp.ClientSession, is_so: Callable[[], bool] = lambda: True) -> bool:
     """Wait until the server runs nothing and `is_so`; False after `CALM_SECONDS`."""
     with suppress(TimeoutError):
         async with asyncio.timeout(CALM_SECONDS):
             await until(is_so)
-            while not await is_idle(url, http, key):  # noqa: ASYNC110 - another process makes it so
+            while not await is_idle(server, http):  # noqa: ASYNC110 - another process makes it so
                 await asyncio.sleep(0.2)
             return True
     return False
 
 
-async def is_idle(url: str, http: aiohttp.ClientSession, key: str = GOOD_KEY) -> bool:
+async def is_idle(server: Served, http: aiohttp.ClientSession) -> bool:
     """Whether the engine runs nothing and all its blocks are free."""
-    values = await metrics(url, http, key)
+    values = await metrics(server, http)
     return not any(values.get(name, 0) for name in GAUGES)
 
 
-async def metrics(url: str, http: aiohttp.ClientSession, key: str = GOOD_KEY) -> dict[str, float]:
-    """The server's metrics without labels; empty if it does not answer."""
-    headers = {"Authorization": f"Bearer {key}"}
+async def metrics(server: Served, http: aiohttp.ClientSession) -> dict[str, float]:
+    """The server's metrics without labels. A server that does not answer counts as busy."""
     try:
-        async with http.get(url + "/metrics", headers=headers) as response:
+        async with http.get(server.operator_url + "/metrics") as response:
+            response.raise_for_status()
             lines = (await response.text()).splitlines()
     except (aiohttp.ClientError, OSError, TimeoutError):
         return {"weir_num_requests_running": 1}

@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ class Served:
     process: "subprocess.Popen[str]"
     log: Path
     """The server's standard error."""
+    operator_url: str
+    """The base URL of the operator's port, where `/metrics` needs no key."""
 
     @property
     def num_descriptors(self) -> int:
@@ -88,9 +91,12 @@ def served(
     """
     limited = ("sh", "-c", f'ulimit -n {num_files}; exec "$@"', "weir") if num_files else ()
     log = folder / f"weir-{os.urandom(4).hex()}.log"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        admin_port = free.getsockname()[1]
+    ports = ("--port", "0", "--admin-port", str(admin_port))
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [*limited, sys.executable, "-m", "proxy", "serve", "--port", "0", *options],
+            [*limited, sys.executable, "-m", "proxy", "serve", *ports, *options],
             cwd=ROOT,
             env={**os.environ, **(env or {})},
             stdout=subprocess.PIPE,
@@ -103,7 +109,8 @@ def served(
         line = process.stdout.readline()
         if " at " not in line:
             raise RuntimeError(f"the server does not start: {log.read_text()[-2000:]}")
-        yield Served(line.split(" at ")[1].split("/v1")[0], process, log)
+        url = line.split(" at ")[1].split("/v1")[0]
+        yield Served(url, process, log, f"http://127.0.0.1:{admin_port}")
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

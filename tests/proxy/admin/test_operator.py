@@ -153,4 +153,3 @@ async def test_the_operators_port_has_all_of_it_and_the_other_port_none(serve: S
         assert await status(mine, "GET", path, {}) == 200
     assert await status(mine, "GET", "/v1/models", OPERATOR) == 404
     assert await status(client, "GET", KEYS, {**OPERATOR, "Authorization": "Bearer a-clients"}) == 404
-    assert await status(client, "GET", "/metrics", {}) == 401

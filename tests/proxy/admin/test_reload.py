@@ -20,7 +20,7 @@ from proxy.policies.deployment import Deployment
 from proxy.state.protocol import StateError
 from proxy.workers.reload import FinishReload, PrepareReload, ReloadAnswers
 from tests.helpers import until
-from tests.proxy.admin.conftest import ADMIN, ask
+from tests.proxy.admin.conftest import ADMIN, OPERATOR, ask
 from tests.proxy.conftest import Client
 
 CHATS = "/v1/chat/completions"
@@ -265,7 +265,7 @@ async def test_counters_never_go_back(reloadable: tuple[Reloadable, Client]) -> 
     counts = []
     for mark in "BCD":
         await said(client)
-        text = (await client.get("/metrics"))[1].decode()
+        text = (await client.get("/metrics", headers=OPERATOR))[1].decode()
         verdicts = [line for line in text.splitlines() if line.startswith("weir_hook_verdicts_total")]
         counts.append(sum(float(line.split()[-1]) for line in verdicts))
         one.write(mark)

@@ -12,7 +12,7 @@ from engine.protocol import Delta, GenerationRequest
 from hooks import emit
 from proxy.admin.running import OldestRequests
 from tests.helpers import ScriptedEngine
-from tests.proxy.admin.conftest import ADMIN, ask
+from tests.proxy.admin.conftest import ADMIN, OPERATOR, ask
 from tests.proxy.conftest import CHAT, Client, Serve, read_events
 
 CHATS = "/v1/chat/completions"
@@ -88,7 +88,7 @@ async def test_a_cancelled_request_is_closed_and_its_client_told(
     assert (await ask(client, "DELETE", path))[0] == 404
     (change,) = (await ask(client, "GET", "/admin/changes"))[1]["data"]
     assert (change["action"], change["object"]) == ("cancel_request", facts["id"])
-    status, raw = await client.get("/metrics")
+    status, raw = await client.get("/metrics", headers=OPERATOR)
     assert b'weir_requests_total{endpoint="chat",outcome="closed"} 1.0' in raw
 
 

@@ -79,13 +79,12 @@ class Deployment:
 
     async def state(self, http: aiohttp.ClientSession) -> State:
         """Raises `RuntimeError` if the server is not idle after a while."""
-        url = self.server.url
-        if not await calm(url, http, key=KEYS[0]):
-            raise RuntimeError(f"{self.name} is not idle: {await metrics(url, http, KEYS[0])}")
-        held = await counts(url, http, KEYS[0]) if self.has_probe else {}
-        values = await metrics(url, http, KEYS[0])
-        held |= {name: int(values.get(name, 0)) for name in GAUGES}
         server = self.server
+        if not await calm(server, http):
+            raise RuntimeError(f"{self.name} is not idle: {await metrics(server, http)}")
+        held = await counts(server.url, http, KEYS[0]) if self.has_probe else {}
+        values = await metrics(server, http)
+        held |= {name: int(values.get(name, 0)) for name in GAUGES}
         return State(server.family_memory, server.num_descriptors, len(server.children), held)
 
 
