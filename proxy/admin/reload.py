@@ -164,8 +164,7 @@ class Reloads:
     async def prepare(self, settings: ServeSettings) -> None:
         """Build and start what `settings` say. Raises `ReloadError`."""
         await self.drop()
-        if changed := changed_options(self._settings, settings) - RELOADED:
-            raise ReloadError(f"these options need a restart: {', '.join(sorted(changed))}")
+        check_reloadable(self._settings, settings)
         if keys_of(self._settings) and not keys_of(settings):
             raise ReloadError("there is no key, and anybody could use the service: this needs a restart")
         try:
@@ -198,6 +197,8 @@ class Reloads:
             await deployment.aclose(self._deployments.all)
 
 
-def changed_options(old: ServeSettings, new: ServeSettings) -> set[str]:
-    """The names of the options that differ."""
-    return {name for name in ServeSettings.model_fields if getattr(old, name) != getattr(new, name)}
+def check_reloadable(old: ServeSettings, new: ServeSettings) -> None:
+    """Raise `ReloadError` if an option differs that needs a restart."""
+    fixed = ServeSettings.model_fields.keys() - RELOADED
+    if changed := sorted(name for name in fixed if getattr(old, name) != getattr(new, name)):
+        raise ReloadError(f"these options need a restart: {', '.join(changed)}")

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from hooks.workers.process import Child
 from proxy.access.listener import base_url, reserved_sockets
-from proxy.admin.reload import Read, ReloadError, changed_options, read_again
+from proxy.admin.reload import Read, ReloadError, check_reloadable, read_again
 from proxy.app import Ending
 from proxy.config import ServeSettings
 from proxy.workers.folder import own_folder
@@ -101,6 +101,8 @@ class Supervisor:
         `settings` say. `read`: reads the settings again, for a reload."""
         self.ending = Ending.within(settings.shutdown_timeout)
         self._shared = shared or {}
+        self._given = settings
+        """The settings as they were read, without what the workers share."""
         self._settings = settings.model_copy(update=self._shared)
         self._configuration = 1
         self._changing = asyncio.Lock()
@@ -220,16 +222,16 @@ class Supervisor:
         """All workers prepare the new configuration. If all can use it, all take it. Raises `ReloadError`."""
         if self._read is None:
             raise ReloadError("this server was not started from settings that can be read again")
-        settings = (await read_again(self._read)).model_copy(update=self._shared)
-        if "workers" in changed_options(self._settings, settings):
-            raise ReloadError("these options need a restart: workers")
+        given = await read_again(self._read)
+        check_reloadable(self._given, given)
+        settings = given.model_copy(update=self._shared)
         num_workers = len(self._serving)
         reasons = await self._ask(PrepareReload(vars(settings)), RELOAD_SECONDS)
         if len(reasons) < num_workers:
             reasons.append("a worker did not answer")
         reason = next(filter(None, reasons), "")
         if not reason:
-            self._settings = settings
+            self._given, self._settings = given, settings
             self._configuration += 1
         await self._ask(FinishReload(takes=not reason), RELOAD_SECONDS)
         if reason:

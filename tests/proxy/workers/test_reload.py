@@ -8,8 +8,11 @@ from typing import Any
 
 import aiohttp
 import pytest
+from pydantic import SecretStr
 
-from tests.proxy.admin.conftest import OPERATOR
+from proxy.config import ServeSettings
+from proxy.workers.supervisor import supervised
+from tests.proxy.admin.conftest import ADMIN, OPERATOR
 from tests.proxy.admin.test_reload import CHATS, HOOK, Reloadable
 from tests.proxy.worker_helpers import Workers, workers
 
@@ -61,3 +64,33 @@ async def test_all_workers_reload_or_none(tmp_path: Path) -> None:
                 "a worker that replaces another one has the new configuration"
             )
             assert (await call(service, "POST", "/admin/reload"))[1]["number"] == 4
+
+
+CHANGES: dict[str, Any] = {
+    "port": 8001,
+    "admin_port": 9001,
+    "state": SecretStr("sqlite:///:memory:"),
+    "store": SecretStr("sqlite:///elsewhere.sqlite"),
+    "workers": 3,
+    "keep_alive_interval": 3.0,
+}
+"""Options that need a restart. The workers have other values of the first three."""
+
+
+async def test_a_reload_of_workers_names_every_option_that_needs_a_restart(tmp_path: Path) -> None:
+    store = SecretStr(f"sqlite:///{tmp_path}/store.sqlite")
+    running = ServeSettings(
+        engine="echo", port=0, admin_port=0, workers=2, store=store, admin_key=[SecretStr(ADMIN)]
+    )
+    read = [running]
+    async with supervised(running, lambda: read[0]) as (supervisor, _), aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{supervisor._settings.admin_port}/admin/reload"
+        for change in ({name: value} for name, value in CHANGES.items()):
+            read[0] = running.model_copy(update=change)
+            async with session.post(url, headers=OPERATOR) as response:
+                answer = await response.json()
+            assert (response.status, answer["error"]["code"]) == (400, "reload_failed"), change
+            assert answer["error"]["message"].endswith(f"these options need a restart: {next(iter(change))}")
+        read[0] = running.model_copy(update={"hook_timeout": 3.0})
+        async with session.post(url, headers=OPERATOR) as response:
+            assert (response.status, (await response.json())["number"]) == (200, 2)
