@@ -161,6 +161,8 @@ class Connection(web.RequestHandler):
         elif self._wire.is_closing() and self._request is None:
             if self.wait is not Wait.END:
                 self._begin_wait(Wait.END)
+            if self.connections.is_closing:
+                self._end_session()
         elif is_head_late:
             self.refuse(APIError(408, "The request's headers did not arrive in time."))
         elif self.wait is Wait.BODY and self._body_is_late(now):
@@ -181,8 +183,19 @@ class Connection(web.RequestHandler):
             self.abort()
         elif self._request is None:
             self.force_close()
+            self._end_session()
         else:
             self.close()
+
+    def _end_session(self) -> None:
+        """End the session of TLS of a connection that is closing. Some clients never do.
+        Nothing changes while data is left to send."""
+        wire = self._wire
+        if wire is None or wire.get_extra_info("ssl_object") is None or wire.get_write_buffer_size():
+            return
+        # The end of the input ends the session, as if the client had closed the connection.
+        with suppress(OSError):
+            wire.get_extra_info("socket").shutdown(socket.SHUT_RD)
 
     def abort(self) -> None:
         """Close the connection at once. Unsent data is lost, and the request is cancelled."""
@@ -242,6 +255,8 @@ class Connections:
         """Those that wait for their clients, the longest wait first."""
         self._by_address: Counter[str] = Counter()
         self.num_held = 0
+        self.is_closing = False
+        """The server stops."""
         self._none = asyncio.Event()
         self._none.set()
         self.now = 0.0
@@ -326,7 +341,8 @@ class Connections:
             del self._by_address[address]
 
     def close(self) -> None:
-        """Close each connection once its answer is sent."""
+        """Close each connection once its answer is sent. Nobody waits for a client's end of TLS."""
+        self.is_closing = True
         for connection in list(self._all):
             connection.close_when_done()
 

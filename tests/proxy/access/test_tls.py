@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives import serialization as forms
 from pydantic import ValidationError
 
 from proxy.access.tls import Certificates, make_context
+from proxy.app import Ending
 from proxy.config import ServeSettings
 from tests.helpers import ScriptedEngine, make_deltas, until
 from tests.proxy.access.test_connections import address_of, post
@@ -338,3 +339,60 @@ def test_a_key_with_a_password_needs_it_and_asks_nobody(files: Files) -> None:
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any], error: str) -> None:
     with pytest.raises(ValidationError, match=error):
         ServeSettings(**options)
+
+
+# The end of the service.
+
+
+@asynccontextmanager
+async def silent(client: Client, context: ssl.SSLContext, sent: bytes) -> AsyncIterator[ssl.SSLSocket]:
+    """A client that has sent this and, whatever it gets, never ends the session of TLS."""
+    with socket.create_connection(address_of(client)) as sock:
+        wrapped = await asyncio.to_thread(
+            partial(context.wrap_socket, sock, server_hostname="127.0.0.1", suppress_ragged_eofs=False)
+        )
+        with wrapped:
+            wrapped.settimeout(60)
+            wrapped.sendall(sent)
+            yield wrapped
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"],
+    ids=["new", "head", "idle"],
+)
+async def test_a_session_without_a_request_does_not_delay_the_end(
+    serve: Serve, files: Files, sent: bytes
+) -> None:
+    client = await serve(ScriptedEngine(hello), **files.options, unread_timeout=NEVER)
+    client.server.ending = Ending(drain=NEVER, tell=NEVER, close=NEVER, leave=NEVER)
+    async with silent(client, files.client(), sent) as sock:
+        if sent.endswith(b"\r\n\r\n"):
+            assert b" 200 " in await asyncio.to_thread(sock.recv, 4096)
+        await until(lambda: num_connections(client) == 1)
+        await asyncio.wait_for(client.server.stop(), 60)
+        while data := await asyncio.to_thread(sock.recv, 65536):
+            assert data
+    assert num_connections(client) == 0
+
+
+async def test_the_end_waits_for_a_running_answer_and_not_for_the_end_of_its_session(
+    serve: Serve, files: Files
+) -> None:
+    go = asyncio.Event()
+    engine = ScriptedEngine(
+        lambda r: [*make_deltas(["a"], finish=False), go, *make_deltas(["x" * 100_000] * 10)]
+    )
+    client = await serve(engine, **files.options, unread_timeout=NEVER)
+    client.server.ending = Ending(drain=NEVER, tell=NEVER, close=NEVER, leave=NEVER)
+    async with silent(client, files.client(), post(orjson.dumps({**CHAT, "stream": True}))) as sock:
+        read = await asyncio.to_thread(sock.recv, 65536)
+        stopping = asyncio.get_running_loop().create_task(client.server.stop())
+        await until(lambda: client.server.service.draining)
+        go.set()
+        while data := await asyncio.to_thread(sock.recv, 65536):
+            read += data
+        await asyncio.wait_for(stopping, 60)
+    assert read.count(b"x" * 1000) >= 900
+    assert b"[DONE]" in read
