@@ -1,9 +1,15 @@
-"""How long prompts are: a measure of the work to come, and the bound of texts that can fit a model."""
+"""How long prompts are: a measure of the work to come, the bound of texts that can fit a model, and the error
+for what does not fit."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from engine.protocol import GenerationRequest, RequestError
+
+CONTEXT_LENGTH = "This model's maximum context length is"
+"""The words by which clients such as LiteLLM know the error. Others, such as LangChain, read its code."""
+CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
+"""The error's code."""
 
 LONG_PROMPT = 16 * 1024
 """Characters of a long prompt. Tokenizing or searching it may take longer than others should wait."""
@@ -25,12 +31,25 @@ def text_size(value: Any) -> int:
     return 1
 
 
-def check_prompt_length(text: str, max_bytes: int | None, param: str) -> None:
+def too_long(
+    max_model_len: int | None, details: str, param: str | None = None, status: int = 400
+) -> RequestError:
+    """The error for a request beyond the model's context, in OpenAI's words. `max_model_len`: None if nobody
+    knows it. `details`: what is too long, as the rest of a sentence."""
+    limit = "exceeded:" if max_model_len is None else f"{max_model_len} tokens. However,"
+    message = f"{CONTEXT_LENGTH} {limit} {details}"
+    return RequestError(message, param=param, code=CONTEXT_LENGTH_EXCEEDED, status=status)
+
+
+def check_num_tokens(num_tokens: int, max_model_len: int | None, param: str) -> None:
+    """Raise `RequestError` for more token ids than the model takes."""
+    if max_model_len is not None and num_tokens > max_model_len:
+        details = f"the {param} has {num_tokens} tokens. Please reduce its length."
+        raise too_long(max_model_len, details, param)
+
+
+def check_num_bytes(text: str, max_bytes: int | None, max_model_len: int | None, param: str) -> None:
     """Raise `RequestError` for a text that is too long for the model, whatever tokens it has."""
     if max_bytes is not None and (len(text) > max_bytes or len(text.encode(errors="replace")) > max_bytes):
-        raise RequestError(
-            f"{param}: over this model's maximum context length. No text of more than {max_bytes} bytes "
-            "fits. Please reduce its length.",
-            param=param,
-            code="context_length_exceeded",
-        )
+        details = f"the {param} has more than {max_bytes} bytes, the most that fit. Please reduce its length."
+        raise too_long(max_model_len, details, param)

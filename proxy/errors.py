@@ -15,6 +15,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 from pydantic import ValidationError
 
+from engine.prompt_size import CONTEXT_LENGTH_EXCEEDED
 from engine.protocol import EngineError, LogitsProcessorError, QueueFullError, RequestError
 from hooks.pipeline.failure import HookError
 from proxy.did_you_mean import choice_hint
@@ -88,7 +89,7 @@ def to_api_error(error: Exception) -> APIError:
         logger.error("%s", error)
         return APIError(503, "What this request needs cannot be reached now.", "server_error", retry_after=1)
     if isinstance(error, HookError) and error.param is not None:
-        return APIError(400, str(error), param=error.param, code="context_length_exceeded")
+        return APIError(400, str(error), param=error.param, code=CONTEXT_LENGTH_EXCEEDED)
     if isinstance(error, HookError | LogitsProcessorError):
         return APIError(500, str(error), "guardrail_error")
     if isinstance(error, RequestError):

@@ -16,6 +16,7 @@ from engine.logits_processors import Context
 from engine.logits_processors.builtin.forced_sequence import hello_world
 from engine.logits_processors.names import OTHER_FIELDS, PARAMETER_FIELDS
 from engine.logits_processors.registry import LIMITS, ProcessorRegistry
+from engine.prompt_size import too_long
 from engine.protocol import GenerationRequest, ProbeInfo, Prompt, RequestError, SamplingParams, Token
 from engine.sampling.penalties import LogitBias
 from engine.sampling.sampling_state import SamplingState
@@ -202,13 +203,11 @@ class InputProcessor:
     def _room(self, num_prompt_tokens: int, max_tokens: int | None, param: str) -> int:
         wanted = 1 if max_tokens is None else max_tokens
         if num_prompt_tokens + wanted > self.max_model_len:
-            raise RequestError(
-                f"This model's maximum context length is {self.max_model_len} tokens. However, you requested "
-                f"{num_prompt_tokens + wanted} tokens ({num_prompt_tokens} in the {param}, {wanted} in the "
-                f"completion). Please reduce the length of the {param} or completion.",
-                param=param,
-                code="context_length_exceeded",
+            details = (
+                f"you requested {num_prompt_tokens + wanted} tokens ({num_prompt_tokens} in the {param}, "
+                f"{wanted} in the completion). Please reduce the length of the {param} or completion."
             )
+            raise too_long(self.max_model_len, details, param)
         return self.max_model_len - num_prompt_tokens if max_tokens is None else max_tokens
 
     def _echo_texts(self, ids: list[int], prompt: Prompt | None, special: SpecialTokens) -> tuple[str, ...]:

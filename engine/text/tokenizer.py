@@ -10,7 +10,7 @@ from tokenizers import Tokenizer as FastTokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from engine.config import EngineConfig
-from engine.prompt_size import check_prompt_length
+from engine.prompt_size import check_num_bytes
 from engine.protocol import GenerationRequest, Prompt, RequestError, TextTokens
 from engine.text.chat_template import ChatTemplate
 from engine.text.infill import Infill
@@ -68,7 +68,7 @@ class LocalTokenizer:
         if is_truncated:
             text = text[-(self.max_prompt_bytes or len(text)) :]
         else:
-            check_prompt_length(text, self.max_prompt_bytes, param)
+            check_num_bytes(text, self.max_prompt_bytes, self.max_tokens, param)
         try:
             text.encode()
         except UnicodeEncodeError as error:

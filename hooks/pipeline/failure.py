@@ -7,6 +7,7 @@ only the exception's type and the line that raised it, unless the level is debug
 import inspect
 import logging
 
+from engine.prompt_size import CONTEXT_LENGTH
 from engine.protocol import GenerationRequest
 from hooks.api import PromptTooLongError
 from hooks.loading.alarm import interrupt
@@ -16,7 +17,7 @@ from hooks.pipeline.tally import Tally
 logger = logging.getLogger("weir.hooks")
 
 _FAILED = "A guardrail failed, so the request was ended."
-_TOO_LONG = "A guardrail of this server cannot read a prompt of this length."
+_TOO_LONG = f"{CONTEXT_LENGTH} limited here. A guardrail of this server cannot read a prompt of this length."
 
 
 class HookError(RuntimeError):

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from engine.prompt_size import check_prompt_length
-from engine.protocol import GenerationRequest, ModelInfo, RequestError
+from engine.prompt_size import check_num_bytes, check_num_tokens
+from engine.protocol import GenerationRequest, ModelInfo
 
 
 def check_prompts(request: GenerationRequest, info: ModelInfo) -> None:
@@ -18,22 +18,11 @@ def check_prompts(request: GenerationRequest, info: ModelInfo) -> None:
     param = request.prompt_field
     for prompt in request.prompts:
         if isinstance(prompt, str):
-            check_prompt_length(prompt, info.max_prompt_bytes, param)
+            check_num_bytes(prompt, info.max_prompt_bytes, info.max_model_len, param)
         else:
-            check_num_tokens(len(prompt), info, param)
+            check_num_tokens(len(prompt), info.max_model_len, param)
     texts = [text for message in request.messages for text in _texts(message)]
-    check_prompt_length("".join(texts), info.max_prompt_bytes, param)
-
-
-def check_num_tokens(num_tokens: int, info: ModelInfo, param: str) -> None:
-    """Raise `RequestError` for more token ids than the model takes."""
-    if info.max_model_len is not None and num_tokens > info.max_model_len:
-        raise RequestError(
-            f"This model's maximum context length is {info.max_model_len} tokens. However, the {param} has "
-            f"{num_tokens} tokens. Please reduce its length.",
-            param=param,
-            code="context_length_exceeded",
-        )
+    check_num_bytes("".join(texts), info.max_prompt_bytes, info.max_model_len, param)
 
 
 def _texts(message: Mapping[str, Any]) -> Iterator[str]:

@@ -5,6 +5,7 @@ import re
 import orjson
 from aiohttp import web
 
+from engine.prompt_size import CONTEXT_LENGTH_EXCEEDED
 from proxy.decisions.in_answer import ANSWER_DECISIONS
 from proxy.errors import APIError
 from proxy.openai.answer import JSONObject, new_id
@@ -23,11 +24,13 @@ _TYPES = {
 """The API's names for Weir's types of errors, where they differ."""
 _STATUS_TYPES = {413: "request_too_large", 503: "overloaded_error", 504: "timeout_error"}
 
+_OWN = re.compile(r"(?:prompt is too long|input length and `max_tokens` exceed context limit): .*", re.S)
+"""The API's own words for a prompt that does not fit, which an upstream may have said."""
 _CONTEXT = re.compile(
-    r"maximum context length is (?P<most>\d+) tokens\. However, .*?(?P<asked>\d+) tokens"
+    r"maximum context length is (?P<most>\d+) tokens\. However, .*?(?<![\d,])(?P<asked>\d+) (?:input )?tokens"
     r"(?: \((?P<prompt>\d+) in the \w+, (?P<output>\d+) in the completion\))?"
 )
-"""The words with which Weir and other servers say that a prompt does not fit (`docs/api.md`)."""
+"""The words with which Weir and other servers say it (`docs/api.md`)."""
 
 
 def speaks_messages(request: web.Request) -> bool:
@@ -46,14 +49,16 @@ def error_body(error: JSONObject, request_id: str, status: int | None = None) ->
 def _message(error: JSONObject) -> str:
     """The message. Clients shorten their history when they read one of these forms."""
     message: str = error["message"]
-    found = _CONTEXT.search(message)
-    if found is None:
-        is_too_long = error["code"] == "context_length_exceeded"
-        return f"prompt is too long: {message}" if is_too_long else message
-    most, asked, prompt, output = (int(one) if one else 0 for one in found.groups())
-    if prompt and prompt <= most:
-        return f"input length and `max_tokens` exceed context limit: {prompt} + {output} > {most}"
-    return f"prompt is too long: {prompt or asked} tokens > {most} maximum"
+    is_too_long = error["code"] == CONTEXT_LENGTH_EXCEEDED
+    if is_too_long and (own := _OWN.search(message)):
+        return own[0]
+    if found := _CONTEXT.search(message):
+        most, asked, prompt, output = (int(one) if one else 0 for one in found.groups())
+        if prompt and prompt <= most < prompt + output:
+            return f"input length and `max_tokens` exceed context limit: {prompt} + {output} > {most}"
+        if (prompt or asked) > most:
+            return f"prompt is too long: {prompt or asked} tokens > {most} maximum"
+    return f"prompt is too long: {message}" if is_too_long else message
 
 
 def error_response(request: web.Request, error: APIError) -> web.Response:

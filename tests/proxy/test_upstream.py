@@ -121,16 +121,16 @@ async def test_code_of_a_client_never_reaches_an_upstream(serve: Serve) -> None:
 
 
 async def test_an_upstreams_refusal_keeps_its_status_and_message(serve: Serve) -> None:
-    refusal = RequestError("The maximum context length is 9 tokens.", param="messages", code="too_long")
+    refusal = RequestError("There is no such role.", param="messages", code="bad_role")
     front, _ = await in_front_of(serve, ScriptedEngine(lambda r: [refusal]))
     for stream in (False, True):
         status, body, _ = await front.post(CHATS, {**CHAT, "stream": stream})
         assert status == 400
         assert body["error"] == {
-            "message": "The maximum context length is 9 tokens.",
+            "message": "There is no such role.",
             "type": "invalid_request_error",
             "param": "messages",
-            "code": "too_long",
+            "code": "bad_role",
         }
 
 
@@ -160,7 +160,7 @@ async def test_with_hooks_the_message_of_an_upstreams_refusal_is_withheld(
 
 
 SHORTEN = "Please reduce the length of the prompt or of the answer."
-LONG = "This model's maximum context length is {} tokens. " + SHORTEN
+LONG = "This model's maximum context length is {} tokens. However, the request is longer. " + SHORTEN
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ LONG = "This model's maximum context length is {} tokens. " + SHORTEN
         (
             "hunter2",
             "context_length_exceeded",
-            "The prompt is beyond this model's maximum context length. " + SHORTEN,
+            "This model's maximum context length is exceeded: the request is longer. " + SHORTEN,
         ),
     ],
 )

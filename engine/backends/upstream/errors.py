@@ -6,7 +6,8 @@ from typing import Any
 
 import orjson
 
-from engine.backends.upstream.refusal import REFUSED, in_own_words
+from engine.backends.upstream.refusal import REFUSED, as_too_long, in_own_words
+from engine.prompt_size import CONTEXT_LENGTH_EXCEEDED
 from engine.protocol import EngineError, QueueFullError, RequestError
 
 _CALLERS_FAULT = (400, 404, 413, 422)
@@ -22,9 +23,10 @@ def upstream_error(
     """The error to raise for an upstream's HTTP status and error body (bytes, or parsed JSON).
 
     If the caller is at fault, the error has the upstream's message, and its `unquoted` the same in Weir's
-    words (`in_own_words`). An unknown model is always told by the caller's name. If the upstream is at fault,
-    or Weir in how it calls the upstream, the error has a general message. The upstream's message is in no
-    log, because it may quote the model's output.
+    words (`in_own_words`). An unknown model is always told by the caller's name. The message about a prompt
+    that does not fit has the words by which clients know this error (`as_too_long`). If the upstream is at
+    fault, or Weir in how it calls the upstream, the error has a general message. The upstream's message is in
+    no log, because it may quote the model's output.
 
     `fields`: the fields that were sent. `model`: the name that the caller gave. `retry_after`: the upstream's
     header.
@@ -36,6 +38,8 @@ def upstream_error(
         own = in_own_words(status, message, param, code, model=model, fields=fields)
         if own.code == "model_not_found":
             return own  # the upstream may know the model by another name than the caller
+        if own.code == CONTEXT_LENGTH_EXCEEDED:
+            message, code = as_too_long(message), CONTEXT_LENGTH_EXCEEDED
         return RequestError(message or REFUSED, param=param, code=code, status=status, unquoted=own)
     if status == 429:
         seconds = _seconds(retry_after)

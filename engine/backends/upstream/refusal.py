@@ -8,6 +8,7 @@ only whole numbers of tokens go on.
 import re
 from collections.abc import Collection
 
+from engine.prompt_size import CONTEXT_LENGTH, CONTEXT_LENGTH_EXCEEDED, too_long
 from engine.protocol import RequestError
 
 REFUSED = "The upstream engine refused the request."
@@ -37,14 +38,19 @@ def in_own_words(
         return RequestError(told, param="model", code="model_not_found", status=404)
     field = _FIELD_NAME.match(param or "")
     known = field[0] if field and field[0] in fields else None
-    if code == "context_length_exceeded" or (status in (400, 413) and _TOO_LONG.search(message)):
-        told = _too_long(_LIMIT.search(message))
-        return RequestError(told, param=known, code="context_length_exceeded", status=status)
+    if code == CONTEXT_LENGTH_EXCEEDED or (status in (400, 413) and _TOO_LONG.search(message)):
+        details = "the request is longer. Please reduce the length of the prompt or of the answer."
+        return too_long(_limit_in(message), details, known, status)
     return RequestError(REFUSED, param=known, status=status)
 
 
-def _too_long(limit: re.Match[str] | None) -> str:
-    reason = "The prompt is beyond this model's maximum context length"
-    if limit is not None:
-        reason = f"This model's maximum context length is {limit['limit'].replace(',', '')} tokens"
-    return f"{reason}. Please reduce the length of the prompt or of the answer."
+def as_too_long(message: str) -> str:
+    """An upstream's message about a prompt that does not fit, behind the words by which clients know it."""
+    if CONTEXT_LENGTH.lower() in message.lower():
+        return message
+    return str(too_long(_limit_in(message), f"the request is longer, as the upstream engine says: {message}"))
+
+
+def _limit_in(message: str) -> int | None:
+    found = _LIMIT.search(message)
+    return int(found["limit"].replace(",", "")) if found else None

@@ -72,10 +72,20 @@ async def test_errors_of_other_paths_keep_theirs(serve: Serve) -> None:
         ),
         ("The engine has failed.", "The engine has failed."),
         ("Too long.", "prompt is too long: Too long."),
+        (
+            "This model's maximum context length is 100 tokens. However, the request is longer, as the "
+            "upstream engine says: You passed 120 input tokens. However, its context length is 100 tokens.",
+            "prompt is too long: 120 tokens > 100 maximum",
+        ),
+        (
+            "This model's maximum context length is 100 tokens. However, the request is longer, as the "
+            "upstream engine says: input length and `max_tokens` exceed context limit: 80 + 30 > 100",
+            "input length and `max_tokens` exceed context limit: 80 + 30 > 100",
+        ),
     ],
 )
 def test_a_prompt_that_is_too_long_is_told_in_words_that_clients_look_for(message: str, told: str) -> None:
-    code = "context_length_exceeded" if message == "Too long." else None
+    code = "context_length_exceeded" if "engine says" in message or message == "Too long." else None
     error = {"type": "invalid_request_error", "message": message, "param": None, "code": code}
     assert error_body(error, "r")["error"]["message"] == told
 

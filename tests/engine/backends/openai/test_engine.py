@@ -230,13 +230,8 @@ async def test_connections_are_used_again(upstream: Any, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "body",
     [
-        {"error": {"message": "over the maximum context length", "param": "messages", "code": "too_long"}},
-        {
-            "object": "error",
-            "message": "over the maximum context length",
-            "param": "messages",
-            "code": "too_long",
-        },
+        {"error": {"message": "no such role", "param": "messages", "code": "bad_role"}},
+        {"object": "error", "message": "no such role", "param": "messages", "code": "bad_role"},
     ],
 )
 async def test_the_callers_fault_keeps_the_upstreams_words(
@@ -244,9 +239,9 @@ async def test_the_callers_fault_keeps_the_upstreams_words(
 ) -> None:
     upstream.script = lambda _: web.json_response(body, status=status)
     async with started(upstream.url) as engine:
-        with pytest.raises(RequestError, match="maximum context length") as error:
+        with pytest.raises(RequestError, match="no such role") as error:
             await collect(engine)
-    assert (error.value.status, error.value.param, error.value.code) == (status, "messages", "too_long")
+    assert (error.value.status, error.value.param, error.value.code) == (status, "messages", "bad_role")
 
 
 @pytest.mark.parametrize(
