@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Self
@@ -19,6 +19,7 @@ from proxy.access.auth import auth_middleware
 from proxy.access.browser import browser_middleware, cors_signal
 from proxy.access.callers import caller_middleware
 from proxy.access.connections import Connections, connection_middleware
+from proxy.access.listener import SharedPort
 from proxy.access.port import Port
 from proxy.access.quotas import add_rate_headers
 from proxy.admin.app import add_admin, add_metrics, admin_port_app, operator_rule
@@ -145,12 +146,13 @@ class Server:
         deployment: Deployment,
         settings: ServeSettings,
         *,
-        shares_port: bool = False,
+        shared: Sequence[SharedPort] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`clock`: as `Service` takes it."""
+        """`shared`: the port and the operator's port, if other processes listen there as well. `clock`: as
+        `Service` takes it."""
         self.service = Service(deployment, settings, clock)
-        self._shares_port = shares_port
+        self._shared = shared
         self.ending = Ending.within(settings.shutdown_timeout)
         self.connections = Connections(settings)
         access = self.connections, settings.trusted_forwarders, self.service.certificates
@@ -188,7 +190,7 @@ class Server:
             ):
                 self._tasks.append(asyncio.get_running_loop().create_task(work))
             settings = service.settings
-            url = await self._port.start(settings.host, settings.port, shares_port=self._shares_port)
+            url = await self._port.start(settings.host, settings.port, *self._shared[:1])
             await self._start_admin_port()
             service.telemetry.start()
         except BaseException:
@@ -204,9 +206,7 @@ class Server:
         settings = self.service.settings
         for port in self._ports[1:]:
             assert settings.admin_port is not None
-            self.admin_url = await port.start(
-                settings.admin_host, settings.admin_port, shares_port=self._shares_port
-            )
+            self.admin_url = await port.start(settings.admin_host, settings.admin_port, *self._shared[1:])
             logger.info("the operator's API is at %s/admin", self.admin_url)
 
     async def stop(self) -> None:

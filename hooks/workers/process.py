@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Iterable
 
 from hooks.loading.async_call import GRACE
 from hooks.workers.messages import Connection
@@ -44,15 +45,16 @@ class Child:
         self.process: asyncio.subprocess.Process | None = None
         self._ending: asyncio.Task[None] | None = None
 
-    async def spawn(self, module: str) -> None:
-        """Start the process and connect to it. If this is cancelled or fails, neither is left."""
+    async def spawn(self, module: str, descriptors: Iterable[int] = ()) -> None:
+        """Start the process and connect to it. It inherits the file `descriptors`, under the same numbers. If
+        this is cancelled or fails, neither is left."""
         ours, theirs = socket.socketpair()
         try:
             with theirs:
                 start = [sys.executable, "-P", "-c", _START, json.dumps(sys.path, default=str), module]
                 ends = [str(theirs.fileno()), str(os.getpid())]
                 self.process = await asyncio.create_subprocess_exec(
-                    *start, *ends, env=_environment(), pass_fds=[theirs.fileno()]
+                    *start, *ends, env=_environment(), pass_fds=[theirs.fileno(), *descriptors]
                 )
             self.connection = Connection(*await asyncio.open_connection(sock=ours))
             self._ending = asyncio.get_running_loop().create_task(self._hang_up(self.process))

@@ -12,8 +12,8 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from proxy.access.addresses import Networks, address_group, is_forwarder, read_address
@@ -24,6 +24,8 @@ from proxy.errors import APIError
 BACKLOG = 128
 BATCH = 16
 """Connections that are accepted before other work has its turn."""
+GIVE_WAY = 0.002
+"""Seconds for which a process with more connections than another leaves a new one to that other process."""
 RETRY_DELAY = 0.1
 """Seconds before the next attempt to accept, when no file descriptor is left."""
 MAX_REFUSED = 32
@@ -34,6 +36,28 @@ LOG_INTERVAL = 60.0
 logger = logging.getLogger("weir.proxy")
 
 _FULL = APIError(503, "The server has too many connections.", "server_error", retry_after=1)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPort:
+    """A port that several processes listen on, through the same sockets.
+
+    The kernel keeps new connections in one queue, from which each process takes its own: one that hangs takes
+    none. Of the others, the one with the fewest connections is the first to take.
+    """
+
+    sockets: Sequence[socket.socket]
+    """They are bound."""
+    counts: "memoryview[int]"
+    """The connections of each process, in memory that all of them share."""
+    index: int
+    """The place of this process in `counts`."""
+
+    def has_more(self, count: int) -> bool:
+        """Whether another process has fewer connections than this one, which has `count`. Shows the others
+        this number."""
+        self.counts[self.index] = count
+        return count > min(self.counts)
 
 
 class Listener:
@@ -53,15 +77,21 @@ class Listener:
         self._make = make
         self._certificates = certificates
         self._sockets: list[socket.socket] = []
+        self._shared: SharedPort | None = None
         self._refused: deque[socket.socket] = deque()
         self._spare = -1
         self._logged_at: dict[str, float] = {}
 
-    async def start(self, host: str, port: int, *, shares_port: bool = False) -> tuple[str, int]:
-        """Listen. Returns the first address. Raises `OSError` if an address cannot be used. `shares_port`:
-        other processes listen there as well, and each connection goes to one of them."""
+    async def start(self, host: str, port: int, shared: SharedPort | None = None) -> tuple[str, int]:
+        """Listen, at the sockets of `shared` if other processes listen there as well. Returns the first
+        address. Raises `ListenError` if an address cannot be used."""
         self._loop = asyncio.get_running_loop()
-        self._sockets = await bound_sockets(host, port, partial(_listening, reuse_port=shares_port))
+        self._shared = shared
+        if shared is None:
+            self._sockets = await bound_sockets(host, port)
+        else:
+            self._sockets = list(shared.sockets)
+            _listen_together(shared, host, port)
         self._spare = _spare_descriptor()
         for sock in self._sockets:
             self._listen(sock)
@@ -85,14 +115,30 @@ class Listener:
 
     def _accept(self, sock: socket.socket) -> None:
         for _ in range(BATCH):
-            try:
-                accepted, peer = sock.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            if self._shared and self._shared.has_more(len(self._connections)):
+                self._loop.remove_reader(sock)
+                self._loop.call_later(GIVE_WAY, self._accept_last, sock)
                 return
-            except OSError as error:
-                self._cannot_accept(sock, error)
+            if not self._accept_one(sock):
                 return
-            self._take(accepted, peer[0])
+
+    def _accept_last(self, sock: socket.socket) -> None:
+        """Accept the connection that no process with fewer connections has accepted: it may hang."""
+        if sock in self._sockets:
+            self._listen(sock)
+            self._accept_one(sock)
+
+    def _accept_one(self, sock: socket.socket) -> bool:
+        """Returns whether there was a connection."""
+        try:
+            accepted, peer = sock.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return False
+        except OSError as error:
+            self._cannot_accept(sock, error)
+            return False
+        self._take(accepted, peer[0])
+        return True
 
     def _take(self, accepted: socket.socket, peer: str) -> None:
         address = self._address(peer)
@@ -160,14 +206,15 @@ async def check_free(host: str, port: int) -> None:
 
 
 async def reserved_sockets(host: str, port: int) -> list[socket.socket]:
-    """Sockets that keep all addresses of `host` for the listeners that share them. They do not listen.
+    """Sockets that keep all addresses of `host` for processes that share them. They do not listen.
 
     Raises `ListenError` if anybody listens there already.
     """
     return await bound_sockets(host, port, _reserved)
 
 
-_listening = partial(socket.create_server, backlog=BACKLOG)
+def _listening(address: Any, *, family: socket.AddressFamily) -> socket.socket:
+    return socket.create_server(address, family=family, backlog=BACKLOG)
 
 
 def _reserved(address: Any, *, family: socket.AddressFamily) -> socket.socket:
@@ -177,8 +224,6 @@ def _reserved(address: Any, *, family: socket.AddressFamily) -> socket.socket:
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind(address)
-        # Only now: with this option before, the socket could be bound beside another service's listeners.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     except OSError:
         sock.close()
         raise
@@ -213,6 +258,14 @@ async def bound_sockets(
     for sock in sockets:
         sock.close()
     raise _listen_error(host, port, failure) from failure
+
+
+def _listen_together(shared: SharedPort, host: str, port: int) -> None:
+    for sock in shared.sockets:
+        try:
+            sock.listen(BACKLOG * len(shared.counts))
+        except OSError as error:
+            raise _listen_error(host, port, error) from error
 
 
 def _listen_error(host: str, port: int, error: OSError | None) -> "ListenError":

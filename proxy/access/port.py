@@ -6,7 +6,7 @@ from aiohttp import web
 
 from proxy.access.addresses import Networks
 from proxy.access.connections import Connection, Connections
-from proxy.access.listener import Listener, base_url
+from proxy.access.listener import Listener, SharedPort, base_url
 from proxy.access.tls import Certificates
 
 # The middleware and `Connection` answer and log errors. aiohttp's own lines would repeat what a client sent.
@@ -26,10 +26,10 @@ class Port:
         self._certificates = certificates
         self._listener = Listener(connections, forwarders, self._connection, certificates)
 
-    async def start(self, host: str, port: int, *, shares_port: bool = False) -> str:
+    async def start(self, host: str, port: int, shared: SharedPort | None = None) -> str:
         """Listen, as `Listener.start` does. Returns the base URL. Raises `OSError`."""
         await self._runner.setup()
-        address = await self._listener.start(host, port, shares_port=shares_port)
+        address = await self._listener.start(host, port, shared)
         return base_url(*address, over_tls=self._certificates.context is not None)
 
     def close(self) -> None:

@@ -22,6 +22,9 @@ class Start:
     """The shared state's, if a worker has told it (`State.salt`). Then this one needs no state to start."""
     folder: Path
     """It holds the files that the workers share. It goes with the supervisor."""
+    sockets: tuple[tuple[int, ...], ...]
+    """The file descriptors of the sockets that all workers share: those of the port, then those of the
+    operator's port if there is one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,9 @@ class Questions:
         self._keys = itertools.count()
         self._asked: dict[int, _Asked] = {}
 
-    async def ask(self, send: Callable[[int], None], patience: float) -> list[Any]:
-        """The answers to a question, without those that are None. `send` gets the question's key."""
+    async def ask(self, send: Callable[[int], None], patience: float | None) -> dict[int, Any]:
+        """The answers to a question, by the numbers of the processes. One that failed answers None. `send`
+        gets the question's key."""
         key = next(self._keys)
         asked = self._asked[key] = _Asked()
         send(key)
@@ -53,7 +54,7 @@ class Questions:
                     await asked.is_complete.wait()
         finally:
             del self._asked[key]
-        return [value for value in asked.values if value is not None]
+        return asked.values
 
     def expect(self, key: int, numbers: Collection[int]) -> None:
         """These processes will answer."""
@@ -64,7 +65,7 @@ class Questions:
     def take(self, key: int, number: int, value: Any) -> None:
         """A process answers."""
         if asked := self._asked.get(key):
-            asked.values.append(value)
+            asked.values[number] = value
             asked.missing.discard(number)
             asked.check()
 
@@ -79,7 +80,7 @@ class _Asked:
     """A question, and its answers so far."""
 
     def __init__(self) -> None:
-        self.values: list[Any] = []
+        self.values: dict[int, Any] = {}
         self.missing: set[int] = set()
         self.is_complete = asyncio.Event()
 

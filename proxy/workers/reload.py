@@ -5,6 +5,8 @@ and each answers for its own process (`ReloadAnswers`).
 """
 
 import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,8 +56,10 @@ class Reloaded:
 class ReloadAnswers:
     """One worker's answers to the supervisor's questions."""
 
-    def __init__(self, reloads: Reloads) -> None:
+    def __init__(self, reloads: Reloads, loading: Callable[[], AbstractContextManager[None]]) -> None:
+        """`loading`: the process shows that it lives inside, though hooks may keep its event loop waiting."""
         self._reloads = reloads
+        self._loading = loading
         self._answering = asyncio.Lock()
         """Held while a question is answered. The supervisor may ask the next one without the answer."""
         self.answers: dict[type, Answerer] = {
@@ -67,7 +71,8 @@ class ReloadAnswers:
     async def _prepare(self, question: PrepareReload) -> str:
         async with self._answering:
             try:
-                await self._reloads.prepare(ServeSettings.model_construct(**question.settings))
+                with self._loading():
+                    await self._reloads.prepare(ServeSettings.model_construct(**question.settings))
             except ReloadError as error:
                 return str(error)
             return ""

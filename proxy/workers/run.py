@@ -5,12 +5,12 @@ import contextlib
 import gc
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from engine.protocol import DeadEngineError
 from hooks.loading.async_call import open_calls
-from proxy.access.listener import check_free
+from proxy.access.listener import SharedPort, check_free
 from proxy.app import Server
 from proxy.config import ServeSettings
 from proxy.policies.build import build
@@ -31,21 +31,21 @@ def freeze_objects() -> None:
 
 @asynccontextmanager
 async def running(
-    settings: ServeSettings, *, shares_port: bool = False, salt: bytes | None = None
+    settings: ServeSettings, *, shared: Sequence[SharedPort] = (), salt: bytes | None = None
 ) -> AsyncIterator[tuple[Server, str]]:
     """The started server and its base URL. At the end it stops, and the process ends if a hook does not.
-    `salt`: as in `Server.start`.
+    `shared`: as in `Server`. `salt`: as in `Server.start`.
 
     Raises `START_ERRORS` if the service cannot start.
     """
-    if not shares_port:  # else the supervisor has the ports
+    if not shared:  # else the supervisor has the ports
         # To load models and hooks takes minutes. Whoever takes a port meanwhile makes `start` fail.
         await check_free(settings.host, settings.port)
         if settings.admin_port is not None:
             await check_free(settings.admin_host, settings.admin_port)
     deployment = await build(settings)
     try:
-        server = Server(deployment, settings, shares_port=shares_port)
+        server = Server(deployment, settings, shared=shared)
     except BaseException:
         await deployment.aclose()
         raise

@@ -47,7 +47,10 @@ class Siblings:
 
     async def ask(self, question: Any, *, patience: float = PATIENCE) -> list[Any]:
         """As `Ask` says."""
-        return await self._questions.ask(lambda key: self._connection.send(AskAll(key, question)), patience)
+        answers = await self._questions.ask(
+            lambda key: self._connection.send(AskAll(key, question)), patience
+        )
+        return [value for value in answers.values() if value is not None]
 
     async def render_metrics(self) -> bytes:
         """The metrics of all workers, as they are now."""

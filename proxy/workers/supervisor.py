@@ -1,15 +1,18 @@
-"""The process that supervises: it starts the workers, replaces those that die, and ends them all.
+"""The process that supervises: it starts the workers, kills those that hang, replaces those that die, and
+ends all of them.
 
 It runs no engine and no hook, and takes no connection. A worker that dies costs its own requests only.
 """
 
 import asyncio
 import logging
+import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import SecretStr
 
@@ -18,6 +21,7 @@ from proxy.access.listener import base_url, reserved_sockets
 from proxy.admin.reload import Read, ReloadError, check_reloadable, read_again
 from proxy.app import Ending
 from proxy.config import ServeSettings
+from proxy.workers.board import Board, create_board
 from proxy.workers.folder import own_folder
 from proxy.workers.messages import Answer, AskAll, Asked, Failed, Question, Ready, Start
 from proxy.workers.metrics import forget_gauges
@@ -33,6 +37,8 @@ from proxy.workers.reload import (
 
 logger = logging.getLogger("weir.proxy")
 
+T = TypeVar("T")
+
 BACKOFF = 0.1
 """Seconds before the first attempt to replace a worker. They double with each that follows."""
 MAX_BACKOFF = 5.0
@@ -40,6 +46,11 @@ SUPERVISOR = 0
 """The supervisor's number where workers have theirs."""
 MAX_FAILURES = 5
 """Attempts in a row to start a worker, while no other one serves, after which the service ends."""
+LOOK_INTERVAL = 0.5
+"""Seconds between two looks at the workers' signs of life."""
+MAX_SILENCE = 20
+"""Looks in a row without a new sign of a worker, after which it is killed. They are counted, instead of time,
+so that a service that is stopped as a whole, or a machine that sleeps, costs no worker."""
 
 
 class WorkerError(OSError):
@@ -54,10 +65,13 @@ class WorkerProcess(Child):
         super().__init__()
         self._start = start
         self._take = take
+        self._sign: int | None = None
+        self.silence = 0
+        """Looks in a row without a new sign of life."""
 
     async def start(self) -> Ready:
         """Start the process, and wait until it accepts connections. Raises `WorkerError`."""
-        await self.spawn("proxy.workers.worker")
+        await self.spawn("proxy.workers.worker", chain.from_iterable(self._start.sockets))
         self.connection.send(self._start)
         try:
             answer, *_ = await self.connection.receive()
@@ -80,9 +94,24 @@ class WorkerProcess(Child):
                     self._take(self._start.number, message)
         return await self.ended()
 
+    def look(self, sign: int) -> None:
+        """Kill the process if its sign of life has not changed for too long. SIGTERM would not end a process
+        that is stopped."""
+        self.silence = self.silence + 1 if sign == self._sign else 0
+        self._sign = sign
+        if self.is_silent:
+            self.kill()
+
+    @property
+    def is_silent(self) -> bool:
+        """The process showed no sign of life for so long that it is killed."""
+        return self.silence >= MAX_SILENCE
+
     async def ended(self) -> str:
         assert self.process is not None
         code = await self.process.wait()
+        if self.is_silent:
+            return f"was silent for {MAX_SILENCE * LOOK_INTERVAL:g} seconds and is killed"
         return f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
 
 
@@ -94,10 +123,12 @@ class Supervisor:
         settings: ServeSettings,
         folder: Path,
         *,
+        sockets: Sequence[Sequence[socket.socket]] = (),
         shared: Mapping[str, Any] | None = None,
         read: Read | None = None,
     ) -> None:
-        """`folder`: for what the workers share. `shared`: options that hold for all workers, whatever
+        """`folder`: for what the workers share. `sockets`: those of the port, then those of the operator's
+        port if there is one. `stop` closes them. `shared`: options that hold for all workers, whatever
         `settings` say. `read`: reads the settings again, for a reload."""
         self.ending = Ending.within(settings.shutdown_timeout)
         self._shared = shared or {}
@@ -105,14 +136,15 @@ class Supervisor:
         """The settings as they were read, without what the workers share."""
         self._settings = settings.model_copy(update=self._shared)
         self._configuration = 1
-        self._changing = asyncio.Lock()
-        """Held while a worker starts in another's place, and while all workers take another configuration."""
+        self._sockets = sockets
         self._reloading: asyncio.Task[None] | None = None
+        self._signalled: set[asyncio.Task[None]] = set()
         self._questions = Questions()
         self._read = read
         self._folder = folder
         self._serving: dict[int, WorkerProcess] = {}
-        self._keeping: list[asyncio.Task[None]] = []
+        self._working: list[asyncio.Task[None]] = []
+        """The tasks that keep the workers. They end with an error alone."""
         self._processes: dict[int, str] = {}
         """The name of the latest process of each number."""
         self._salt: bytes | None = None
@@ -121,8 +153,9 @@ class Supervisor:
 
     async def start(self) -> None:
         """Start every worker. Raises `WorkerError` if one of them cannot start."""
+        create_board(self._folder, self._settings.workers)
         numbers = range(1, self._settings.workers + 1)
-        starting = [asyncio.get_running_loop().create_task(self._start(number)) for number in numbers]
+        starting = [_task(self._start(number)) for number in numbers]
         try:
             await asyncio.gather(*starting)
         except BaseException:
@@ -130,41 +163,59 @@ class Supervisor:
                 task.cancel()
             await asyncio.gather(*starting, return_exceptions=True)
             raise
-        self._keeping = [asyncio.get_running_loop().create_task(self._keep(number)) for number in numbers]
+        self._working = [_task(self._keep(number)) for number in numbers]
+        self._working.append(_task(self._watch()))
 
     async def wait(self, signalled: asyncio.Event) -> None:
         """Returns once `signalled` is set. Raises `WorkerError` if no worker serves and none can start."""
-        waiting = asyncio.get_running_loop().create_task(signalled.wait())
-        await asyncio.wait([waiting, *self._keeping], return_when=asyncio.FIRST_COMPLETED)
-        for keeping in self._keeping:
-            if keeping.done():
+        waiting = _task(signalled.wait())
+        await asyncio.wait([waiting, *self._working], return_when=asyncio.FIRST_COMPLETED)
+        for working in self._working:
+            if working.done():
                 waiting.cancel()
-                keeping.result()
+                working.result()
 
     async def stop(self) -> None:
         """End all workers, within `ending`. Those that do not end are killed."""
-        tasks = [*self._keeping, *([self._reloading] if self._reloading else [])]
+        tasks = [*self._working, *self._signalled, *([self._reloading] if self._reloading else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for sock in chain.from_iterable(self._sockets):
+            sock.close()  # else clients would wait for a worker that does not come
         seconds = (self.ending.close + self.ending.leave) / 2
         await asyncio.gather(*(worker.stop_within(seconds) for worker in self._serving.values()))
 
     async def _start(self, number: int) -> None:
-        start = Start(
-            number,
-            vars(self._settings),
-            self._configuration,
-            self._processes.get(number),
-            self._salt,
-            self._folder,
-        )
-        worker = WorkerProcess(start, self._take)
-        ready = await worker.start()
-        self.model, self._processes[number], self._salt = ready.model, ready.process, ready.salt
+        """Start the worker, again if a reload comes meanwhile."""
+        while True:
+            start = Start(
+                number,
+                vars(self._settings),
+                self._configuration,
+                self._processes.get(number),
+                self._salt,
+                self._folder,
+                tuple(tuple(sock.fileno() for sock in port) for port in self._sockets),
+            )
+            worker = WorkerProcess(start, self._take)
+            ready = await worker.start()
+            self.model, self._processes[number], self._salt = ready.model, ready.process, ready.salt
+            if start.configuration == self._configuration:
+                break
+            worker.kill()
+            await worker.stop()
         self._serving[number] = worker
         assert worker.process is not None
         logger.info("worker %d serves (process %d)", number, worker.process.pid)
+
+    async def _watch(self) -> None:
+        """Look for the workers' signs of life."""
+        board = Board(self._folder)
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL)
+            for number, worker in self._serving.items():
+                worker.look(board.signs[number - 1])
 
     async def _keep(self, number: int) -> None:
         """Replace the worker whenever it dies. Only closing stops this, or `WorkerError`."""
@@ -187,8 +238,7 @@ class Supervisor:
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, MAX_BACKOFF)
             try:
-                async with self._changing:
-                    await self._start(number)
+                await self._start(number)
             except OSError as error:
                 failures += 1
                 logger.error("worker %d cannot be replaced: %s", number, error)
@@ -199,23 +249,30 @@ class Supervisor:
 
     def reload_by_signal(self) -> None:
         """Let one worker ask for a reload, as the operator may: it logs and keeps how that ends."""
-        if self._serving:
-            self._send(min(self._serving), Question(SUPERVISOR, -1, ReloadBySignal()))
+        signalled = _task(self._ask_for_reload())
+        self._signalled.add(signalled)
+        signalled.add_done_callback(self._signalled.discard)
+
+    async def _ask_for_reload(self) -> None:
+        """If the worker that is asked dies, the next one is asked."""
+        while self._serving:
+            number = min(self._serving, key=lambda number: self._serving[number].silence)
+            if await self._ask(ReloadBySignal(), [number], patience=None):
+                return
 
     def _start_reload(self, answer: Callable[[Reloaded], None]) -> None:
         """Replace the configuration of all workers. `answer` gets how that ends."""
         if self._reloading is not None and not self._reloading.done():
             answer(Reloaded(is_busy=True))
         else:
-            self._reloading = asyncio.get_running_loop().create_task(self._reload(answer))
+            self._reloading = _task(self._reload(answer))
 
     async def _reload(self, answer: Callable[[Reloaded], None]) -> None:
         reason = ""
-        async with self._changing:
-            try:
-                await self._replace_settings()
-            except ReloadError as error:
-                reason = str(error)
+        try:
+            await self._replace_settings()
+        except ReloadError as error:
+            reason = str(error)
         answer(Reloaded(reason))
 
     async def _replace_settings(self) -> None:
@@ -225,24 +282,40 @@ class Supervisor:
         given = await read_again(self._read)
         check_reloadable(self._given, given)
         settings = given.model_copy(update=self._shared)
-        num_workers = len(self._serving)
-        reasons = await self._ask(PrepareReload(vars(settings)), RELOAD_SECONDS)
-        if len(reasons) < num_workers:
-            reasons.append("a worker did not answer")
-        reason = next(filter(None, reasons), "")
-        if not reason:
-            self._given, self._settings = given, settings
-            self._configuration += 1
-        await self._ask(FinishReload(takes=not reason), RELOAD_SECONDS)
-        if reason:
-            raise ReloadError(reason)
+        try:
+            await self._prepare(settings)
+        except ReloadError:
+            await self._ask(FinishReload(takes=False), self._serving, RELOAD_SECONDS)
+            raise
+        # Nothing is awaited since the last look at who serves: whoever starts later starts with these.
+        self._given, self._settings = given, settings
+        self._configuration += 1
+        await self._ask(FinishReload(takes=True), self._serving, RELOAD_SECONDS)
 
-    async def _ask(self, question: Any, patience: float) -> list[Any]:
-        """The answers of all workers."""
+    async def _prepare(self, settings: ServeSettings) -> None:
+        """All workers prepare a configuration, those that replace others meanwhile, too. Raises `ReloadError`
+        unless all can use it. One that is killed because it is silent does not count."""
+        prepared: set[WorkerProcess] = set()
+        while asked := {n: worker for n, worker in self._serving.items() if worker not in prepared}:
+            answers = await self._ask(PrepareReload(vars(settings)), asked, RELOAD_SECONDS)
+            for number, worker in asked.items():
+                reason = answers.get(number)
+                if reason is None and not worker.is_silent:
+                    reason = f"worker {number} did not answer"
+                if reason:
+                    raise ReloadError(reason)
+                prepared.add(worker)
+        if not self._serving:
+            raise ReloadError("no worker serves")
+
+    async def _ask(
+        self, question: Any, numbers: Collection[int], patience: float | None
+    ) -> Mapping[int, Any]:
+        """The answers of the workers with these numbers, by number."""
 
         def send(key: int) -> None:
-            self._questions.expect(key, self._serving)
-            for number in self._serving:
+            self._questions.expect(key, numbers)
+            for number in numbers:
                 self._send(number, Question(SUPERVISOR, key, question))
 
         return await self._questions.ask(send, patience)
@@ -251,8 +324,9 @@ class Supervisor:
         """Pass on what a worker asks the others, and what they answer. Log why it fails."""
         match message:
             case AskAll(key, ReloadAll()):
-                self._send(number, Asked(key, frozenset({SUPERVISOR})))
-                self._start_reload(lambda end: self._send(number, Answer(SUPERVISOR, key, end)))
+                connection = self._serving[number].connection  # its successor has asked nothing
+                connection.send(Asked(key, frozenset({SUPERVISOR})))
+                self._start_reload(lambda end: connection.send(Answer(SUPERVISOR, key, end)))
             case AskAll(key, question):
                 others = [other for other in self._serving if other != number]
                 self._send(number, Asked(key, frozenset(others)))
@@ -279,21 +353,23 @@ async def supervised(
 
     Raises `OSError` if the port cannot be used or a worker cannot start.
     """
-    sockets = await reserved_sockets(settings.host, settings.port)
-    host, port = sockets[0].getsockname()[:2]
+    sockets = [await reserved_sockets(settings.host, settings.port)]
+    host, port = sockets[0][0].getsockname()[:2]
     shared: dict[str, Any] = {"port": port}
     if settings.admin_port is not None:
-        sockets += (admin := await reserved_sockets(settings.admin_host, settings.admin_port))
-        shared["admin_port"] = admin[0].getsockname()[1]
+        sockets.append(await reserved_sockets(settings.admin_host, settings.admin_port))
+        shared["admin_port"] = sockets[1][0].getsockname()[1]
     with own_folder() as folder:
         shared["state"] = settings.state or SecretStr(f"sqlite:///{folder}/state.sqlite")
         if settings.store is None and not settings.admin_key:
             shared["store"] = SecretStr(f"sqlite:///{folder}/store.sqlite")
-        supervisor = Supervisor(settings, folder, shared=shared, read=read)
+        supervisor = Supervisor(settings, folder, sockets=sockets, shared=shared, read=read)
         try:
             await supervisor.start()
             yield supervisor, base_url(host, port, over_tls=settings.ssl_certfile is not None)
         finally:
             await supervisor.stop()
-            for sock in sockets:
-                sock.close()
+
+
+def _task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    return asyncio.get_running_loop().create_task(work)

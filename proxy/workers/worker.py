@@ -2,15 +2,19 @@
 
 import asyncio
 import contextlib
+import socket
+from collections.abc import Iterable
 from functools import partial
 
 from engine.protocol import DeadEngineError
 from hooks.workers.messages import Connection
 from hooks.workers.process import inherited
+from proxy.access.listener import SharedPort
 from proxy.commands.signals import leave_within
 from proxy.config import ServeSettings
 from proxy.state.protocol import StateError
 from proxy.telemetry.logs import log_to_stderr
+from proxy.workers.board import Board
 from proxy.workers.messages import Failed, Ready, Start
 from proxy.workers.metrics import CommonMetrics
 from proxy.workers.reload import ReloadAnswers, reload_all
@@ -32,15 +36,27 @@ async def _connect_and_serve() -> None:
     await connection.close()
 
 
+def _inherited_sockets(descriptors: Iterable[int]) -> list[socket.socket]:
+    sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+    for sock in sockets:
+        sock.set_inheritable(False)
+        sock.setblocking(False)
+    return sockets
+
+
 async def _serve(start: Start, connection: Connection) -> None:
     settings = ServeSettings.model_construct(**start.settings)
     log_to_stderr(settings.log_level, settings.log_format, f"worker {start.number}")
+    board, index = Board(start.folder), start.number - 1
+    shared = [SharedPort(_inherited_sockets(port), board.connections, index) for port in start.sockets]
     try:
-        async with running(settings, shares_port=True, salt=start.salt) as (server, _):
+        async with board.living(index), running(settings, shared=shared, salt=start.salt) as (server, _):
             service = server.service
             service.deployment.number = start.configuration
             metrics = CommonMetrics(service.metrics, start.folder, start.number)
-            service.others.answers.update(ReloadAnswers(service.reloads).answers)
+            service.others.answers.update(
+                ReloadAnswers(service.reloads, partial(board.loading, index)).answers
+            )
             siblings = Siblings(connection, metrics, service.others.answers)
             connection.send(
                 Ready(service.deployment.default_name or "MODEL", service.process, service.state.salt)

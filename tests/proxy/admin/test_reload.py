@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -212,7 +212,7 @@ async def test_a_worker_that_prepares_too_late_drops_what_it_has_prepared(
     reloads = client.server.service.reloads
     assert reloads.read is not None
     questions = PrepareReload(vars(reloads.read())), FinishReload(takes=False)
-    answering = ReloadAnswers(reloads).answers
+    answering = ReloadAnswers(reloads, nullcontext).answers
     answers = asyncio.gather(*(answering[type(question)](question) for question in questions))
     await asyncio.sleep(0)
     can_start.set()

@@ -16,6 +16,7 @@ from proxy.config import ServeSettings
 from proxy.metrics import Metrics
 from proxy.policies.deployment import Deployment
 from proxy.workers import worker
+from proxy.workers.board import create_board
 from proxy.workers.messages import AskAll, Failed, Ready, Start, WriteMetrics
 from proxy.workers.others import Others
 from tests.helpers import ScriptedEngine, pipeline_of
@@ -56,9 +57,8 @@ async def serving(
     monkeypatch.setattr(worker, "log_to_stderr", lambda *_: None)
     monkeypatch.setattr(worker, "leave_within", lambda _: None)
     ours, theirs = [Connection(*await asyncio.open_connection(sock=sock)) for sock in socket.socketpair()]
-    start = Start(
-        number=1, settings={"log_level": "info"}, configuration=1, predecessor="p1", salt=None, folder=folder
-    )
+    create_board(folder, 1)
+    start = Start(1, {"log_level": "info"}, 1, predecessor="p1", salt=None, folder=folder, sockets=())
     task = asyncio.get_running_loop().create_task(worker._serve(start, theirs))
     yield ours, task
     await task
