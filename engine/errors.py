@@ -51,11 +51,15 @@ class DeviceLostError(DeadEngineError):
 
 
 class LogitsProcessorError(EngineError):
-    """The logits processor `processor` failed its request (contract 7.6). The message does not name it."""
+    """The logits processor `processor` failed its request (contract 7.6). The message does not name it.
 
-    def __init__(self, processor: str) -> None:
+    `left_no_token`: it masked all tokens. Otherwise it raised, or its logits cannot be used.
+    """
+
+    def __init__(self, processor: str, *, left_no_token: bool = False) -> None:
         super().__init__("A logits processor failed, so the request was ended.")
         self.processor = processor
+        self.left_no_token = left_no_token
 
 
 class QueueFullError(EngineError):

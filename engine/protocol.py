@@ -256,7 +256,8 @@ class Rewind:
 
     A reader sends it to the iterator of `Engine.generate` by `asend`, in answer to a delta of this output.
     Deltas of later tokens become void, even the output's end. The output's next deltas continue behind the
-    kept tokens.
+    kept tokens. If no other token may come there, the next delta ends the output with the finish reason
+    `content_filter`, without a token.
     """
 
     index: int

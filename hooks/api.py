@@ -131,9 +131,9 @@ class rewind(Verdict):
     last call, aborted (contract 2.6); new streams are shown the kept text from its beginning.
 
     A rewind acts as `terminate(reason, after=after, text=text, scope=scope)` if the engine cannot go back, if
-    there is nothing to take back, and after `max_rewinds` rewinds of the request. Only hooks with a true
-    attribute `may_rewind` may return it; from others it is a hook error. `alternatives`, `unjudged`: as in
-    `emit`.
+    there is nothing to take back, if no other token may come, and after `max_rewinds` rewinds of the request.
+    Only hooks with a true attribute `may_rewind` may return it; from others it is a hook error.
+    `alternatives`, `unjudged`: as in `emit`.
     """
 
     reason: str

@@ -163,7 +163,8 @@ class Teller:
             banned = self.banned[index].get(len(said), set())
             left = [word for word in self.tell(tuple(said)) if self.id_of(word) not in banned]
             if not left:
-                raise EngineError("The engine failed to generate this output.")
+                finish = "content_filter"
+                break
             word = left[0]
             said.append(word)
             self.num_generated += 1

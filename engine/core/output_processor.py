@@ -4,8 +4,8 @@ from itertools import chain, repeat
 
 from engine.core.sequence import DueTokens, Sequence
 from engine.protocol import Delta, EngineError, ProbeInfo, PromptScores, Scores, Token, TopLogprob
-from engine.sampling.sampler import Sampled
-from engine.sampling.sampling_state import Logprobs
+from engine.sampling.sampler import Sampled, SampledToken
+from engine.sampling.sampling_state import Logprobs, NoOtherToken
 from engine.text.tokenizer import LocalTokenizer
 
 StopReason = str | int | None
@@ -39,6 +39,8 @@ class OutputProcessor:
         # `max_tokens` may be 0, and an output may be rewound to all of its tokens.
         if seq.num_output_tokens == seq.max_tokens:
             seq.finish_reason = "length"
+        elif isinstance(sampled, NoOtherToken):
+            seq.finish_reason = "content_filter"  # see `Rewind`
         else:
             tokens, stop_reason = self._decide(seq, self._append(seq, sampled))
         if tokens or seq.finish_reason:
@@ -59,7 +61,7 @@ class OutputProcessor:
             tokens = tuple([_scored(token, seq.scores[i]) for i, token in enumerate(tokens, first)])
         return [self._delta(seq, tokens, stop_reason=stop_reason)]
 
-    def _append(self, seq: Sequence, sampled: Sampled) -> Token:
+    def _append(self, seq: Sequence, sampled: SampledToken | EngineError | None) -> Token:
         if isinstance(sampled, EngineError):
             raise sampled
         if sampled is None:

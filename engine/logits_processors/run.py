@@ -4,8 +4,9 @@ A processor of the batch form is called once for all rows that have it. If the c
 alone, so that only the row at fault fails. Each row gets the same result as alone.
 
 After each call the result is limited: a mask raises no logit, and a shaper brings back no token that is minus
-infinity. A processor that leaves something that is not a number, or no token to draw, fails its row. That is
-found when the draw is read, so that the host need not wait for the device before.
+infinity. A processor that leaves something that is not a number, or no token to draw, fails its row. If the
+bans of rewinds leave no token, no processor is at fault. Both are found when the draw is read, so that the
+host need not wait for the device before.
 """
 
 import math
@@ -18,11 +19,11 @@ import torch
 from torch import Tensor
 
 from engine.execution.device.loss import raise_if_lost
-from engine.execution.transfers import on_device
+from engine.execution.transfers import on_device, rows_of
 from engine.logits_processors.api import BatchLogitsProcessor, Kind
 from engine.logits_processors.started import BadLogitsError, ProcessorEntry, StartedProcessor, log_failure
 from engine.protocol import LogitsProcessorError
-from engine.sampling.sampling_state import SamplingState
+from engine.sampling.sampling_state import NoOtherToken, SamplingState
 
 CEILING = 1e30
 """The most that a shaper raises a logit by, even to infinity, so that later stages can still calculate."""
@@ -35,15 +36,19 @@ class _Row(NamedTuple):
     started: StartedProcessor
 
 
+Outcomes = dict[int, LogitsProcessorError | NoOtherToken]
+"""By row, the reason why it has no token to draw."""
+
+
 class ProcessorRun:
     """The processors of one draw."""
 
     def __init__(self, logits: Tensor, states: Sequence[SamplingState]) -> None:
         """`logits` `[rows, vocab]` are not changed."""
         self.bests: list[Tensor] = []
-        """The best logits that each call left, one for each of its rows."""
-        self._called: list[list[_Row]] = []
-        """The rows of each call."""
+        """The best logits that each call and the bans left, one for each of their rows."""
+        self._called: list[Sequence[_Row | int]] = []
+        """The rows of each call. For the bans, the rows' places."""
         self._failed: dict[int, LogitsProcessorError] = {}
         """Rows whose processor raised or returned what it may not."""
         self._given = logits
@@ -73,14 +78,20 @@ class ProcessorRun:
                 self._call_batch(rows, entry.batch, logits)
         return logits
 
-    def failures(self, bests: Sequence[Tensor]) -> dict[int, LogitsProcessorError]:
-        """The rows that a processor failed, with the error. `bests`: on the host."""
-        failed: dict[int, LogitsProcessorError] = {}
+    def note_bans(self, logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
+        """Note the best logits behind the bans of rewinds. Returns `logits`."""
+        if banned := [row for row, s in enumerate(states) if s.banned_here]:
+            self._note(banned, rows_of(logits, banned).amax(-1))
+        return logits
+
+    def failures(self, bests: Sequence[Tensor]) -> Outcomes:
+        """The rows that have no token to draw because of a processor, or of bans. `bests`: on the host."""
+        failed: Outcomes = {}
         for rows, best_logits in zip(self._called, bests, strict=True):
             for row, best in zip(rows, best_logits.tolist(), strict=True):
-                if not math.isfinite(best) and row.at not in failed and self._given[row.at].amax().isfinite():
-                    left = "something that is not a number" if math.isnan(best) else "no token to draw"
-                    failed[row.at] = _failure(row, BadLogitsError(f"it left {left}"))
+                at = row if isinstance(row, int) else row.at
+                if not math.isfinite(best) and at not in failed and self._given[at].amax().isfinite():
+                    failed[at] = NoOtherToken() if isinstance(row, int) else _left_none(row, best)
         return self._failed | failed  # a row is not called again once it has raised
 
     def _call(self, row: _Row, logits: Tensor) -> None:
@@ -110,15 +121,21 @@ class ProcessorRun:
                 changed.update(before)
                 self._call_batch([row], processor, logits)
 
-    def _note(self, rows: list[_Row], bests: Tensor) -> None:
+    def _note(self, rows: Sequence[_Row | int], bests: Tensor) -> None:
         self._called.append(rows)
         self.bests.append(bests)
 
 
-def _failure(row: _Row, error: BaseException) -> LogitsProcessorError:
+def _left_none(row: _Row, best: float) -> LogitsProcessorError:
+    is_number = not math.isnan(best)
+    left = "no token to draw" if is_number else "something that is not a number"
+    return _failure(row, BadLogitsError(f"it left {left}"), left_no_token=is_number)
+
+
+def _failure(row: _Row, error: BaseException, *, left_no_token: bool = False) -> LogitsProcessorError:
     name = row.started.entry.name
     log_failure(name, f"failed request {row.state.request_id}", error)
-    return LogitsProcessorError(name)
+    return LogitsProcessorError(name, left_no_token=left_no_token)
 
 
 def _limit(kind: Kind, logits: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from engine.protocol import EngineError
 from engine.sampling.logprobs import LogprobTensors, logprob_tensors, read_logprobs
 from engine.sampling.nucleus import dropped_by_top_p
 from engine.sampling.penalties import TokenCounts
-from engine.sampling.sampling_state import Logprobs, SamplingState
+from engine.sampling.sampling_state import Logprobs, NoOtherToken, SamplingState
 
 GREEDY_BELOW = 1e-5
 """A lower temperature counts as 0, as in vLLM: to divide by it would overflow."""
@@ -41,7 +41,7 @@ class SampledToken:
     logprobs: Logprobs | None
 
 
-Sampled = SampledToken | EngineError | None
+Sampled = SampledToken | NoOtherToken | EngineError | None
 """The error for the request, or None: no token can be drawn, because all are masked or the logits are not
 numbers."""
 
@@ -117,6 +117,7 @@ class Sampler:
             mask_min_tokens,
             run.mask,
             mask_banned,
+            run.note_bans,
             add_logit_bias,
             penalize_repetition,
             penalize_frequency,
@@ -209,12 +210,7 @@ def mask_min_tokens(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
 
 def mask_banned(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
     """Forbid the tokens that a rewind banned at this place."""
-    masked = [
-        (row, token_id)
-        for row, s in enumerate(states)
-        if s.banned
-        for token_id in s.banned.get(s.num_output_tokens, ())
-    ]
+    masked = [(row, token_id) for row, s in enumerate(states) for token_id in s.banned_here]
     return _mask(logits, masked)
 
 

@@ -31,6 +31,10 @@ class Logprobs(NamedTuple):
     """`Token.rank`. None: not asked for."""
 
 
+class NoOtherToken:
+    """In place of a sequence's next token: rewinds forbid each token that may come."""
+
+
 @dataclass(eq=False, slots=True)
 class SamplingState:
     request_id: str
@@ -67,6 +71,11 @@ class SamplingState:
         self.banned[num_output_tokens] = self.banned.get(num_output_tokens, frozenset()).union(banned)
         self.generator = self.token_counts = self.lookup = self.acceptance = None
         self.num_rewinds += 1
+
+    @property
+    def banned_here(self) -> frozenset[int]:
+        """Token ids that may not come next, because rewinds forbid them."""
+        return self.banned.get(self.num_output_tokens, frozenset()) if self.banned else frozenset()
 
     @property
     def limits(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ and it is not delivered again.
 """
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from engine.protocol import Delta, Token
 from hooks.api import terminate
@@ -21,6 +22,17 @@ class DiffersError(Exception):
     """The hooks release other text for the kept tokens than they did before the rewind."""
 
 
+class LastRewind(NamedTuple):
+    """Why an output was last taken back."""
+
+    instead: terminate
+    """The verdict that takes the rewind's place if the engine finds no other way to go on."""
+    stream: str | int
+    """The stream's key, as in `Output.streams`."""
+    place: int
+    """The place of the hook that said `rewind`."""
+
+
 class Delivery:
     """One output's delivered texts and token ids, and how many of its tokens are decided."""
 
@@ -31,8 +43,7 @@ class Delivery:
         """The position after the last token that is wholly decided."""
         self.num_kept = 0
         """Tokens that were kept by the last rewind."""
-        self.reason = ""
-        """The reason that a hook gave for that rewind."""
+        self.last_rewind: LastRewind | None = None
         self._texts: dict[_Key, list[str]] = {}
         self._ids: list[int | None] = []
         self._due_texts: dict[_Key, str] = {}
@@ -79,10 +90,10 @@ class Delivery:
         self._decide(released)
         return released
 
-    def begin_again(self, num_kept: int, reason: str) -> None:
+    def begin_again(self, num_kept: int, why: LastRewind) -> None:
         """The output was taken back to `num_kept` tokens. The guard is fed from the first one again."""
         self.num_tokens = self.num_decided = 0
-        self.num_kept, self.reason = num_kept, reason
+        self.num_kept, self.last_rewind = num_kept, why
         self._due_texts = {key: "".join(pieces) for key, pieces in self._texts.items()}
         self._texts = {key: [text] for key, text in self._due_texts.items()}
         self._due_ids = list(self._ids)

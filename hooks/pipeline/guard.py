@@ -259,7 +259,8 @@ class Guard:
         logger.warning("after a rewind, hooks released different text; the output ends")
         output.is_finished = False
         assert output.delivery is not None
-        return self._terminate(output, terminate(output.delivery.reason))
+        assert output.delivery.last_rewind is not None
+        return self._terminate(output, terminate(output.delivery.last_rewind.instead.reason))
 
     def close(self) -> Machine:
         """Give every open stream its last call, aborted (contract 2.6). Nothing is released."""

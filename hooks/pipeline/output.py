@@ -1,9 +1,11 @@
 """One output (choice) of a guarded request: its streams by channel and tool call, and its tokens' order."""
 
+from dataclasses import replace
+
 from engine.protocol import Delta, EngineError, FinishReason, PromptScores, Rewind
-from hooks.api import rewind, terminate
+from hooks.api import Chunk, rewind, terminate
 from hooks.pipeline.ask import Asking, HookReply
-from hooks.pipeline.delivery import Delivery
+from hooks.pipeline.delivery import Delivery, LastRewind
 from hooks.pipeline.fragments import Fragment, TokenGroup, are_aligned, are_bytes_of, fragments_of, spoil
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.release import Ledger, piece_of, pieces_of
@@ -52,7 +54,7 @@ class Output:
         token has which part."""
         if self.is_finished or delta.finish_reason is not None:
             return None
-        stream = self.streams.get(delta.channel if delta.tool_call is None else delta.tool_call.index)
+        stream = self.streams.get(_key_of(delta))
         if (
             stream is None
             or not stream.is_plain
@@ -79,15 +81,26 @@ class Output:
 
         Raises `HookError`, `DiffersError`, and `EngineError` for more of a tool call that has ended.
         """
-        stream = self.streams.get(delta.channel if delta.tool_call is None else delta.tool_call.index)
+        if delta.finish_reason == "content_filter" and self.delivery and self.delivery.last_rewind:
+            return self._end_without_rewind(delta, self.delivery.last_rewind)
+        stream = self.streams.get(_key_of(delta))
         if stream is not None and delta.finish_reason is None:
             return self._vet(stream, delta, first)
         return self._begin_or_end(delta, first)
 
+    def _end_without_rewind(self, last: Delta, why: LastRewind) -> Asking[Vetted]:
+        """The engine found no other way to go on: the rewind acts as terminate (contract 8.3)."""
+        stream = self.streams.get(why.stream) or self.streams.get(_key_of(last))
+        if stream is None:
+            stream = self.streams[_key_of(last)] = Stream(self._guarded, last, self._prompt_scores)
+        stage = stream.stages[why.place]
+        chunk = Chunk(stage.context, "", (), True, False, stage.held.pieces)
+        return self._vet(stream, last, HookReply(why.place, chunk, why.instead, [Fragment("")]))
+
     def _begin_or_end(self, delta: Delta, first: HookReply | None) -> Asking[Vetted]:
         """Vet the first delta of a stream, or the last of the output."""
         released: list[Delta] = []
-        key = delta.channel if delta.tool_call is None else delta.tool_call.index
+        key = _key_of(delta)
         if key not in self.streams:
             released, ends = yield from self._end_earlier(delta)
             if ends is not None:
@@ -237,7 +250,8 @@ class Output:
         assert delivery is not None
         assert undecided is not None
         num_kept = max(delivery.boundary, undecided)  # held text may have been delivered before
-        delivery.begin_again(num_kept, verdict.reason)
+        instead = replace(verdict.as_terminate, after=None)  # the rewind has released that part
+        delivery.begin_again(num_kept, LastRewind(instead, stream.key, stream.ended_by))
         return Rewind(self.index, num_kept, None if verdict.ban is None else tuple(verdict.ban))
 
     def _finish(self, last: Stream, delta: Delta) -> Asking[Vetted]:
@@ -299,3 +313,7 @@ class Output:
             stop_reason=stop_reason,
             usage=self._guarded.usage,
         )
+
+
+def _key_of(delta: Delta) -> str | int:
+    return delta.channel if delta.tool_call is None else delta.tool_call.index

@@ -145,7 +145,8 @@ def _rewind(verdict: rewind, pending: list[Fragment], length: int) -> Outcome:
     ban = verdict.ban
     if ban is not None and not all(type(i) is int for i in ban):
         raise BadVerdictError("rewind(ban=) are token ids")
-    plain = rewind(checked_text(verdict.reason), ban=ban, scope=verdict.scope)
+    text = None if verdict.text is None else checked_text(verdict.text)
+    plain = rewind(checked_text(verdict.reason), ban=ban, text=text, scope=verdict.scope)
     released, withheld = cut(pending, _checked_after(verdict, length))
     num_released = len(released)
     while num_released and not released[num_released - 1].text:

@@ -263,6 +263,7 @@ class Stream:
 
     __slots__ = (
         "channel",
+        "ended_by",
         "incomplete",
         "index",
         "is_announced",
@@ -289,9 +290,16 @@ class Stream:
         """Textless tokens that go with the text that follows. The ledger has them already."""
         self.is_announced = False
         """Whether a tool call's name has been released."""
+        self.ended_by = 0
+        """The place of the hook whose verdict was obeyed, once one ended things."""
         self.incomplete: list[Fragment] = []
         """Text that every hook released; it waits until its token is complete. Only outputs that may be
         rewound use it."""
+
+    @property
+    def key(self) -> str | int:
+        """The stream's name among those of its output: its channel, or its tool call's index."""
+        return self.channel if self.tool_call is None else self.tool_call.index
 
     @property
     def is_empty_call(self) -> bool:
@@ -374,7 +382,7 @@ class Stream:
             if ends is None:
                 continue
             if ended is None or _weight(ends) > _weight(ended):
-                ended = ends
+                ended, self.ended_by = ends, place
             if isinstance(ends, terminate) and ends.after is None and ends.text is None:
                 return [], ended
             # Later hooks see the rest as the stream's last chunk, unless the stream goes on after a rewind.

@@ -1,11 +1,15 @@
 """An output that is taken back, as its client sees it (contract 8.3, 8.11)."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 
+from engine.backends.local import LocalEngine
+from engine.config import EngineConfig
+from engine.demo import MODEL_DIR
 from engine.protocol import Channel, Delta, GenerationRequest, ModelInfo
+from engine.text.tokenizer import LocalTokenizer
 from tests.contract.case import Case, end, every_channel, everywhere, guard, said
 from tests.helpers import ScriptedEngine, Teller
 
@@ -23,11 +27,12 @@ class RewindableEngine(ScriptedEngine):
 
     info = ModelInfo(max_model_len=1024, can_rewind=True)
 
-    def __init__(self, channel: Channel, num_wrong: int = 1) -> None:
-        """`num_wrong`: how many words it tries before the good one."""
+    def __init__(self, channel: Channel, num_wrong: int = 1, good: str | None = "good") -> None:
+        """`num_wrong`: how many words it tries before the `good` one. None: there is no good one."""
         before, behind = AROUND[channel]
         wrong = ["zebra7", "zebra77", "zebra777"][:num_wrong]
-        places: list[Sequence[str]] = [*([one] for one in (*before, "So ")), [*wrong, "good"]]
+        right = [] if good is None else [good]
+        places: list[Sequence[str]] = [*([one] for one in (*before, "So ")), [*wrong, *right]]
         places += [[one] for one in (" it is", *behind, "")]
         super().__init__(lambda request: [])
         self.teller = Teller(lambda told: places[len(told)])
@@ -91,6 +96,45 @@ async def test_a_rewind_goes_through_other_hooks(case: Case) -> None:  # contrac
     hooks = (guard("Rewinds", word="zebra7"), guard("Redacts", word="good"))
     answer = await case.answer(RewindableEngine("content"), *hooks)
     assert answer.only.content == "So [x] it is"
+
+
+@every_channel(without="echo")
+@pytest.mark.parametrize("num_wrong", [1, 3])
+async def test_a_rewind_that_leaves_no_other_token_is_a_terminate(
+    case: Case, channel: Channel, num_wrong: int
+) -> None:  # contract 8.3
+    case.withholds("zebra7")
+    engine = RewindableEngine(channel, num_wrong, good=None)
+    answer = await case.answer(engine, guard("Rewinds", word="zebra7"), **PARSERS)
+    assert answer.only.said(channel) == case.cut(channel, "So ")
+    assert answer.ended == ("content_filter", "no_secrets")
+    assert answer.usage is not None
+    assert answer.usage[1] == engine.teller.num_generated
+
+
+@pytest.fixture
+async def demo() -> AsyncIterator[LocalEngine]:
+    engine = LocalEngine(EngineConfig(model=str(MODEL_DIR), num_threads=1))
+    yield engine
+    await engine.aclose()
+
+
+@everywhere()
+@pytest.mark.parametrize("mask", ["grammar", "allowed tokens"])
+async def test_a_rewind_that_no_mask_leaves_another_token_for_is_a_terminate(
+    case: Case, mask: str, demo: LocalEngine
+) -> None:  # contract 8.3
+    """With the in-process engine. The log has no error."""
+    (letter,) = LocalTokenizer.load(str(MODEL_DIR)).encode("a", add_special_tokens=False)
+    fields = {
+        "grammar": {"guided_choice": ["So zebra7 it is"]},
+        "allowed tokens": {"allowed_token_ids": [letter], "max_tokens": 8},
+    }[mask]
+    word = {"grammar": "zebra7", "allowed tokens": "aa"}[mask]
+    answer = await case.answer(demo, guard("Rewinds", word=word), max_rewinds=99, tools=[], **fields)
+    assert answer.ended == ("content_filter", "no_secrets")
+    assert answer.only.content.strip() == ("So" if mask == "grammar" else "")
+    assert not [record for record in case.caplog.records if record.levelname == "ERROR"]
 
 
 @everywhere()

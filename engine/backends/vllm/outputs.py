@@ -25,7 +25,6 @@ from engine.backends.vllm.sampling import (
     KV_TRANSFER,
     WORDS,
     WorkerRequest,
-    banned_here,
     is_allowed,
     is_for_one_token,
     prefill_fields,
@@ -37,8 +36,8 @@ from engine.core.sequence import Sequence, SequenceGroup
 from engine.logits_processors.names import OTHER_FIELDS, PARAMETER_FIELDS
 from engine.protocol import DeadEngineError, Delta, EngineError, LogitsProcessorError, RequestError, Rewind
 from engine.sampling.best_of import hold_candidates
-from engine.sampling.sampler import SampledToken
-from engine.sampling.sampling_state import Logprobs
+from engine.sampling.sampler import Sampled, SampledToken
+from engine.sampling.sampling_state import Logprobs, NoOtherToken
 
 logger = logging.getLogger("weir.engine")
 
@@ -132,11 +131,14 @@ class Outputs:
             return
         key = f"weir-{next(_numbers)}"
         params = self._params(seq, key, transfer)
-        begun_at, banned, is_whole = seq.num_output_tokens, banned_here(seq), not is_for_one_token(seq)
+        begun_at, banned = seq.num_output_tokens, seq.sampling.banned_here
+        is_whole = not is_for_one_token(seq)
         async with aclosing(self._generate(self._runtime.llm, seq, params, key)) as outputs:
             async for output in outputs:
-                self._check_notes(key, params)
-                self._take(seq, output, banned)
+                failure = self._failure(key, params)
+                if failure is not None and not (banned and failure.left_no_token):
+                    raise failure
+                self._take(seq, output, banned, has_no_token=failure is not None)
                 if seq.finish_reason is not None:
                     return
         if is_whole or seq.num_output_tokens == begun_at:
@@ -195,26 +197,29 @@ class Outputs:
             params._bad_words_token_ids = words
         return params
 
-    def _check_notes(self, key: str, params: SamplingParams) -> None:
-        """Raises `LogitsProcessorError`. A token that is drawn after the failure never gets further."""
-        if params.extra_args and self._runtime.notes is not None:
-            name = self._runtime.notes.taken(key)
-            if name is not None:
-                raise LogitsProcessorError(name)
+    def _failure(self, key: str, params: SamplingParams) -> LogitsProcessorError | None:
+        """The failure of a processor. A token that is drawn after it never gets further."""
+        notes = self._runtime.notes
+        return None if notes is None or not params.extra_args else notes.taken(key)
 
-    def _take(self, seq: Sequence, output: RequestOutput, banned: frozenset[int]) -> None:
+    def _take(
+        self, seq: Sequence, output: RequestOutput, banned: frozenset[int], *, has_no_token: bool
+    ) -> None:
+        """`has_no_token`: processors and `banned` together leave none. Then vLLM draws any token."""
         completion = output.outputs[0]
         if self._runtime.prefill is None:
             self._take_prompt(seq, output)
         deltas: list[Delta] = []
         for i, token_id in enumerate(completion.token_ids):
-            if token_id in banned:
-                logger.error("vLLM drew a token that a rewind forbids")
-                raise EngineError("The engine failed this request.")
-            if seq.sampling.limits and not is_allowed(seq, token_id):
+            is_forbidden = bool(seq.sampling.limits) and not is_allowed(seq, token_id)
+            drawn: Sampled
+            if has_no_token or token_id in banned or (banned and is_forbidden):
+                drawn = NoOtherToken()
+            elif is_forbidden:
                 # No token was left to draw (contract 7.5), or vLLM does not honour the field.
                 raise LogitsProcessorError(", ".join(seq.sampling.limits))
-            drawn = SampledToken(token_id, self._logprobs(seq, completion.logprobs, i, banned))
+            else:
+                drawn = SampledToken(token_id, self._logprobs(seq, completion.logprobs, i, banned))
             deltas += self._runtime.processor.advance(seq, drawn)
             banned = frozenset()
             if seq.finish_reason is not None:

@@ -6,6 +6,7 @@ vLLM has no way to say so. So the failure is noted in a file before the token is
 for the note before it uses the token.
 """
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Seq
@@ -39,16 +40,16 @@ class FailureNotes:
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
 
-    def write(self, key: str, processor: str) -> None:
-        (self._folder / key).write_text(processor)
+    def write(self, key: str, error: LogitsProcessorError) -> None:
+        (self._folder / key).write_text(json.dumps([error.processor, error.left_no_token]))
 
-    def taken(self, key: str) -> str | None:
-        """The name of the processor that failed, if one did. The note is removed."""
+    def taken(self, key: str) -> LogitsProcessorError | None:
+        """The failure of the sequence, if it has failed. The note is removed."""
         if not os.path.exists(path := os.path.join(self._folder, key)):
             return None
-        name = Path(path).read_text()
+        processor, left_no_token = json.loads(Path(path).read_text())
         os.unlink(path)
-        return name
+        return LogitsProcessorError(processor, left_no_token=left_no_token)
 
 
 def worker_settings(config: EngineConfig, model: ServedModel, notes_folder: str) -> dict[str, Any]:
@@ -120,6 +121,7 @@ class WeirLogitsProcessors(LogitsProcessor):
         run = ProcessorRun(own := logits[index], states)
         logits[index] = run.shape(run.mask(own, states), states)
         for number, error in run.failures(run.bests).items():
+            assert isinstance(error, LogitsProcessorError)  # vLLM's bias bans tokens, not the run
             self._fail(self._rows[places[number]], error)
         for at, row in self._rows.items():
             if row.has_failed:  # the request will be aborted; until then any token will do
@@ -153,7 +155,7 @@ class WeirLogitsProcessors(LogitsProcessor):
 
     def _fail(self, row: "_Row", error: LogitsProcessorError) -> None:
         row.has_failed = True
-        self._notes.write(row.key, error.processor)
+        self._notes.write(row.key, error)
 
 
 class _Row:

@@ -68,7 +68,7 @@ def request_fields(seq: Sequence) -> dict[str, Any]:
         fields |= {"logprobs": None, "logprob_token_ids": list(p.logprob_token_ids)}
     if seq.needs_prompt_logprobs:
         fields["prompt_logprobs"] = seq.group.request.num_prompt_logprobs
-    if bias := _bias(seq) | dict.fromkeys([*banned_here(seq), *_ends_of_begun_words(seq)], float("-inf")):
+    if bias := _bias(seq) | dict.fromkeys([*state.banned_here, *_ends_of_begun_words(seq)], float("-inf")):
         fields["logit_bias"] = bias
     if (allowed := state.limits.get("allowed_token_ids")) is not None:
         fields["allowed_token_ids"] = sorted(allowed.token_ids)
@@ -97,14 +97,9 @@ def prefill_fields(seq: Sequence) -> dict[str, Any]:
     return fields
 
 
-def banned_here(seq: Sequence) -> frozenset[int]:
-    """Token ids that may not come next, because rewinds forbid them."""
-    return seq.sampling.banned.get(seq.num_output_tokens, frozenset())
-
-
 def is_for_one_token(seq: Sequence) -> bool:
     """Whether vLLM is asked for the next token alone, because it may not be what later ones may be."""
-    return bool(banned_here(seq)) or _has_begun_word(seq)
+    return bool(seq.sampling.banned_here) or _has_begun_word(seq)
 
 
 def is_allowed(seq: Sequence, token_id: int) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 from engine.backends.recorder import RecordingEngine
 from engine.config import LogitsProcessorConfig
-from engine.protocol import Delta, EngineError, GenerationRequest, LogitsProcessorError, Rewind, Token
+from engine.protocol import Delta, GenerationRequest, Rewind, Token
 from engine.recording import Recording
 from engine.rewindable import answered, rewindable
 from tests.engine.logits_processors.processors import ALL, named
@@ -24,6 +24,8 @@ Plan = Callable[[Delta, list[Token]], Rewind | None]
 """Returns the answer to a delta, given the tokens of its output that are kept so far."""
 
 PROMPT = (20, 30, 40, 50, 60, 70)
+ONLY = 22
+"""The only token that some outputs have."""
 
 
 @pytest.fixture(params=[False, True], ids=["in turn", "ahead"])
@@ -253,15 +255,53 @@ async def test_a_rewound_guided_output_keeps_to_its_grammar(
     assert last.finish_reason == "stop"
 
 
-async def test_a_guided_output_fails_if_every_next_token_is_banned(
-    engine: Any, completion_request: Complete
+@pytest.mark.parametrize("banned", [None, "all", "the one"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"extra": {"guided_choice": ["qzx"]}},
+        {"extra": {"guided_choice": ["qzx"]}, "logits_processors": named(likes={"back": 2, "by": 3.0})},
+        {"logits_processors": named(only={"token_id": ONLY}), "ignore_eos": True},
+        {"extra": {"allowed_token_ids": [ONLY]}, "ignore_eos": True},
+        {"extra": {"allowed_token_ids": [ONLY]}, "ignore_eos": True, "frequency_penalty": 1.0},
+        {"extra": {"allowed_token_ids": [ONLY]}, "ignore_eos": True, "logprobs": 2},
+    ],
+    ids=[
+        "grammar",
+        "grammar and shaper",
+        "processor",
+        "allowed",
+        "allowed and penalty",
+        "allowed and logprobs",
+    ],
+)
+async def test_an_output_with_no_other_way_to_go_on_ends(
+    start_engine: Start,
+    completion_request: Complete,
+    caplog: pytest.LogCaptureFixture,
+    fields: dict[str, Any],
+    banned: str | None,
 ) -> None:
-    """Contract 7.5: no token remains. No processor is blamed."""
-    request = completion_request(PROMPT, max_tokens=20, extra={"guided_choice": ["hello world"]})
-    everything = Rewind(0, 2, banned=tuple(range(engine.info.vocab_size)))
-    with pytest.raises(EngineError) as raised:
-        await play(engine, request, once(0, 3, everything))
-    assert not isinstance(raised.value, LogitsProcessorError)
+    """Contract 8.3: masks and bans together leave no token, so the engine cannot go back."""
+    engine = await start_engine(logits_processors=ALL)
+    settings: dict[str, Any] = {"max_tokens": 8, "n": 2, "seed": 3, **fields}
+    whole, _ = await engine.complete(PROMPT, **settings)
+    ids = {None: None, "all": tuple(range(engine.info.vocab_size)), "the one": (whole.ids[2],)}[banned]
+    plan = once(0, 3, Rewind(0, 2, banned=ids))
+    ends: dict[int, Delta] = {}
+
+    def noting(delta: Delta, tokens: list[Token]) -> Rewind | None:
+        if delta.finish_reason is not None:
+            ends[delta.index] = delta
+        return plan(delta, tokens)
+
+    outputs, _ = await play(engine, completion_request(PROMPT, **settings), noting)
+    assert ids_of(outputs[0]) == whole.ids[:2]
+    assert (ends[0].finish_reason, ends[0].stop_reason, ends[0].tokens) == ("content_filter", None, ())
+    assert ends[1].finish_reason in ("length", "stop"), "other outputs go on"
+    assert ids_of(outputs[1])[2] == whole.ids[2]
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    assert engine.stats().kv_blocks_used == 0
 
 
 @pytest.mark.parametrize("keep", range(9))
@@ -304,11 +344,12 @@ async def test_no_other_request_finds_withdrawn_tokens_in_the_cache(
         assert found.usage.cached_tokens > 0
 
 
-async def test_a_request_fails_if_every_token_is_banned(engine: Any, completion_request: Complete) -> None:
+async def test_an_output_ends_if_every_token_is_banned(engine: Any, completion_request: Complete) -> None:
+    """Contract 8.3, also with a step in flight."""
     request = completion_request(PROMPT, max_tokens=20, ignore_eos=True)
     everything = Rewind(0, 3, banned=tuple(range(engine.info.vocab_size)))
-    with pytest.raises(EngineError):
-        await play(engine, request, once(0, 5, everything))
+    outputs, last = await play(engine, request, once(0, 5, everything))
+    assert (len(outputs[0]), last.finish_reason) == (3, "content_filter")
     assert len((await engine.complete(PROMPT, max_tokens=5, ignore_eos=True))[0].ids) == 5
 
 

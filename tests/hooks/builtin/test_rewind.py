@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.parsers import Parsers
-from engine.protocol import EngineError
 from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
@@ -56,11 +55,7 @@ def test_nothing_forbidden_is_said_and_the_answer_is_one_however_it_is_cut(
     outcomes = []
     for cut in ([], sizes):
         teller = Teller(words_of(seed), cut, max_tokens=20)
-        try:
-            released = asyncio.run(guard_all(pipeline_of(make()), teller, can_rewind=True))
-        except EngineError:  # every word was banned
-            outcomes.append(None)
-            continue
+        released = asyncio.run(guard_all(pipeline_of(make()), teller, can_rewind=True))
         text = text_of(released)
         assert not is_forbidden(text)
         reason, answer = finish_of(released)[0], "".join(teller.said[0])

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.parsers import Parsers
-from engine.protocol import Delta, EngineError
+from engine.protocol import Delta
 from hooks import Chunk, Verdict, emit, hold, redact, rewind, suppress, terminate
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.failure import HookError
@@ -172,6 +172,45 @@ def test_an_engine_that_cannot_go_back_makes_it_a_terminate() -> None:  # contra
     released = run(teller, Forbid("project bluebird"), can_rewind=False)
     assert (text_of(released), finish_of(released)) == ("Our project is ", ("content_filter", "phrase"))
     assert teller.rewinds == []
+
+
+@pytest.mark.parametrize("sizes", [[], [3] * 3])
+@pytest.mark.parametrize("way", ["good |bad", "bad", "<think>|I|bad", "one| two|good |bad"])
+def test_an_engine_that_finds_no_other_way_makes_it_a_terminate(way: str, sizes: list[int]) -> None:
+    """Contract 8.3, 8.11: also where nothing stands, and on each channel."""
+    teller = Teller(follow(way), sizes, parsers=Parsers(reasoning="qwen3"))
+    hook, observer = Forbid("bad"), Script(lambda chunk: emit(chunk.pending))
+    pipeline = pipeline_of(hook, observer)
+    released = asyncio.run(guard_all(pipeline, teller, can_rewind=True))
+    said = way.replace("|", "").removesuffix("bad").removeprefix("<think>")
+    assert text_of(released) + text_of(released, "reasoning") == said
+    assert finish_of(released) == ("content_filter", "phrase")
+    assert len(teller.rewinds) == 1
+    assert [verdicts_of(pipeline)["hook0"][name] for name in ("rewind", "terminate")] == [1, 1]
+    assert all(chunk.aborted for chunk in observer.finals)
+
+
+@pytest.mark.parametrize("sizes", [[], [5] * 3])
+@pytest.mark.parametrize("scope", ["output", "request"])
+def test_where_no_other_way_is_left_it_does_as_terminate_would(sizes: list[int], scope: Any) -> None:
+    """Contract 3.3, 5.1: later hooks see the closing text, and siblings go on if the scope is the output."""
+    teller = Teller(follow("good |bad|.|.", "good |fine|.|."), sizes)
+    both = teller.id_of("bad"), teller.id_of("fine")
+    forbids = Forbid("bad", text="Sorry.", scope=scope, ban=both)
+    first = Rewinder(lambda c: emit(c.pending) if c.output_index else forbids.judge(c))
+    later = Script(lambda c: emit(c.pending.replace("Sorry", "Pardon")))
+    released = run(teller, first, later, n=2)
+    assert text_of(released) == "good Pardon."
+    assert finish_of(released) == ("content_filter", "phrase")
+    goes_on = scope == "output" or bool(sizes)  # in one piece, the other output has ended before
+    assert finish_of(released, 1) == (("stop", None) if goes_on else ("content_filter", "phrase"))
+
+
+def test_an_output_that_the_engine_filters_by_itself_ends_as_the_engine_says() -> None:
+    """Only the end that follows a rewind stands for it."""
+    deltas = [Delta(text="one"), Delta(finish_reason="content_filter")]
+    released = asyncio.run(guard_all(pipeline_of(Forbid("bad")), deltas, can_rewind=True))
+    assert (text_of(released), finish_of(released)) == ("one", ("content_filter", None))
 
 
 def test_outputs_that_are_chosen_among_candidates_are_never_taken_back() -> None:  # contract 8.3
@@ -420,13 +459,9 @@ def test_however_it_is_cut_a_client_gets_the_same_and_nothing_forbidden(
 def played(hooks: str, seed: int, sizes: list[int], n: int) -> Any:
     made = HOOKS[hooks]()
     teller = Teller(words_of(seed), sizes, max_tokens=12)
-    try:
-        released = run(teller, *made, n=n)
-    except EngineError as error:
-        return str(error)  # every word was banned
-    finally:
-        without_last_call = [len({id(c.state) for c in hook.chunks}) - len(hook.finals) for hook in made]
-        assert sorted(without_last_call) in ([0] * len(made), [0] * (len(made) - 1) + [1])
+    released = run(teller, *made, n=n)
+    without_last_call = [len({id(c.state) for c in hook.chunks}) - len(hook.finals) for hook in made]
+    assert sorted(without_last_call) in ([0] * len(made), [0] * (len(made) - 1) + [1])
     # Contract 2.6: only the hook that itself ended the request gets no last call for that stream.
     assert not any(without_last_call) or "content_filter" in [finish_of(released, i)[0] for i in range(n)]
     outcome = []

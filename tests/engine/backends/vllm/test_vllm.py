@@ -309,14 +309,18 @@ async def test_a_failing_processor_fails_its_own_request(
     assert answer.ids[:20] == alone.ids
 
 
-async def test_a_ban_that_leaves_no_token_fails_the_request(
-    vllm_engine: Any, completion_request: Complete
+@pytest.mark.parametrize(
+    "fields",
+    [{"logits_processors": (NamedProcessorSpec("by_place"),)}, {"extra": {"allowed_token_ids": [22]}}],
+    ids=["processor", "allowed tokens"],
+)
+async def test_an_output_with_no_other_way_to_go_on_ends(
+    vllm_engine: Any, completion_request: Complete, fields: dict[str, Any]
 ) -> None:
-    request = completion_request(
-        PROMPT, max_tokens=8, ignore_eos=True, logits_processors=(NamedProcessorSpec("by_place"),)
-    )
-    with pytest.raises(EngineError):
-        await play(vllm_engine, request, once(0, 5, Rewind(0, 4)))
+    """Contract 8.3: masks and bans together leave no token, so the engine cannot go back."""
+    request = completion_request(PROMPT, max_tokens=8, ignore_eos=True, **fields)
+    outputs, last = await play(vllm_engine, request, once(0, 5, Rewind(0, 4)))
+    assert (len(outputs[0]), last.finish_reason) == (4, "content_filter")
 
 
 @pytest.mark.parametrize(
