@@ -30,6 +30,7 @@ from engine.protocol import (
     EngineStats,
     GenerationRequest,
     ModelInfo,
+    RequestError,
     Rewind,
     Tokenizer,
 )
@@ -164,7 +165,7 @@ class LocalEngine:
             stream = self._streams.get(group)
             if stream is None:
                 continue  # the reader has closed the stream
-            if isinstance(output, EngineError):
+            if isinstance(output, EngineError | RequestError):
                 stream.fail(output)
             else:
                 stream.put(output)

@@ -20,14 +20,14 @@ from engine.execution.model_runner import ModelRunner
 from engine.execution.models.heads import check_generates
 from engine.execution.transfers import on_device, rows_of
 from engine.probes.step_scores import StepScores
-from engine.protocol import Delta, EngineError, EngineStats, Rewind
+from engine.protocol import Delta, EngineError, EngineStats, RequestError, Rewind
 from engine.sampling.best_of import hold_candidates
 from engine.sampling.logprobs import logprobs_of
 from engine.sampling.sampler import Sampled, Sampler
 from engine.sampling.speculation import Speculation
 from engine.text.tokenizer import LocalTokenizer
 
-Output = tuple[SequenceGroup, Delta | EngineError]
+Output = tuple[SequenceGroup, Delta | EngineError | RequestError]
 """A part of a request's answer. An error is the last part."""
 
 
@@ -198,7 +198,7 @@ class EngineCore:
     def _update(self, turn: Turn, sampled: Mapping[Sequence, Sampled]) -> list[Output]:
         """Count each sequence's computed tokens, and append its sampled token."""
         deltas: list[tuple[SequenceGroup, Delta]] = []
-        failed: dict[SequenceGroup, EngineError] = {}
+        failed: dict[SequenceGroup, EngineError | RequestError] = {}
         for s in turn.scheduled:
             seq = s.sequence
             self.scheduler.update(s)
@@ -207,7 +207,7 @@ class EngineCore:
             had_begun = seq.has_begun
             advanced = attempt("one sequence", self._advance, s, sampled.get(seq))
             self.begins_outputs |= seq.has_begun and not had_begun
-            if isinstance(advanced, EngineError):
+            if isinstance(advanced, EngineError | RequestError):
                 failed[seq.group] = advanced
             else:
                 deltas += [(seq.group, delta) for delta in advanced]
@@ -230,12 +230,14 @@ class EngineCore:
             if self._ahead.is_empty:
                 self._ahead = None
 
-    def _advance(self, s: ScheduledSequence, sampled: Sampled) -> list[Delta]:
+    def _advance(self, s: ScheduledSequence, sampled: Sampled) -> list[Delta] | RequestError:
         if (scores := self._scoring) is not None:
             scores.give(s)
+        if isinstance(sampled, RequestError):
+            return sampled
         return self.output_processor.advance(s.sequence, sampled)
 
-    def _fail(self, groups: Mapping[SequenceGroup, EngineError]) -> list[Output]:
+    def _fail(self, groups: Mapping[SequenceGroup, EngineError | RequestError]) -> list[Output]:
         for group in groups:
             self.abort(group)
         return list(groups.items())

@@ -129,9 +129,9 @@ class InputProcessor:
         group = self._group(request)
         for seq in group.sequences:
             seq.sampling.processors = tuple(one.start(seq.sampling.token_ids) for one in processors)
-        _check_limits(group.sequences[0].sampling)
         if grammar is not None:
             self.guidance.begin(group, grammar)
+        _check_limits(group.sequences[0].sampling)
         return group
 
     def _group(self, request: GenerationRequest) -> SequenceGroup:
@@ -244,22 +244,22 @@ def _check_infill(request: GenerationRequest, fields: TextFields) -> None:
 
 
 def _check_limits(sampling: SamplingState) -> None:
-    """Raise `RequestError` if `min_tokens` and `bad_words` forbid each of `allowed_token_ids` (contract
-    7.5)."""
+    """Raise `RequestError` if the grammar, `allowed_token_ids`, `min_tokens` and `bad_words` together forbid
+    every first token (contract 7.5)."""
     limits = sampling.limits
-    if "allowed_token_ids" not in limits:
+    if not limits and not sampling.forbidden_ends:
         return
-    left = limits["allowed_token_ids"].token_ids
-    if sampling.params.min_tokens:
-        left = left.difference(sampling.eos_token_ids, sampling.params.stop_token_ids)
-        if not left:
-            raise RequestError(
-                "min_tokens forbids each of the allowed_token_ids: they end the output.", param="min_tokens"
-            )
+    left = None if sampling.guide is None else sampling.guide.next_ids
+    if "allowed_token_ids" in limits:
+        allowed = limits["allowed_token_ids"].token_ids
+        left = allowed if left is None else allowed & left
+    if left is None:
+        return
+    left -= sampling.forbidden_ends
     if "bad_words" in limits:
-        single = {word[0] for word in limits["bad_words"].sequences if len(word) == 1}
-        if left <= single:
-            raise RequestError("bad_words leaves none of the allowed_token_ids.", param="bad_words")
+        left -= {word[0] for word in limits["bad_words"].sequences if len(word) == 1}
+    if not left:
+        raise sampling.no_token_left()
 
 
 def make_context(

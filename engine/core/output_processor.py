@@ -4,7 +4,7 @@ from itertools import chain, repeat
 
 from engine.core.sequence import DueTokens, Sequence
 from engine.protocol import Delta, EngineError, ProbeInfo, PromptScores, Scores, Token, TopLogprob
-from engine.sampling.sampler import Sampled, SampledToken
+from engine.sampling.sampler import SampledToken
 from engine.sampling.sampling_state import Logprobs, NoOtherToken
 from engine.text.tokenizer import LocalTokenizer
 
@@ -20,7 +20,9 @@ class OutputProcessor:
         self.num_generated_tokens = 0
         """Tokens of all requests so far."""
 
-    def advance(self, seq: Sequence, sampled: Sampled) -> list[Delta]:
+    def advance(
+        self, seq: Sequence, sampled: SampledToken | NoOtherToken | EngineError | None
+    ) -> list[Delta]:
         """Append the token drawn to a sequence that is computed to its end.
 
         Returns the sequence's echo, if it is due, and then the text that the token decides. If probes
@@ -65,7 +67,7 @@ class OutputProcessor:
         if isinstance(sampled, EngineError):
             raise sampled
         if sampled is None:
-            raise ValueError("no token can be drawn: all are masked, or the logits are not numbers")
+            raise ValueError("no token can be drawn: the logits are not numbers")
         self.num_generated_tokens += 1
         seq.group.num_output_tokens += 1
         seq.token_ids.append(sampled.id)

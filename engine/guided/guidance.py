@@ -28,7 +28,7 @@ class Guidance:
         self._tool_call_parser = config.tool_call_parser
         # It runs before all other masks: a mask that leaves no token of the grammar is the one at fault.
         mask = GuidedMask(context.device, config.num_threads)
-        self._entry = ProcessorEntry("guided decoding", "mask", rank=-1, batch=mask)
+        self._entry = ProcessorEntry("guided decoding", "mask", rank=-1, batch=mask, is_callers=True)
 
     def requested_grammar(self, request: GenerationRequest) -> RequestedGrammar | None:
         """The grammar that the request's outputs must follow. Raises `RequestError`."""
@@ -60,7 +60,7 @@ class Guidance:
             prompt_end = self._tokenizer.decode(last_ids)
             state = seq.sampling
             state.eos_token_ids = self._eos_token_ids  # also if the request ignores them: see the `Sampler`
-            state.guide = Guide(grammar, tokenizer, state.token_ids, reasoning, prompt_end)
+            state.guide = Guide(grammar, tokenizer, state.token_ids, requested.field, reasoning, prompt_end)
             started = StartedProcessor(self._entry, params={"guide": state.guide})
             state.processors = (started, *state.processors)
 

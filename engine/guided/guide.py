@@ -23,11 +23,14 @@ class Guide:
         grammar: CompiledGrammar,
         tokenizer: LLTokenizer,
         token_ids: TokenIds,
+        field: str,
         reasoning: ReasoningForm | None = None,
         prompt_end: str = "",
     ) -> None:
-        """`reasoning`: the form of the reasoning that may come before the grammar."""
+        """`field`: of the request that asks for the grammar. `reasoning`: the form of the reasoning that may
+        come before the grammar."""
         self.grammar, self._tokenizer, self._token_ids = grammar, tokenizer, token_ids
+        self.field = field
         self._form, self._prompt_end = reasoning, prompt_end
         self._begin()
 
@@ -61,6 +64,16 @@ class Guide:
         """Whether only an end of sequence can come."""
         self.catch_up()
         return self.reasoning is None and self.matcher.is_stopped()
+
+    @property
+    def next_ids(self) -> frozenset[int] | None:
+        """The tokens that may come next. None while reasoning may go on or begin."""
+        self.catch_up()
+        if self.reasoning is not None:
+            return None
+        bits = torch.frombuffer(bytearray(self.matcher.deep_copy().compute_bitmask()), dtype=torch.int32)
+        (limits,) = unpack(bits.unsqueeze(0), LIMITS)
+        return frozenset(limits.isposinf().nonzero().flatten().tolist())
 
     def fill(self, bits: Tensor) -> None:
         """Set the bits of the tokens that may come next. `bits`: `[vocab / 32]`, int32, all zero.

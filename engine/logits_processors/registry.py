@@ -220,7 +220,9 @@ class ProcessorRegistry:
 def _register_own(name: str, cls: type, context: Context) -> RegisteredProcessor:
     """A processor that every server has."""
     registered = register(LogitsProcessorConfig(name, name), cls, AFTER_ALL, context)
-    return replace(registered, entry=replace(registered.entry, field=name if name in LIMITS else None))
+    if name not in LIMITS:
+        return registered
+    return replace(registered, entry=replace(registered.entry, field=name, is_callers=True))
 
 
 def _with_params(

@@ -5,8 +5,9 @@ alone, so that only the row at fault fails. Each row gets the same result as alo
 
 After each call the result is limited: a mask raises no logit, and a shaper brings back no token that is minus
 infinity. A processor that leaves something that is not a number, or no token to draw, fails its row. If the
-bans of rewinds leave no token, no processor is at fault. Both are found when the draw is read, so that the
-host need not wait for the device before.
+bans of rewinds leave no token, no processor is at fault. If the request's own grammar, `allowed_token_ids`
+and `bad_words` leave none, its caller is. All this is found when the draw is read, so that the host need not
+wait for the device before.
 """
 
 import math
@@ -22,7 +23,7 @@ from engine.execution.device.loss import raise_if_lost
 from engine.execution.transfers import on_device, rows_of
 from engine.logits_processors.api import BatchLogitsProcessor, Kind
 from engine.logits_processors.started import BadLogitsError, ProcessorEntry, StartedProcessor, log_failure
-from engine.protocol import LogitsProcessorError
+from engine.protocol import LogitsProcessorError, RequestError
 from engine.sampling.sampling_state import NoOtherToken, SamplingState
 
 CEILING = 1e30
@@ -36,7 +37,7 @@ class _Row(NamedTuple):
     started: StartedProcessor
 
 
-Outcomes = dict[int, LogitsProcessorError | NoOtherToken]
+Outcomes = dict[int, LogitsProcessorError | RequestError | NoOtherToken]
 """By row, the reason why it has no token to draw."""
 
 
@@ -90,9 +91,19 @@ class ProcessorRun:
         for rows, best_logits in zip(self._called, bests, strict=True):
             for row, best in zip(rows, best_logits.tolist(), strict=True):
                 at = row if isinstance(row, int) else row.at
-                if not math.isfinite(best) and at not in failed and self._given[at].amax().isfinite():
+                if not math.isfinite(best) and at not in failed and self._has_numbers(at):
                     failed[at] = NoOtherToken() if isinstance(row, int) else _left_none(row, best)
         return self._failed | failed  # a row is not called again once it has raised
+
+    def why_none(self, row: int) -> RequestError | None:
+        """The error of a row that has no token to draw, if no processor and no ban took the last one away.
+        None: the model gave none."""
+        if not self._has_numbers(row):
+            return None
+        return RequestError("The sampling parameters leave no token that may come next.")
+
+    def _has_numbers(self, row: int) -> bool:
+        return bool(self._given[row].amax().isfinite())
 
     def _call(self, row: _Row, logits: Tensor) -> None:
         own, kind = logits[row.at], row.started.entry.kind
@@ -126,8 +137,11 @@ class ProcessorRun:
         self.bests.append(bests)
 
 
-def _left_none(row: _Row, best: float) -> LogitsProcessorError:
+def _left_none(row: _Row, best: float) -> LogitsProcessorError | RequestError:
+    """The caller is at fault if the processor is one that fields of every request may ask for."""
     is_number = not math.isnan(best)
+    if is_number and row.started.entry.is_callers:
+        return row.state.no_token_left()
     left = "no token to draw" if is_number else "something that is not a number"
     return _failure(row, BadLogitsError(f"it left {left}"), left_no_token=is_number)
 

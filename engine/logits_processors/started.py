@@ -22,6 +22,8 @@ class ProcessorEntry:
     """The processor's only instance, if it has the batch form."""
     field: str | None = None
     """The field of a request that asks for it, if that is one of vLLM's own (`registry.LIMITS`)."""
+    is_callers: bool = False
+    """Whether the caller says which tokens it masks: the fields `LIMITS`, and those for grammars."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,7 +25,7 @@ from torch import Tensor
 from engine.config import LogprobsMode
 from engine.execution.transfers import HostCopy, on_device, rows_of
 from engine.logits_processors.run import ProcessorRun
-from engine.protocol import EngineError
+from engine.protocol import EngineError, RequestError
 from engine.sampling.logprobs import LogprobTensors, logprob_tensors, read_logprobs
 from engine.sampling.nucleus import dropped_by_top_p
 from engine.sampling.penalties import TokenCounts
@@ -41,9 +41,8 @@ class SampledToken:
     logprobs: Logprobs | None
 
 
-Sampled = SampledToken | NoOtherToken | EngineError | None
-"""The error for the request, or None: no token can be drawn, because all are masked or the logits are not
-numbers."""
+Sampled = SampledToken | NoOtherToken | EngineError | RequestError | None
+"""An error: that of the request. None: the model's logits are not numbers."""
 
 
 class Drawn:
@@ -76,7 +75,11 @@ class Drawn:
             logprobs = dict(zip(rows, read, strict=True))
         drawn = zip(token_ids.tolist(), best.tolist(), strict=True)
         return [
-            failed.get(row, SampledToken(token_id, logprobs.get(row)) if isfinite(logit) else None)
+            failed[row]
+            if row in failed
+            else SampledToken(token_id, logprobs.get(row))
+            if isfinite(logit)
+            else self._run.why_none(row)
             for row, (token_id, logit) in enumerate(drawn)
         ]
 
@@ -203,7 +206,7 @@ def mask_min_tokens(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
         (row, token_id)
         for row, s in enumerate(states)
         if s.guide is not None or s.num_output_tokens < s.params.min_tokens
-        for token_id in _forbidden_ends(s)
+        for token_id in s.forbidden_ends
     ]
     return _mask(logits, masked)
 
@@ -212,15 +215,6 @@ def mask_banned(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
     """Forbid the tokens that a rewind banned at this place."""
     masked = [(row, token_id) for row, s in enumerate(states) for token_id in s.banned_here]
     return _mask(logits, masked)
-
-
-def _forbidden_ends(state: SamplingState) -> frozenset[int]:
-    """The tokens that may not end the sequence yet. The end of its grammar may always end it."""
-    if state.guide is not None and state.guide.must_end:
-        return frozenset()
-    if state.num_output_tokens < state.params.min_tokens:
-        return state.eos_token_ids.union(state.params.stop_token_ids)
-    return state.eos_token_ids if state.params.ignore_eos else frozenset()
 
 
 def add_logit_bias(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:

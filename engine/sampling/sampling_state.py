@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.logits_processors import TokenIds
 from engine.logits_processors.started import StartedProcessor
-from engine.protocol import SamplingParams
+from engine.protocol import RequestError, SamplingParams
 from engine.sampling.acceptance import Acceptance
 from engine.sampling.prompt_lookup import PromptLookup
 
@@ -81,6 +81,24 @@ class SamplingState:
     def limits(self) -> dict[str, Any]:
         """The processors of the request's `allowed_token_ids` and `bad_words`, by the field."""
         return {one.entry.field: one.call for one in self.processors if one.entry.field is not None}
+
+    @property
+    def forbidden_ends(self) -> frozenset[int]:
+        """The tokens that may not end the sequence yet. The end of its grammar may always end it."""
+        if self.guide is not None and self.guide.must_end:
+            return frozenset()
+        if self.num_output_tokens < self.params.min_tokens:
+            return self.eos_token_ids.union(self.params.stop_token_ids)
+        return self.eos_token_ids if self.params.ignore_eos else frozenset()
+
+    def no_token_left(self) -> RequestError:
+        """The error of a request whose grammar and `limits` leave no token (contract 7.5)."""
+        limits = [] if self.guide is None else [self.guide.field]
+        limits += self.limits
+        if self.num_output_tokens < self.params.min_tokens:
+            limits.append("min_tokens")
+        leave = "leaves" if len(limits) == 1 else "leave"
+        return RequestError(f"{' and '.join(limits)} {leave} no token that may come next.", param=limits[-1])
 
     @property
     def num_output_tokens(self) -> int:

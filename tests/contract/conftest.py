@@ -5,6 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from engine.backends.local import LocalEngine
+from engine.config import EngineConfig
+from engine.demo import MODEL_DIR
 from tests.contract.case import Case
 from tests.proxy.conftest import Serve
 from tests.proxy.conftest import serve as serve
@@ -18,3 +21,11 @@ async def case(
     one = Case(*request.param, serve, caplog)
     yield one
     await one.check_withheld()
+
+
+@pytest.fixture
+async def demo() -> AsyncIterator[LocalEngine]:
+    """The in-process engine with the model that ships."""
+    engine = LocalEngine(EngineConfig(model=str(MODEL_DIR), num_threads=1))
+    yield engine
+    await engine.aclose()

@@ -1,12 +1,11 @@
 """An output that is taken back, as its client sees it (contract 8.3, 8.11)."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import pytest
 
 from engine.backends.local import LocalEngine
-from engine.config import EngineConfig
 from engine.demo import MODEL_DIR
 from engine.protocol import Channel, Delta, GenerationRequest, ModelInfo
 from engine.text.tokenizer import LocalTokenizer
@@ -110,13 +109,6 @@ async def test_a_rewind_that_leaves_no_other_token_is_a_terminate(
     assert answer.ended == ("content_filter", "no_secrets")
     assert answer.usage is not None
     assert answer.usage[1] == engine.teller.num_generated
-
-
-@pytest.fixture
-async def demo() -> AsyncIterator[LocalEngine]:
-    engine = LocalEngine(EngineConfig(model=str(MODEL_DIR), num_threads=1))
-    yield engine
-    await engine.aclose()
 
 
 @everywhere()

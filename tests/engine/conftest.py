@@ -32,7 +32,16 @@ from engine.core.engine_core import EngineCore
 from engine.core.input_processor import InputProcessor
 from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
-from engine.protocol import Delta, EngineError, GenerationRequest, Prompt, SamplingParams, Token, Usage
+from engine.protocol import (
+    Delta,
+    EngineError,
+    GenerationRequest,
+    Prompt,
+    RequestError,
+    SamplingParams,
+    Token,
+    Usage,
+)
 from engine.text.tokenizer import LocalTokenizer
 from tests.engine.core.block_accounting import check_blocks
 
@@ -275,7 +284,7 @@ class TinyCore:
         self.core = EngineCore(runner, tokenizer, config)
         self.processor = InputProcessor.make(tokenizer, runner, config)
         self.deltas: dict[SequenceGroup, list[Delta]] = {}
-        self.errors: dict[SequenceGroup, EngineError] = {}
+        self.errors: dict[SequenceGroup, EngineError | RequestError] = {}
 
     def add(self, request: GenerationRequest) -> SequenceGroup:
         group = self.processor.process(request)
@@ -285,7 +294,7 @@ class TinyCore:
 
     def step(self) -> None:
         for group, output in self.core.step():
-            if isinstance(output, EngineError):
+            if isinstance(output, EngineError | RequestError):
                 self.errors[group] = output
             else:
                 self.deltas[group].append(output)

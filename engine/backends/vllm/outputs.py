@@ -36,7 +36,7 @@ from engine.core.sequence import Sequence, SequenceGroup
 from engine.logits_processors.names import OTHER_FIELDS, PARAMETER_FIELDS
 from engine.protocol import DeadEngineError, Delta, EngineError, LogitsProcessorError, RequestError, Rewind
 from engine.sampling.best_of import hold_candidates
-from engine.sampling.sampler import Sampled, SampledToken
+from engine.sampling.sampler import SampledToken
 from engine.sampling.sampling_state import Logprobs, NoOtherToken
 
 logger = logging.getLogger("weir.engine")
@@ -212,12 +212,11 @@ class Outputs:
         deltas: list[Delta] = []
         for i, token_id in enumerate(completion.token_ids):
             is_forbidden = bool(seq.sampling.limits) and not is_allowed(seq, token_id)
-            drawn: Sampled
+            drawn: SampledToken | NoOtherToken
             if has_no_token or token_id in banned or (banned and is_forbidden):
                 drawn = NoOtherToken()
             elif is_forbidden:
-                # No token was left to draw (contract 7.5), or vLLM does not honour the field.
-                raise LogitsProcessorError(", ".join(seq.sampling.limits))
+                raise seq.sampling.no_token_left()
             else:
                 drawn = SampledToken(token_id, self._logprobs(seq, completion.logprobs, i, banned))
             deltas += self._runtime.processor.advance(seq, drawn)

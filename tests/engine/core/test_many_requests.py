@@ -16,7 +16,7 @@ from engine.core.engine_core import EngineCore
 from engine.core.input_processor import InputProcessor
 from engine.core.sequence import ScheduledSequence, SequenceGroup
 from engine.core.sequence import Sequence as EngineSequence
-from engine.protocol import EngineError, GenerationRequest
+from engine.protocol import EngineError, GenerationRequest, RequestError
 from engine.text.tokenizer import LocalTokenizer
 from tests.engine.core.block_accounting import check_blocks
 from tests.helpers import slow
@@ -95,7 +95,7 @@ class Load:
 
     def step(self) -> None:
         for group, output in self.core.step():
-            if isinstance(output, EngineError):
+            if isinstance(output, EngineError | RequestError):
                 self.num_failed += 1
                 del self.unfinished[group]
             elif output.finish_reason is not None:

@@ -20,9 +20,9 @@ from transformers import (
 
 from engine.logits_processors import TokenIds
 from engine.logits_processors.run import ProcessorRun
-from engine.protocol import GenerationRequest, SamplingParams
+from engine.protocol import GenerationRequest, RequestError, SamplingParams
 from engine.sampling.penalties import LogitBias
-from engine.sampling.sampler import Sampler
+from engine.sampling.sampler import SampledToken, Sampler
 from engine.sampling.sampling_state import SamplingState
 from engine.text.alignment import LOGPROB_FLOOR
 
@@ -136,15 +136,16 @@ def test_a_shaper_never_revives_a_masked_token(sampler: Sampler) -> None:
     assert process(sampler, logits, [seq])[0, 9] == float("-inf")
 
 
-def test_a_row_without_a_token_to_draw_gets_none(sampler: Sampler) -> None:
+def test_a_row_without_a_token_to_draw_gets_the_reason(sampler: Sampler) -> None:
     logits = logits_of(4)
     logits[1] = float("nan")
     logits[2, 17] = float("nan")
     everything = tuple(range(VOCAB_SIZE))
     states = [state(), state(), state(temperature=0.0), state(min_tokens=3, stop_token_ids=everything)]
-    first, *others = sampler.sample(logits, states)
-    assert first is not None
-    assert others == [None, None, None]
+    first, *not_numbers, masked = sampler.sample(logits, states)
+    assert isinstance(first, SampledToken)
+    assert not_numbers == [None, None]
+    assert isinstance(masked, RequestError)
 
 
 def test_greedy_takes_the_most_likely_after_shaping(sampler: Sampler) -> None:

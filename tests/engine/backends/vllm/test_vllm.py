@@ -287,7 +287,7 @@ async def test_limits_that_leave_no_token_fail_the_request(vllm_engine: Any) -> 
     first, second = vllm_engine.tokenizer.encode("the lazy dog", add_special_tokens=False)[:2]
     word = vllm_engine.tokenizer.decode((first, second))
     extra = {"allowed_token_ids": [first, second], "bad_words": [word, vllm_engine.tokenizer.decode([first])]}
-    with pytest.raises(LogitsProcessorError):
+    with pytest.raises(RequestError, match="leave no token"):
         await vllm_engine.complete((5, first), max_tokens=2, extra=extra)
 
 
