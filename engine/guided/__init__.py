@@ -1,7 +1,8 @@
 """Guided decoding: an output keeps to a form that its request asks for, whatever the model would say.
 
 A request asks by a `Grammar` (`grammar`): a JSON schema, a regular expression, a list of choices, a grammar,
-or tools that must be called (`tool_calls`). The `GrammarCompiler` (`compiler`) makes the grammar ready,
+or tools that must be called (`tool_calls`). Objects have no other properties than their schema names
+(`closed_objects`). The `GrammarCompiler` (`compiler`) makes the grammar ready,
 outside the engine's thread. A `Guide` (`guide`) is one sequence's place in it. A `GuidedMask` takes out the
 tokens that cannot come, before each draw. `Guidance` (`guidance`) joins these for the engine.
 

@@ -38,6 +38,7 @@ class CompiledGrammar:
     """A grammar that is ready, and the time spent following it so far. The whole batch waits meanwhile."""
 
     source: Grammar
+    """The whole grammar."""
     matcher: LLMatcher
     """At the beginning of the grammar. Copy it; do not move it."""
     seconds: float = 0.0
@@ -121,6 +122,7 @@ class GrammarCompiler:
                 self._compiled.popitem(last=False)
 
     def _make(self, grammar: Grammar) -> CompiledGrammar:
+        grammar = grammar.whole()
         checker = self._idle_checkers.get()
         try:
             converted = checker.check(grammar)
@@ -148,8 +150,9 @@ class Checker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def check(self, grammar: Grammar) -> str:
-        """The grammar in the library's own form. Raises `GrammarError`."""
-        job = json.dumps(grammar._asdict()).encode() + b"\n"
+        """The `whole` grammar in the library's own form. Raises `GrammarError`."""
+        kind, text, whitespace, _ = grammar
+        job = json.dumps({"kind": kind, "text": text, "whitespace": whitespace}).encode() + b"\n"
         answer = self._ask(job)
         if not answer:
             raise GrammarError("it takes too long, or too much memory, to compile")

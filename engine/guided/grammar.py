@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from engine.fields.names import caller_name
+from engine.guided.closed_objects import with_closed_objects
 from engine.protocol import GenerationRequest, RequestError
 
 WHITESPACE = r" |\r?\n[ \t]{0,32}"
@@ -32,6 +33,20 @@ class Grammar(NamedTuple):
     """A schema, or a list of choices, as JSON; a regular expression; GBNF or Lark."""
     whitespace: str = WHITESPACE
     """For JSON: a regular expression for the whitespace between tokens."""
+    schemas: tuple[str, ...] = ()
+    """For Lark: JSON schemas. The text calls them `json0`, `json1` and so on."""
+
+    @property
+    def size(self) -> int:
+        """Characters."""
+        return len(self.text) + len(self.whitespace) + sum(map(len, self.schemas))
+
+    def whole(self) -> "Grammar":
+        """The grammar in one text, with closed objects (`closed_objects`). A large schema takes a while."""
+        if self.kind == "json":
+            return self._replace(text=with_closed_objects(self.text))
+        rules = [f"json{i}: %json {with_closed_objects(schema)}" for i, schema in enumerate(self.schemas)]
+        return self._replace(text="\n".join((self.text, *rules)), schemas=())
 
 
 class RequestedGrammar(NamedTuple):

@@ -38,7 +38,7 @@ class Guidance:
                 reason = "cannot be combined with tools that must be called"
                 raise RequestError(f"{requested.field} {reason}.", param=requested.field)
             requested = forced
-        if requested is not None and sum(map(len, requested.grammar)) > MAX_SIZE:
+        if requested is not None and requested.grammar.size > MAX_SIZE:
             reason = f"must not be longer than {MAX_SIZE} characters"
             raise RequestError(f"{requested.field}: {reason}.", param=requested.field)
         return requested

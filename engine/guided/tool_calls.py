@@ -35,7 +35,8 @@ def forced_calls(
         functions = [function for function in functions if function["name"] == name][:1]
     is_one = isinstance(choice, Mapping) or not request.parallel_tool_calls
     text = "\n".join(CALL_RULES[parser](functions, is_one, tokenizer))
-    return RequestedGrammar(Grammar("lark", text), "tools")
+    schemas = tuple(_schema(function, i) for i, function in enumerate(functions))
+    return RequestedGrammar(Grammar("lark", text, schemas=schemas), "tools")
 
 
 CallRules = Callable[[list[Function], bool, LocalTokenizer], Iterator[str]]
@@ -61,7 +62,7 @@ def _mistral(functions: list[Function], is_one: bool, tokenizer: LocalTokenizer)
         yield f"call: {start} named"
         yield "named: " + _either(functions)
         for i, function in enumerate(functions):
-            yield f"f{i}: {json.dumps(function['name'])} {arguments} {_schema(function, i)}"
+            yield f"f{i}: {json.dumps(function['name'])} {arguments} json{i}"
         return
     yield f'start: {start} "[" ' + ('object "]"' if is_one else 'object (", " object)* "]"')
     yield from _objects(functions, "arguments")
@@ -80,7 +81,7 @@ def _objects(functions: list[Function], key: str) -> Iterator[str]:
     for i, function in enumerate(functions):
         name = json.dumps(function["name"], ensure_ascii=False)
         opening = json.dumps(f'{{"name": {name}, "{key}": ')
-        yield f'f{i}: {opening} {_schema(function, i)} "}}"'
+        yield f'f{i}: {opening} json{i} "}}"'
 
 
 def _either(functions: list[Function]) -> str:
@@ -88,15 +89,17 @@ def _either(functions: list[Function]) -> str:
 
 
 def _schema(function: Function, at: int) -> str:
-    """The rule for the function's arguments. They are always an object: parsers accept nothing else."""
+    """The schema of the function's arguments. They are always an object: parsers accept nothing else."""
     schema = function.get("parameters")
     field = f"tools[{at}].function.parameters"
     if not isinstance(schema, Mapping | None):
         raise RequestError(f"{field} must be a JSON schema.", param=field)
-    schema = {"type": "object", "x-guidance": {"whitespace_pattern": WHITESPACE}} | dict(schema or {})
+    if schema is None:
+        schema = {"properties": {}}  # by the API, the function has no parameters
+    schema = {"type": "object", "x-guidance": {"whitespace_pattern": WHITESPACE}} | dict(schema)
     if schema["type"] != "object":
         raise RequestError(f"{field} must be a JSON schema of an object.", param=field)
-    return "%json " + orjson.dumps(schema).decode()
+    return orjson.dumps(schema).decode()
 
 
 def _marker(text: str, tokenizer: LocalTokenizer) -> str:

@@ -48,6 +48,24 @@ async def test_a_model_makes_the_forced_calls(
     assert names == {"weather"} if choice == NAMED else names <= SCHEMAS.keys()
 
 
+@pytest.mark.parametrize("parser", ["hermes", "llama3_json", "mistral"])
+async def test_a_call_has_no_other_arguments_than_its_function_names(parser: str, start_tools: Start) -> None:
+    """By the API, a function without `parameters` has none."""
+    functions = [{"name": "f", "parameters": {"properties": {"n": {"type": "boolean"}}}}, {"name": "g"}]
+    tools = tuple({"type": "function", "function": function} for function in functions)
+    engine = await start_tools(parser)
+    fields: dict[str, Any] = {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False}
+    calls = []
+    for seed in range(12):
+        sampling = SamplingParams(max_tokens=200, temperature=1.0, seed=seed)
+        deltas = await answer(engine, Parsers(tool_calls=parser), **fields, sampling=sampling)
+        assert deltas[-1].finish_reason == "tool_calls"
+        calls += calls_of(deltas)
+    assert {name for name, _ in calls} == {"f", "g"}
+    for name, arguments in calls:
+        assert json.loads(arguments).keys() <= ({"n"} if name == "f" else set())
+
+
 async def test_a_model_may_make_several_calls_unless_told_otherwise(start_tools: Start) -> None:
     engine = await start_tools("hermes")
     for is_parallel in (True, False):

@@ -1,5 +1,6 @@
-"""Limits of a request that leave the model no token, as its client sees them (contract 7.5)."""
+"""Grammars, beside other limits and alone, as their client sees them (contract 7.5)."""
 
+import json
 from typing import Any
 
 import pytest
@@ -9,17 +10,29 @@ from engine.demo import MODEL_DIR
 from engine.text.tokenizer import LocalTokenizer
 from tests.contract.case import Case, everywhere, guard
 
-SCHEMA = {"const": "qqqz"}
-NAMED = {"type": "json_schema", "name": "n", "schema": SCHEMA}
-CHAT = {"response_format": {"type": "json_schema", "json_schema": NAMED}}
-MESSAGE = {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}
-FORMATS: dict[str, tuple[dict[str, Any], str]] = {
-    "chat": (CHAT, "response_format.json_schema"),
-    "completions": (CHAT, "response_format.json_schema"),
-    "responses": ({"text": {"format": NAMED}}, "text.format"),
-    "messages": (MESSAGE, "output_config.format"),
+CONSTANT = {"const": "qqqz"}
+OPEN = {
+    "type": "object",
+    "properties": {
+        "paid": {"type": "boolean"},
+        "place": {"type": "object", "properties": {"floor": {"enum": [1, 2]}}, "required": ["floor"]},
+    },
+    "required": ["paid", "place"],
 }
-"""By endpoint, a grammar for one text, and the endpoint's name for its field."""
+"""Says nothing of other properties, like the schemas of pydantic."""
+
+
+def format_of(case: Case, schema: Any) -> tuple[dict[str, Any], str]:
+    """The fields that ask for JSON of this schema, and the endpoint's name for the schema's field."""
+    named = {"type": "json_schema", "name": "n", "schema": schema}
+    match case.endpoint.name:
+        case "responses":
+            return {"text": {"format": named}}, "text.format.schema"
+        case "messages":
+            asked = {"format": {"type": "json_schema", "schema": schema}}
+            return {"output_config": asked}, "output_config.format.schema"
+    asked = {"type": "json_schema", "json_schema": named}
+    return {"response_format": asked}, "response_format.json_schema.schema"
 
 
 def id_of(text: str) -> int:
@@ -32,12 +45,12 @@ def id_of(text: str) -> int:
 async def test_limits_that_allow_no_first_token_are_a_400(
     case: Case, guarded: bool, demo: LocalEngine
 ) -> None:  # contract 7.5
-    fields, name = FORMATS[case.endpoint.name]
+    fields, name = format_of(case, CONSTANT)
     hooks = [guard("Looks")] if guarded else []
     answer = await case.answer(demo, *hooks, tools=[], allowed_token_ids=[id_of("q")], **fields)
     assert answer.error is not None
     assert (answer.status, answer.error.kind) == (400, "invalid_request_error")
-    both = f"{name}.schema and allowed_token_ids"
+    both = f"{name} and allowed_token_ids"
     assert answer.error.message == f"{both} leave no token that may come next."
     if case.endpoint.can("error_code"):
         assert answer.error.param == "allowed_token_ids"
@@ -50,13 +63,27 @@ async def test_limits_that_allow_no_later_token_fail_the_request_closed(
     case: Case, guarded: bool, demo: LocalEngine
 ) -> None:
     """Contract 4.2, 7.5: the caller is at fault, and is told so by a status or one event."""
-    fields, name = FORMATS[case.endpoint.name]
+    fields, name = format_of(case, CONSTANT)
     hooks = [guard("Looks")] if guarded else []
     allowed = [id_of('"'), id_of("q")]
     answer = await case.answer(demo, *hooks, tools=[], allowed_token_ids=allowed, **fields)
     assert answer.error is not None
     assert (answer.status, answer.error.kind) == (200 if case.streams else 400, "invalid_request_error")
-    assert answer.error.message.startswith(f"{name}.schema and allowed_token_ids leave no token")
+    assert answer.error.message.startswith(f"{name} and allowed_token_ids leave no token")
     assert answer.only.content == ('"qqq' if case.streams else "")
     assert answer.only.finish is None
     assert "ERROR" not in [record.levelname for record in case.caplog.records]
+
+
+@everywhere()
+async def test_objects_have_no_other_properties_than_their_schema_names(
+    case: Case, demo: LocalEngine
+) -> None:
+    fields, _ = format_of(case, OPEN)
+    client = await case.start(demo)
+    for seed in range(4):
+        sampled = {"max_tokens": 200, "temperature": 1.0, "seed": seed}
+        answer = await case.ask(client, tools=[], **sampled, **fields)
+        assert answer.only.finish == "stop"
+        found = json.loads(answer.only.content)
+        assert (list(found), list(found["place"])) == (["paid", "place"], ["floor"])
