@@ -16,8 +16,10 @@ from benchmarks.leaks import random_deltas, random_tokens
 from engine.protocol import Delta, Deltas, GenerationRequest
 from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import Phrases
+from hooks.detect.lead import MAX_LEAD
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
+from hooks.prompts.lead import leads_of
 from hooks.testing.play import vetted
 
 ROLES = ("user", "system", "developer", "tool", "assistant")
@@ -53,9 +55,13 @@ def random_name(rng: random.Random) -> str:
     return words[0] + "".join(word[0].upper() + word[1:] for word in words[1:])
 
 
-def expected(lead: str, output: str) -> str:
-    """What may be released of the output."""
-    joined = [(found.start() - len(lead), found.end() - len(lead)) for found in MATCH.finditer(lead + output)]
+def expected(leads: tuple[str, ...], output: str) -> str:
+    """What may be released of the output behind a message that may have these forms in the prompt."""
+    joined = [
+        (found.start() - len(lead), found.end() - len(lead))
+        for lead in leads
+        for found in MATCH.finditer(lead + output)
+    ]
     alone = [found.span() for found in MATCH.finditer(output)]
     gone = {i for start, end in (*joined, *alone) for i in range(start, end)}
     return "".join(character for i, character in enumerate(output) if i not in gone)
@@ -94,6 +100,8 @@ async def run(num_streams: int, seed: int) -> int:
             extra=rng.choice(CONTINUING),
         )
 
+        leads = leads_of(request, 0, "content", MAX_LEAD)
+        assert any(form.endswith(lead) for form in leads or [""]), (request, leads)
         deltas = list(random_deltas(rng, tokens[at:]))
 
         async def source(admitted: GenerationRequest, deltas: list[Delta] = deltas) -> Deltas:
@@ -102,6 +110,6 @@ async def run(num_streams: int, seed: int) -> int:
                 yield delta
 
         released = [delta async for delta in vetted(pipeline.open(request), source)]
-        assert "".join(delta.text for delta in released) == expected(lead, output), (request, output)
+        assert "".join(delta.text for delta in released) == expected(leads, output), (request, output)
         num_across += any(one.start() < len(lead) < one.end() for one in MATCH.finditer(lead + output))
     return num_across

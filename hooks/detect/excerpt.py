@@ -27,7 +27,7 @@ class Excerpt:
         "covered",
         "is_plain",
         "keeps_alternatives",
-        "lead",
+        "leads",
         "num_read",
         "owed",
         "pending",
@@ -36,11 +36,12 @@ class Excerpt:
         "text",
     )
 
-    def __init__(self, *, is_json: bool, lead: Lead | None = None) -> None:
+    def __init__(self, *, is_json: bool, leads: Iterable[Lead] = ()) -> None:
         self.keeps_alternatives = True
         """Whether the released tokens keep their top alternatives."""
-        self.lead = lead
-        """The search behind the text that the output continues; None when it can find nothing more."""
+        self.leads = [*leads]
+        """The searches behind the text that the output continues, one for each form that the text may have in
+        the prompt. A search that can find nothing more is not among them."""
         self._json = JsonText() if is_json else None
         self.text = ""
         self.start = 0
@@ -88,7 +89,7 @@ class Excerpt:
         behind_lead: Iterable[Match] = (),
     ) -> tuple[list[Match], int]:
         """Take the detector's new `matches`, and have it go on from `undecided`. `behind_lead`: new matches
-        of the search behind the lead.
+        of the searches behind the lead.
 
         Returns the matches to act on, and where the text begins that must wait. In JSON two more things wait:
         a number or word at the end of the text, because it may go on, with the part of a match that reaches
@@ -99,8 +100,8 @@ class Excerpt:
         found = [*self._waiting, *matches, *behind_lead]
         self.start = undecided
         begin = len(text)
-        if self.lead is not None:
-            undecided = max(self.pending, min(undecided, self.lead.start))
+        if self.leads:
+            undecided = max(self.pending, min(undecided, *(lead.start for lead in self.leads)))
         if self._json is not None and not is_final:
             begin = self._json.open_scalar(text, self.pending)
             undecided = min(begin, self._json.scalar_at(text, undecided, self.pending)[0])
@@ -140,8 +141,8 @@ class Excerpt:
     def move(self, text: str, pending: int, reach: int) -> None:
         """Forget the text before `pending` that is more than `reach` before the detector's next place."""
         gone = max(0, min(self.start - reach, pending))
-        if self.lead is not None:
-            gone = self._move_lead(self.lead, gone, reach)
+        if self.leads:
+            gone = self._move_leads(gone, reach)
         self.text = text[gone:]
         self.start -= gone
         self.pending = pending - gone
@@ -153,7 +154,7 @@ class Excerpt:
             self.taken = moved(self.taken, -gone)
         if gone and self._waiting:
             self._waiting = moved(self._waiting, -gone)
-        matters = self._json or self.lead or self.taken or self._waiting or self.covered > self.start
+        matters = self._json or self.leads or self.taken or self._waiting or self.covered > self.start
         self.is_plain = not matters
 
     def go_on(self, text: str, undecided: int, reach: int) -> None:
@@ -176,13 +177,13 @@ class Excerpt:
         self.num_read = max(0, self.num_read - gone)
         self.clear_from = max(0, self.clear_from - gone)
 
-    def _move_lead(self, lead: Lead, gone: int, reach: int) -> int:
-        """Move the search behind the lead on. Returns how many of the first `gone` characters to forget."""
-        if lead.start >= reach and (lead.start, lead.taken) == (self.start, self.taken):
-            self.lead = None
-            return gone
-        gone = max(0, min(lead.start - reach, gone))
-        self.lead = lead.forget(gone) if gone else lead
+    def _move_leads(self, gone: int, reach: int) -> int:
+        """Move the searches behind the lead on. Returns how many of the first `gone` characters to forget."""
+        at = (self.start, self.taken)
+        self.leads = [one for one in self.leads if one.start < reach or (one.start, one.taken) != at]
+        gone = max(0, min([gone, *(lead.start - reach for lead in self.leads)]))
+        if gone:
+            self.leads = [lead.forget(gone) for lead in self.leads]
         return gone
 
 

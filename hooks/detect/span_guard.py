@@ -14,6 +14,7 @@ from hooks.detect.detector import Detector, Match
 from hooks.detect.excerpt import Excerpt, excerpt_of
 from hooks.detect.lead import MAX_LEAD, Lead
 from hooks.detect.readings import Reader
+from hooks.prompts.lead import leads_of
 
 _PIECE = 4096
 """Characters of a prompt that are searched at a time. A longer prompt makes no search slower."""
@@ -70,8 +71,8 @@ class SpanGuard(ActingGuard):
         return self._act(chunk, excerpt, text, [*matches, *whole], end, withheld_from=undecided)
 
     def _begun(self, chunk: Chunk, *, is_json: bool) -> Excerpt:
-        lead = chunk.lead
-        return Excerpt(is_json=is_json, lead=self._searched(lead[-MAX_LEAD:]) if lead else None)
+        leads = leads_of(chunk.request, chunk.output_index, chunk.channel, MAX_LEAD)
+        return Excerpt(is_json=is_json, leads=map(self._searched, leads))
 
     def _redact_prompt(self, request: GenerationRequest) -> GenerationRequest:
         return with_prompt_texts(request, self._redacted)
@@ -104,8 +105,9 @@ class SpanGuard(ActingGuard):
         text = excerpt.text + excerpt.read(piece, is_final)
         matches, undecided = self.detector.scan(text, excerpt.start, is_final, excerpt.taken)
         behind_lead: list[Match] = []
-        if excerpt.lead is not None:
-            excerpt.lead, behind_lead = excerpt.lead.read(self.detector, text, is_final=is_final)
+        for i, lead in enumerate(excerpt.leads):
+            excerpt.leads[i], found = lead.read(self.detector, text, is_final=is_final)
+            behind_lead += found
         return text, *excerpt.settled(text, matches, undecided, is_final, behind_lead)
 
 

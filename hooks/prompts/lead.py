@@ -1,16 +1,22 @@
 """The text that an output continues (contract 2.8)."""
 
 from collections.abc import Mapping
-from itertools import takewhile
+from itertools import chain, product, takewhile
 from typing import Any
 
 from engine.protocol import Channel, GenerationRequest
 
+_CONTINUE = ("content", "reasoning")
+"""The channels that continue a text."""
 _BEFORE_CONTENT = ("reasoning_content", "reasoning", "refusal")
 """The fields of a message that hold text and end no prompt if the message has a content."""
 _CONTINUING = ("continue_final_message", "chat_template", "prefix", "partial")
 """Fields that may have the output continue the last message. The caller's own template may end with it.
 Mistral and DeepSeek have `prefix`, Moonshot and Alibaba `partial`, both in the message itself."""
+_MERGED = ("system", "developer")
+"""The roles whose messages templates write at the beginning of another."""
+_GLUES = ("", "\n")
+"""The separators that templates put between texts."""
 
 
 def lead_of(request: GenerationRequest, output_index: int, channel: Channel) -> str:
@@ -21,16 +27,48 @@ def lead_of(request: GenerationRequest, output_index: int, channel: Channel) -> 
     Empty for other requests, and for tool calls and the echo, which continue nothing. Empty as well for token
     ids that no tokenizer has made text.
     """
-    if channel not in ("content", "reasoning"):
-        return ""
-    if request.prompts:
+    if request.prompts and channel in _CONTINUE:
         prompt = request.prompts[output_index // request.sampling.n]
         return prompt if isinstance(prompt, str) else ""
-    if not request.messages or not _may_continue(request.messages[-1], request.extra):
-        return ""
+    return "".join(chain.from_iterable(_chat_texts(request, channel)))
+
+
+def leads_of(request: GenerationRequest, output_index: int, channel: Channel, most: int) -> tuple[str, ...]:
+    """The forms that the lead may have in the prompt, the last `most` characters of each. The first is the
+    end of `lead_of`.
+
+    A chat template may trim a message, or each of its parts, may put a line's end between them, and may write
+    the system's message at the beginning of another. So the output may follow directly on a word that has a
+    space behind it in the message.
+    """
+    forms = [lead_of(request, output_index, channel)]
+    for merged in ((), _MERGED):
+        texts = _chat_texts(request, channel, merged)
+        ends = [[part[-most:] for part in parts] for parts in texts]
+        trimmed = [[part.strip()[-most:] for part in parts] for parts in texts]
+        for parts_of_texts, *glues in product((ends, trimmed), _GLUES, _GLUES):
+            lead = _joined(parts_of_texts, *glues)
+            forms += [lead, lead.rstrip()]
+    return tuple(dict.fromkeys(form[-most:] for form in forms if form))
+
+
+def _joined(parts_of_texts: list[list[str]], between_parts: str, between_texts: str) -> str:
+    texts = (between_parts.join(filter(None, parts)) for parts in parts_of_texts)
+    return between_texts.join(filter(None, texts))
+
+
+def _chat_texts(
+    request: GenerationRequest, channel: Channel, merged: tuple[str, ...] = ()
+) -> list[list[str]]:
+    """The texts that end a chat and that the output may continue, each as its parts. `merged`: roles whose
+    messages count with those of the last message's role."""
+    if channel not in _CONTINUE or not request.messages:
+        return []
+    if not _may_continue(request.messages[-1], request.extra):
+        return []
     role = request.messages[-1].get("role")
-    last = [*takewhile(lambda message: message.get("role") == role, reversed(request.messages))]
-    return "".join(map(_message_text, reversed(last)))
+    last = [*takewhile(lambda one: one.get("role") in (role, *merged), reversed(request.messages))]
+    return [*chain.from_iterable(map(_message_texts, reversed(last)))]
 
 
 def _may_continue(message: Mapping[str, Any], extra: Mapping[str, Any]) -> bool:
@@ -43,11 +81,12 @@ def _may_continue(message: Mapping[str, Any], extra: Mapping[str, Any]) -> bool:
     )
 
 
-def _message_text(message: Mapping[str, Any]) -> str:
+def _message_texts(message: Mapping[str, Any]) -> list[list[str]]:
     """The content comes last: a prompt that continues the message ends with it. Without a content, the prompt
     ends with the tool calls' arguments."""
-    texts = [_text_of(message.get(field)) for field in _BEFORE_CONTENT]
-    return "".join([*texts, *_arguments_of(message.get("tool_calls")), _text_of(message.get("content"))])
+    before = [_parts_of(message.get(field)) for field in _BEFORE_CONTENT]
+    arguments = [[text] for text in _arguments_of(message.get("tool_calls"))]
+    return [*before, *arguments, _parts_of(message.get("content"))]
 
 
 def _arguments_of(calls: Any) -> list[str]:
@@ -56,12 +95,12 @@ def _arguments_of(calls: Any) -> list[str]:
     return [text for text in texts if isinstance(text, str)]
 
 
-def _text_of(content: Any) -> str:
+def _parts_of(content: Any) -> list[str]:
     if isinstance(content, str):
-        return content
+        return [content]
     parts = _listed(content)
     texts = [part.get("text") or part.get("refusal") if hasattr(part, "get") else part for part in parts]
-    return "".join(text for text in texts if isinstance(text, str))
+    return [text for text in texts if isinstance(text, str)]
 
 
 def _listed(value: Any) -> list[Any] | tuple[Any, ...]:

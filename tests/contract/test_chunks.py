@@ -201,8 +201,9 @@ async def test_the_text_that_an_output_continues_is_the_lead(case: Case) -> None
 @everywhere("reasoning")
 @pytest.mark.parametrize("through_upstream", [False, True])
 @pytest.mark.parametrize("fields", [{"continue_final_message": True}, {"add_generation_prompt": False}])
+@pytest.mark.parametrize("prompt", ["I saw a zeb", "I saw a zeb "])  # a template may trim the second
 async def test_a_continued_message_is_the_lead_though_the_assistant_did_not_write_it(
-    case: Case, fields: dict[str, Any], through_upstream: bool
+    case: Case, fields: dict[str, Any], prompt: str, through_upstream: bool
 ) -> None:  # contract 2.8
     script = [*said("content", "ra7", " it is"), end()]
     case.withholds("ra7")
@@ -210,8 +211,8 @@ async def test_a_continued_message_is_the_lead_though_the_assistant_did_not_writ
     engine: Any = engine_of(script)
     if through_upstream:
         engine = OpenAIEngine((await case.serve(engine)).url)
-    answer = await case.answer(engine, guard("Looks"), spec, prompt="I saw a zeb", **fields)
-    assert {chunk.lead for chunk in case.hooks[0].chunks} == {"I saw a zeb"}
+    answer = await case.answer(engine, guard("Looks"), spec, prompt=prompt, **fields)
+    assert {chunk.lead for chunk in case.hooks[0].chunks} == {prompt}
     assert answer.only.content.endswith(" it is")
 
 

@@ -165,4 +165,5 @@ def test_the_lead_is_searched_no_longer_than_the_detector_reads_it(lead: str, wo
     with_lead = len(detector.lengths)
     detector.lengths.clear()
     play(guard, stream_of([word] * 200))
-    assert with_lead <= len(detector.lengths) + detector.reach + detector.longest + 2
+    forms = 2 if lead.endswith(" ") else 1  # as written and trimmed
+    assert with_lead <= len(detector.lengths) + forms * (detector.reach + detector.longest + 2)

@@ -1,0 +1,64 @@
+"""A message that the output continues, in the forms that chat templates give it (contract 2.8)."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hooks.builtin.phrases import Phrases
+from hooks.testing import assert_chunk_invariant, play, stream_of
+
+SYSTEM = {"role": "system", "content": "Project"}
+ROLES = ["user", "assistant", "tool"]
+
+
+def continued(role: str, content: Any, *before: dict[str, Any], output: str = "bird it is") -> Any:
+    stream = stream_of(output, prompt=[*before, {"role": role, "content": content}])
+    return replace(stream, request=replace(stream.request, extra={"continue_final_message": True}))
+
+
+def parts(*texts: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": text} for text in texts]
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(
+    "content",
+    [
+        "Project Blue ",
+        "Project Blue \n\t\u00a0",
+        parts("Project Blue", " "),
+        parts("Project ", "Blue "),
+        parts("Project", "Blue"),
+        parts("Project B ", "lue "),
+        parts("Project B", "lue"),
+    ],
+    ids=repr,
+)
+def test_a_match_is_found_though_a_template_trims_or_joins_the_texts(role: str, content: Any) -> None:
+    guard, stream = Phrases(["project bluebird"]), continued(role, content)
+    assert play(guard, stream).content == "[phrase] it is"  # contract 2.8
+    assert_chunk_invariant(guard, stream)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_text_before_the_last_hides_a_match(role: str) -> None:  # contract 2.8
+    guard = Phrases(["bluebird"])
+    earlier = {"role": role, "content": "x"}
+    beside = {"role": role, "reasoning_content": "x", "content": parts("Bl", "ue")}
+    assert play(guard, continued(role, "Blue", earlier)).content == "[phrase] it is"
+    assert play(guard, continued(role, parts("x", "Blue"))).content == "[phrase] it is"
+    assert play(guard, continued(role, None, earlier, beside)).content == "[phrase] it is"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_system_message_may_begin_the_message_that_is_continued(role: str) -> None:  # contract 2.8
+    guard = Phrases(["project bluebird"])
+    assert play(guard, continued(role, "Blue", SYSTEM)).content == "[phrase] it is"
+    assert play(guard, continued(role, "Bluebird", output=" it is")).content == " it is"
+
+
+def test_a_prompt_of_a_completion_has_one_form() -> None:
+    stream = stream_of("2 it is")
+    prompt = replace(stream.request, messages=(), prompts=("hunter ",), endpoint="completions")
+    assert play(Phrases(["hunter2"]), replace(stream, request=prompt)).content == "2 it is"
