@@ -25,6 +25,10 @@ _OF_OTHER_ENDPOINTS = frozenset({"messages", "prompt", "top_logprobs"})
 HEADER = "X-Weir-Ignored-Fields"
 MAX_NAMES = 32
 """Names in the header."""
+KEEPS_ENDS = "hooks are shown the end of the prompt as the text that the output continues"
+_CHANGES_ENDS = re.compile("truncation|truncation_side|max_length|tokenizer_kwargs|[a-z_]+_token")
+"""Arguments of a chat template that change how the prompt ends, where a server gives them to the tokenizer:
+these cut it, or put a text in the place of a special token, such as the one behind a message."""
 _NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}", re.ASCII)
 
 
@@ -112,6 +116,16 @@ def check_code(fields: Mapping[str, Any]) -> None:
         if isinstance(given, Mapping) and given.get("chat_template"):
             name = f"{place}chat_template"
             raise RequestError(f"{name} is refused: no code is taken from a request.", param=name)
+
+
+def check_ends(fields: Mapping[str, Any]) -> None:
+    """Raise `RequestError` for an argument of the chat template by which the prompt would not end with the
+    text that hooks are shown as the lead (contract 2.8)."""
+    arguments = fields.get("chat_template_kwargs")
+    for name, value in arguments.items() if isinstance(arguments, Mapping) else ():
+        if _CHANGES_ENDS.fullmatch(name) and value is not None and value is not False:
+            field = f"chat_template_kwargs.{name}"
+            raise RequestError(f"{field} is refused: {KEEPS_ENDS}.", param=field)
 
 
 def known_names(names: Iterable[str]) -> str:

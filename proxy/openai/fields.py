@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from engine.fields.names import LENGTH_LIMITS
 from engine.processor_specs import NamedProcessorSpec
 from engine.protocol import GenerationRequest, RequestError, SamplingParams
-from proxy.openai.endpoint_fields import EndpointFields, Options, check_code
+from proxy.openai.endpoint_fields import KEEPS_ENDS, EndpointFields, Options, check_code, check_ends
 
 TokenId = Annotated[int, Field(ge=0)]
 
@@ -26,7 +26,7 @@ PromptLogprobs = Annotated[
 StopString = Annotated[str, Field(min_length=1, max_length=1000)]
 
 _KEEPS_STOPS = "is not supported: stop strings are cut before hooks see the text, so none is ever delivered"
-_KEEPS_ENDS = "must be left: hooks are shown the end of the prompt as the text that the output continues"
+_KEEPS_ENDS = f"must be left: {KEEPS_ENDS}"
 _IS_CODE = "is refused: no code is taken from a request"
 _NO_LIMIT = -1
 """llama.cpp's and Ollama's value for no limit of their own."""
@@ -206,3 +206,4 @@ class GenerationFields(EndpointFields):
             raise RequestError("stream_options can only be given when stream is true", param="stream_options")
         self.check_refused()
         check_code(self.model_extra or {})
+        check_ends(self.model_extra or {})

@@ -200,6 +200,22 @@ async def test_a_policys_limit_binds_every_name_of_the_limit(
         await server.stop()
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("endpoint", PATHS)
+@pytest.mark.parametrize("arguments", [{"truncation": True, "max_length": 9}, {"eos_token": " Project Blue"}])
+async def test_no_argument_of_a_template_changes_the_text_that_an_output_continues(
+    serve: Serve, upstream: FakeUpstream, arguments: dict[str, Any], endpoint: str, stream: bool
+) -> None:  # contract 2.8
+    client = await serve(OpenAIEngine(upstream.url))
+    fields = {"chat_template_kwargs": arguments, "stream": stream}
+    status, answer, _ = await client.post(PATHS[endpoint], BODIES[endpoint] | fields | {"model": "m"})
+    assert (status, upstream.bodies) == (400, [])
+    assert f"chat_template_kwargs.{next(iter(arguments))} is refused" in str(answer)
+    harmless = {"enable_thinking": False, "truncation": None, "thinking_budget": 5}
+    body, _ = await sent(client, upstream, endpoint, {"chat_template_kwargs": harmless}, stream=stream)
+    assert body["chat_template_kwargs"] == harmless
+
+
 @pytest.mark.parametrize("path", RELAYED_PATHS)
 async def test_a_relayed_request_holds_no_field_that_steers_an_upstream(
     serve: Serve, upstream: FakeUpstream, path: str

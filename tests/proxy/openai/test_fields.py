@@ -70,6 +70,12 @@ TOOL = {"type": "function", "function": {"name": "f"}}
         ("logits_processors", ["os.system"]),
         ("chat_template", "{{ 1 }}"),
         ("chat_template_kwargs.chat_template", "{{ 1 }}"),
+        # The prompt would end with another text than the lead (contract 2.8).
+        ("chat_template_kwargs.truncation", True),
+        ("chat_template_kwargs.max_length", 0),
+        ("chat_template_kwargs.truncation_side", "right"),
+        ("chat_template_kwargs.tokenizer_kwargs", {"max_length": 9}),
+        ("chat_template_kwargs.eos_token", "Project Blue"),
     ],
     ids=lambda v: repr(v)[:40],
 )
