@@ -8,13 +8,17 @@ from engine.protocol import Channel, GenerationRequest
 
 _CONTINUE = ("content", "reasoning")
 """The channels that continue a text."""
-_BEFORE_CONTENT = ("reasoning_content", "reasoning", "refusal")
+_BEFORE_CONTENT = ("reasoning_content", "reasoning", "thinking", "refusal")
 """The fields of a message that hold text and end no prompt if the message has a content."""
+_IN_PART = ("thinking", "reasoning", "refusal", "text")
+"""The fields of a content part that hold text, or parts with text: Mistral's servers continue a thought."""
 _CONTINUING = ("continue_final_message", "chat_template", "prefix", "partial")
 """Fields that may have the output continue the last message. The caller's own template may end with it.
 Mistral and DeepSeek have `prefix`, Moonshot and Alibaba `partial`, both in the message itself."""
 _MERGED = ("system", "developer")
 """The roles whose messages templates write at the beginning of another."""
+_ARGUMENTS = (("function", "arguments"), ("custom", "input"))
+"""The places of a tool call's text."""
 _GLUES = ("", "\n")
 """The separators that templates put between texts."""
 
@@ -85,22 +89,28 @@ def _message_texts(message: Mapping[str, Any]) -> list[list[str]]:
     """The content comes last: a prompt that continues the message ends with it. Without a content, the prompt
     ends with the tool calls' arguments."""
     before = [_parts_of(message.get(field)) for field in _BEFORE_CONTENT]
-    arguments = [[text] for text in _arguments_of(message.get("tool_calls"))]
-    return [*before, *arguments, _parts_of(message.get("content"))]
+    calls = *_listed(message.get("tool_calls")), {"function": message.get("function_call")}
+    return [*before, *map(_arguments_of, calls), _parts_of(message.get("content"))]
 
 
-def _arguments_of(calls: Any) -> list[str]:
-    functions = [call.get("function") for call in _listed(calls) if isinstance(call, Mapping)]
-    texts = [function.get("arguments") for function in functions if isinstance(function, Mapping)]
+def _arguments_of(call: Any) -> list[str]:
+    texts = [_field(_field(call, kind), name) for kind, name in _ARGUMENTS]
     return [text for text in texts if isinstance(text, str)]
 
 
 def _parts_of(content: Any) -> list[str]:
     if isinstance(content, str):
         return [content]
-    parts = _listed(content)
-    texts = [part.get("text") or part.get("refusal") if hasattr(part, "get") else part for part in parts]
-    return [text for text in texts if isinstance(text, str)]
+    values = (value for part in _listed(content) for value in _values_of(part))
+    return [text for value in values for text in _parts_of(value)]
+
+
+def _values_of(part: Any) -> list[Any]:
+    return [part.get(name) for name in _IN_PART] if isinstance(part, Mapping) else [part]
+
+
+def _field(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else None
 
 
 def _listed(value: Any) -> list[Any] | tuple[Any, ...]:

@@ -58,6 +58,27 @@ def test_a_system_message_may_begin_the_message_that_is_continued(role: str) -> 
     assert play(guard, continued(role, "Bluebird", output=" it is")).content == " it is"
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"content": [{"type": "thinking", "thinking": "Project Blue", "closed": False}]},
+        {"content": [{"type": "thinking", "thinking": parts("Project ", "Blue")}]},
+        {"content": [{"type": "reasoning", "reasoning": "Project Blue"}]},
+        {"content": [*parts("Project "), {"type": "refusal", "refusal": "Blue"}]},
+        {"content": None, "thinking": "Project Blue"},
+        {"content": None, "function_call": {"name": "f", "arguments": "Project Blue"}},
+        {
+            "content": None,
+            "tool_calls": [{"type": "custom", "custom": {"name": "f", "input": "Project Blue"}}],
+        },
+    ],
+    ids=repr,
+)
+def test_each_field_that_holds_text_is_in_the_lead(fields: dict[str, Any]) -> None:  # contract 2.8
+    stream = stream_of("bird it is", prompt=[{"role": "assistant", "prefix": True, **fields}])
+    assert play(Phrases(["project bluebird"]), stream).content == "[phrase] it is"
+
+
 def test_a_prompt_of_a_completion_has_one_form() -> None:
     stream = stream_of("2 it is")
     prompt = replace(stream.request, messages=(), prompts=("hunter ",), endpoint="completions")
