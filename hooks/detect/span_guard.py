@@ -28,6 +28,7 @@ class SpanGuard(ActingGuard):
     def __init__(self, detector: Detector, **options: Unpack[Options]) -> None:
         super().__init__(detector.reach, detector.longest, **options)
         self.detector = detector
+        self._chat_leads: tuple[GenerationRequest | None, tuple[str, ...]] = (None, ())
         self._searched = lru_cache(_LEADS)(partial(Lead.of, detector))
 
     def __call__(self, chunk: Chunk) -> Verdict:
@@ -71,8 +72,17 @@ class SpanGuard(ActingGuard):
         return self._act(chunk, excerpt, text, [*matches, *whole], end, withheld_from=undecided)
 
     def _begun(self, chunk: Chunk, *, is_json: bool) -> Excerpt:
-        leads = leads_of(chunk.request, chunk.output_index, chunk.channel, MAX_LEAD)
-        return Excerpt(is_json=is_json, leads=map(self._searched, leads))
+        return Excerpt(is_json=is_json, leads=map(self._searched, self._leads(chunk)))
+
+    def _leads(self, chunk: Chunk) -> tuple[str, ...]:
+        """The forms of the lead. The outputs of a chat have the same, which are found once."""
+        if not chunk.request.is_chat or chunk.channel not in ("content", "reasoning"):
+            return leads_of(chunk.request, chunk.output_index, chunk.channel, MAX_LEAD)
+        request, leads = self._chat_leads
+        if request is not chunk.request:
+            leads = leads_of(chunk.request, chunk.output_index, chunk.channel, MAX_LEAD)
+            self._chat_leads = chunk.request, leads
+        return leads
 
     def _redact_prompt(self, request: GenerationRequest) -> GenerationRequest:
         return with_prompt_texts(request, self._redacted)

@@ -46,8 +46,12 @@ def leads_of(request: GenerationRequest, output_index: int, channel: Channel, mo
     space behind it in the message.
     """
     forms = [lead_of(request, output_index, channel)]
+    num_texts = 0
     for merged in ((), _MERGED):
         texts = _chat_texts(request, channel, merged)
+        if len(texts) == num_texts:
+            continue  # no message is merged
+        num_texts = len(texts)
         ends = [[part[-most:] for part in parts] for parts in texts]
         trimmed = [[part.strip()[-most:] for part in parts] for parts in texts]
         for parts_of_texts, *glues in product((ends, trimmed), _GLUES, _GLUES):
@@ -72,7 +76,8 @@ def _chat_texts(
         return []
     role = request.messages[-1].get("role")
     last = [*takewhile(lambda one: one.get("role") in (role, *merged), reversed(request.messages))]
-    return [*chain.from_iterable(map(_message_texts, reversed(last)))]
+    texts = chain.from_iterable(map(_message_texts, reversed(last)))
+    return [parts for parts in texts if parts]
 
 
 def _may_continue(message: Mapping[str, Any], extra: Mapping[str, Any]) -> bool:
