@@ -93,7 +93,11 @@ def test_a_line_of_no_known_format_is_refused_with_its_place(tmp_path: Path, row
         ("a.json", b"[" * 100_000, "a.json: its JSON is nested too deeply"),
         ("a.jsonl", b'{"prompt": "A"}\n{"prompt": "\xe9"}', "a.jsonl: it is not in UTF-8, from byte 28 on"),
         ("a.csv", b"prompt\n\xe9", "a.csv: it is not in UTF-8, from byte 7 on"),
-        ("a.jsonl.gz", gzip.compress(b'{"prompt": "A"}', mtime=0)[:-4], "a.jsonl.gz: it is no whole gzip file"),
+        (
+            "a.jsonl.gz",
+            gzip.compress(b'{"prompt": "A"}', mtime=0)[:-4],
+            "a.jsonl.gz: it is no whole gzip file",
+        ),
         ("a.jsonl.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\0zz", "a.jsonl.gz: it is no whole gzip file"),
         ("a.jsonl.gz", b"zz", "a.jsonl.gz: it is no whole gzip file"),
     ],
