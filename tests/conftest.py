@@ -15,7 +15,10 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.processes import obey_interrupts
 from tests.serving import serving
+
+obey_interrupts()  # tests send SIGINT to themselves and to processes that they start
 
 # Where there is no GPU, Triton's interpreter runs its kernels. It is asked for before anybody imports Triton.
 if not Path("/dev/nvidiactl").exists():

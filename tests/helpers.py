@@ -34,6 +34,7 @@ from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.testing.play import behind_worker, vetted
+from tests.processes import WAIT_LIMIT
 
 
 def make_request(*, n: int = 1, prompts: Sequence[str] = (), **fields: Any) -> GenerationRequest:
@@ -275,14 +276,11 @@ def slow(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
-WEIR = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import proxy.__main__"
-"""The command `weir`, for `python -c`. It takes Ctrl-C, which a process started in the background ignores."""
-
-
 async def until(is_so: Callable[[], Any]) -> None:
-    """Wait for it, however slow the machine is. A wait without end is ended by pytest's own limit."""
-    while not is_so():
-        await asyncio.sleep(0.001)
+    """Wait for it, for `WAIT_LIMIT` seconds at most."""
+    async with asyncio.timeout(WAIT_LIMIT):
+        while not is_so():
+            await asyncio.sleep(0.001)
 
 
 class ScriptedEngine:

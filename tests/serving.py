@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from tests.processes import WAIT_LIMIT, killed_at_end
 from tests.weir import ROOT, ForkedWeir
 
 
@@ -25,13 +26,14 @@ def serving(
                 process = subprocess.Popen([*weir, *arguments], cwd=cwd, env=env, **streams)
             else:
                 process = ForkedWeir(arguments, nothing, stdout, log, cwd=cwd, env=env)
-        try:
-            line = said.readline()
-            assert " at " in line, _text_of(log)
-            yield line.split(" at ")[1].split("/v1")[0]
-        finally:
-            process.terminate()
-            returncode = process.wait()
+        with killed_at_end(process):
+            try:
+                line = said.readline()
+                assert " at " in line, _text_of(log)
+                yield line.split(" at ")[1].split("/v1")[0]
+            finally:
+                process.terminate()
+                returncode = process.wait(WAIT_LIMIT)
         assert returncode == 0, _text_of(log)
 
 

@@ -6,10 +6,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.processes import WAIT_LIMIT, killed_at_end
 from tests.serving import ROOT
 from tests.test_docs import OPERATIONS, Block, assert_shows, blocks
 
@@ -38,6 +40,7 @@ class Terminal:
         self._environment = {"PATH": f"{tools}:{os.environ['PATH']}", "HOME": str(folder), "COLUMNS": "200"}
         self._ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
         self._servers: list[subprocess.Popen[str]] = []
+        self._stack = ExitStack()
 
     def follow(self, block: Block) -> None:
         text = re.sub(rf"\b({'|'.join(PORTS)})\b", lambda port: str(self._ports[port[1]]), block.text)
@@ -78,18 +81,19 @@ class Terminal:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self._servers.append(server)
+        self._servers.append(self._stack.enter_context(killed_at_end(server)))
         assert server.stdout
         line = server.stdout.readline()
-        assert " at " in line, server.communicate()[1]
+        assert " at " in line, server.communicate(timeout=WAIT_LIMIT)[1]
         return line
 
     def close(self) -> None:
-        for server in self._servers:
-            server.terminate()
-        for server in self._servers:
-            _, log = server.communicate()
-            assert server.returncode == 0, log
+        with self._stack:
+            for server in self._servers:
+                server.terminate()
+            for server in self._servers:
+                _, log = server.communicate(timeout=WAIT_LIMIT)
+                assert server.returncode == 0, log
 
 
 @pytest.fixture

@@ -14,7 +14,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+from tests.processes import WAIT_LIMIT, killed_at_end
 
 ROOT = Path(__file__).parents[1]
 FORK_SERVER = multiprocessing.get_context("forkserver")
@@ -27,7 +29,8 @@ def run_weir(*arguments: str | Path, cwd: Path = ROOT, given: str = "") -> "subp
         files = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3)]
         files[0].write(given)
         files[0].seek(0)
-        returncode = ForkedWeir(arguments, *files, cwd=cwd).wait()
+        with killed_at_end(ForkedWeir(arguments, *files, cwd=cwd)) as process:
+            returncode = process.wait(WAIT_LIMIT)
         for file in files:
             file.seek(0)
         return subprocess.CompletedProcess(arguments, returncode, files[1].read(), files[2].read())
@@ -61,12 +64,22 @@ class ForkedWeir:
         assert self._process.pid is not None
         return self._process.pid
 
+    def __enter__(self) -> "ForkedWeir":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._process.join()
+
     def terminate(self) -> None:
         self._process.terminate()
 
-    def wait(self) -> int:
-        self._process.join()
-        assert self._process.exitcode is not None
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self, timeout: float) -> int:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("weir", timeout)
         return self._process.exitcode
 
 

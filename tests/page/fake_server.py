@@ -11,6 +11,7 @@ from aiohttp import web
 
 from proxy.page.files import add_page
 from proxy.sse import DONE, event
+from tests.processes import WAIT_LIMIT
 
 Script = Callable[["Wire"], Awaitable[None]]
 
@@ -148,4 +149,4 @@ def running(fake: FakeServer) -> Iterator[FakeServer]:
         yield fake
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join()
+        thread.join(WAIT_LIMIT)

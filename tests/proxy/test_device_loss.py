@@ -19,6 +19,7 @@ from proxy.app import Server
 from proxy.config import ServeSettings
 from proxy.policies.build import build
 from tests.helpers import until
+from tests.processes import WAIT_LIMIT, killed_at_end
 from tests.proxy.conftest import read_events
 from tests.weir import ForkedWeir
 
@@ -89,14 +90,15 @@ def test_the_process_ends_so_that_another_one_is_started(tmp_path: Path) -> None
     with open(reader) as said, tempfile.TemporaryFile("w+") as log, open(os.devnull) as nothing:
         with open(writer, "w") as stdout:
             process = ForkedWeir(["serve", "--port", "0", *options], nothing, stdout, log)
-        url = said.readline().split(" at ")[1].split("/v1")[0]
-        connection = http.client.HTTPConnection(url.removeprefix("http://"))
-        body = {**LONG, "logits_processors": [{"name": "lose"}]}
-        with closing(connection):
-            connection.request("POST", CHATS, orjson.dumps(body), {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            assert response.status == 503
-            assert b"CUDA" not in response.read()
-        assert process.wait() == 1
+        with killed_at_end(process):
+            url = said.readline().split(" at ")[1].split("/v1")[0]
+            connection = http.client.HTTPConnection(url.removeprefix("http://"))
+            body = {**LONG, "logits_processors": [{"name": "lose"}]}
+            with closing(connection):
+                connection.request("POST", CHATS, orjson.dumps(body), {"Content-Type": "application/json"})
+                response = connection.getresponse()
+                assert response.status == 503
+                assert b"CUDA" not in response.read()
+            assert process.wait(WAIT_LIMIT) == 1
         log.seek(0)
         assert log.read().endswith("weir serve: the engine has failed; a new process is needed\n")

@@ -23,6 +23,7 @@ from engine.protocol import Delta
 from hooks import Chunk, Verdict, emit
 from proxy.app import Ending
 from tests.helpers import Script, ScriptedEngine, make_deltas, until
+from tests.processes import WAIT_LIMIT
 from tests.proxy.commands.conftest import weir
 from tests.proxy.conftest import CHAT, Serve, hello
 
@@ -179,19 +180,15 @@ LEAVES = ends_by(AT_ONCE)
 def served(
     *options: str, engine: str = "echo", before: str = WAITS
 ) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    process = weir("serve", "--engine", engine, "--port", "0", *options, before=before)
-    try:
+    with weir("serve", "--engine", engine, "--port", "0", *options, before=before) as process:
         assert process.stdout
         yield process, process.stdout.readline().split(" at ")[1].split("/v1")[0]
-    finally:
-        process.kill()
-        process.communicate()
 
 
 async def ended(process: "subprocess.Popen[str]") -> str:
     """The log after SIGTERM. Waits until the process has ended by itself."""
     process.send_signal(signal.SIGTERM)
-    _, log = await asyncio.to_thread(process.communicate)
+    _, log = await asyncio.to_thread(process.communicate, None, WAIT_LIMIT)
     assert process.returncode == 0
     return log
 
@@ -282,7 +279,7 @@ async def test_a_hook_that_lets_no_python_code_run_or_no_line_be_logged_does_not
     with blocked(tmp_path, how, before=ends_by(AT_ONCE, last, flush)) as process:
         await until((tmp_path / "guards.py.called").exists)
         process.send_signal(signal.SIGTERM)
-        await asyncio.to_thread(process.wait)
+        await asyncio.to_thread(process.wait, WAIT_LIMIT)
     assert process.returncode == status
 
 
@@ -293,9 +290,10 @@ async def test_a_second_signal_ends_a_process_at_once_whose_event_loop_is_held(
     with blocked(tmp_path, "sleeps", before=WAITS) as process:
         await until((tmp_path / "guards.py.called").exists)
         process.send_signal(signal.SIGTERM)
-        while process.poll() is None:  # signals that wait to be handled may become one
-            process.send_signal(number)
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(WAIT_LIMIT):
+            while process.poll() is None:  # signals that wait to be handled may become one
+                process.send_signal(number)
+                await asyncio.sleep(0.01)
     assert process.returncode == 1
 
 

@@ -17,6 +17,7 @@ import orjson
 from engine.protocol import Delta, Usage
 from engine.recording import Recording, TimedDelta
 from tests.helpers import make_request
+from tests.processes import WAIT_LIMIT, killed_at_end
 from tests.serving import ROOT
 
 CHATS = "/v1/chat/completions"
@@ -82,15 +83,15 @@ def workers(folder: Path, *options: str, number: int = 2) -> Iterator[Workers]:
         process = subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
         )
-    assert process.stdout
-    try:
-        greeting = process.stdout.readline()
-        assert " at " in greeting, log.read_text()
-        yield Workers(process, log, greeting.split(" at ")[1].split("/v1")[0])
-    finally:
-        process.terminate()
-        process.wait()
-        process.stdout.close()
+    with killed_at_end(process):
+        try:
+            assert process.stdout
+            greeting = process.stdout.readline()
+            assert " at " in greeting, log.read_text()
+            yield Workers(process, log, greeting.split(" at ")[1].split("/v1")[0])
+        finally:
+            process.terminate()
+            process.wait(WAIT_LIMIT)
 
 
 def is_running(pid: int) -> bool:

@@ -14,6 +14,7 @@ import pytest
 from engine.protocol import Delta
 from engine.recording import Recording, TimedDelta
 from tests.helpers import make_request, until
+from tests.processes import WAIT_LIMIT
 from tests.serve.test_signals import url_of, weir
 
 HOOKS = """
@@ -91,7 +92,7 @@ async def test_every_decision_is_there_once_and_whole(tmp_path: Path, start: Sta
         if workers:  # a worker has a second to write the rest
             await until(lambda: written(tmp_path).count(b"\n") == 2 * len(users))
         process.send_signal(signal.SIGTERM)
-        assert process.wait() == 0
+        assert process.wait(WAIT_LIMIT) == 0
     assert {status for status, _ in answers} == {200}
     kept = [(r["user"], r["hook"], r["action"], r["offset"], r["num_withheld"]) for r in records(tmp_path)]
     told = [("phrases", "redact", 4, 7), ("phrases", "redact", 15, 16)]
@@ -117,7 +118,7 @@ async def test_what_was_held_when_the_client_left_is_there(
             await asyncio.gather(leaving, return_exceptions=True)
             await until(lambda: records(tmp_path))
         process.send_signal(signal.SIGTERM)
-        assert process.wait() == 0
+        assert process.wait(WAIT_LIMIT) == 0
     (record,) = records(tmp_path)
     assert record["hook"] == f"{tmp_path}/does.py:Does"
     assert (record["action"], record["reason"], record["num_withheld"]) == ("hold", "aborted", 3)
@@ -136,7 +137,7 @@ async def test_a_hooks_failure_is_there_without_its_text(tmp_path: Path, start: 
         if workers:
             await until(lambda: written(tmp_path).endswith(b"\n"))
         process.send_signal(signal.SIGTERM)
-        assert process.wait() == 0
+        assert process.wait(WAIT_LIMIT) == 0
     assert status == 500
     (record,) = records(tmp_path)
     assert (record["user"], record["action"]) == ("fail", "error")
@@ -154,7 +155,7 @@ async def test_a_worker_that_dies_leaves_whole_lines(tmp_path: Path, start: Star
                 await asyncio.sleep(0.05)
         await until(lambda: b'"last"' in written(tmp_path))
         process.send_signal(signal.SIGTERM)
-        assert process.wait() == 0
+        assert process.wait(WAIT_LIMIT) == 0
     kept = {record["user"] for record in records(tmp_path)}
     assert "last" in kept
     assert not any(user.startswith("die") for user in done)

@@ -14,6 +14,7 @@ import orjson
 import pytest
 from aiohttp import web
 
+from tests.processes import WAIT_LIMIT, killed_at_end
 from tests.serving import ROOT, serving
 
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/bin")
@@ -85,11 +86,12 @@ def nginx(weir: str, folder: Path) -> Iterator[str]:
     )
     command = [str(NGINX), "-p", str(folder), "-e", str(folder / "error.log"), "-c", str(config)]
     subprocess.run([*command, "-t"], check=True, capture_output=True)
-    with subprocess.Popen([*command, "-g", "daemon off;"]) as process:
+    with killed_at_end(subprocess.Popen([*command, "-g", "daemon off;"])) as process:
         try:
             yield f"http://{address}"
         finally:
-            process.terminate()
+            process.terminate()  # nginx ends its workers then
+            process.wait(WAIT_LIMIT)
 
 
 async def ready(http: aiohttp.ClientSession, url: str) -> None:

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from engine.protocol import Delta, Usage
 from engine.recording import Recording, TimedDelta
 from tests.helpers import make_request
+from tests.processes import WAIT_LIMIT, killed_at_end, wait_until
 from tests.proxy.conftest import read_events
 from tests.serving import ROOT
 
@@ -53,11 +53,8 @@ def weir(*options: str) -> Iterator["subprocess.Popen[str]"]:
         text=True,
         start_new_session=True,
     )
-    try:
+    with killed_at_end(process):
         yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def url_of(process: "subprocess.Popen[str]") -> str:
@@ -66,8 +63,7 @@ def url_of(process: "subprocess.Popen[str]") -> str:
 
 
 def wait_for_pid(file: Path) -> int:
-    while not file.exists():
-        time.sleep(0.01)
+    wait_until(file.exists)
     return int(file.read_text())
 
 
@@ -96,7 +92,7 @@ async def test_a_signal_to_the_whole_group_lets_streams_finish(tmp_path: Path) -
                 events, _ = read_events(begun + await response.read())
         assert [name for name, _ in events] == [None] * len(events)
         assert events[-2][1]["choices"][0]["finish_reason"] == "stop"
-        assert process.wait() == 0
+        assert process.wait(WAIT_LIMIT) == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a worker is told of the service's death by Linux")
@@ -120,6 +116,5 @@ def test_a_service_that_is_killed_leaves_no_worker(tmp_path: Path, at: str, numb
             worker = wait_for_pid(tmp_path / "pid")
             assert is_running(worker)
             process.send_signal(number)
-            process.wait()
-            while is_running(worker):
-                time.sleep(0.01)
+            process.wait(WAIT_LIMIT)
+            wait_until(lambda: not is_running(worker))

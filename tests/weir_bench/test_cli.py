@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from proxy.commands.cli import main
-from tests.helpers import WEIR
+from tests.processes import WAIT_LIMIT
 from tests.weir_bench.conftest import Scripted, chat_frames, hello, stream
 
 ROOT = Path(__file__).parents[2]
@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[2]
 async def start(*arguments: str | Path) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
-        "-c",
-        WEIR,
+        "-m",
+        "proxy",
         "bench",
         *map(str, arguments),
         cwd=ROOT,
@@ -37,7 +37,7 @@ def without_the_client_s_load(err: str) -> str:
 
 async def run(*arguments: str | Path) -> tuple[int | None, str, str]:
     process = await start(*arguments)
-    out, err = await process.communicate()
+    out, err = await asyncio.wait_for(process.communicate(), WAIT_LIMIT)
     return process.returncode, out.decode(), without_the_client_s_load(err.decode())
 
 
@@ -103,9 +103,9 @@ async def test_ctrl_c_ends_with_a_report_of_the_requests_so_far(scripted: Script
     json, html = tmp_path / "out.json", tmp_path / "out.html"
     load = ("--concurrency", "1,2", "--num-prompts", "50", "--num-warmups", "0")
     process = await start("--url", server.url, *load, "--json", json, "--html", html)
-    await has_three.wait()
+    await asyncio.wait_for(has_three.wait(), WAIT_LIMIT)
     process.send_signal(signal.SIGINT)
-    out, err = await process.communicate()
+    out, err = await asyncio.wait_for(process.communicate(), WAIT_LIMIT)
     assert (process.returncode, without_the_client_s_load(err.decode())) == (130, "")
     assert "Interrupted" in out.decode()
     found = orjson.loads(json.read_bytes())

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.clients.frontends import upstream
+from tests.processes import killed_at_end
 from tests.serving import ROOT, serving
 
 HERE = Path(__file__).parent
@@ -48,14 +49,13 @@ TOLD = {"refused": "The prompt was refused: phrase", "failed": "The connection t
 def address() -> Iterator[str]:
     """Weir's, with the guards of `weir.yaml`."""
     command = [sys.executable, str(HERE / "upstream.py")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with killed_at_end(subprocess.Popen(command, stdout=subprocess.PIPE, text=True)) as process:
         assert process.stdout
         found = re.search(r"http://127.0.0.1:\d+", process.stdout.readline())
         assert found
         options = ("--engine", "openai", "--upstream", f"{found[0]}/v1", "--config", str(HERE / "weir.yaml"))
         with serving(*options) as url:
             yield url
-        process.terminate()
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from engine.guided.compiler import Checker, GrammarError
 from engine.guided.grammar import Grammar
 from engine.protocol import DeadEngineError, EngineError, GenerationRequest, QueueFullError, RequestError
 from tests.helpers import until
+from tests.processes import WAIT_LIMIT
 
 Complete = Callable[..., GenerationRequest]
 Start = Callable[..., Awaitable[Any]]
@@ -447,14 +448,14 @@ async def test_aclose_tells_streams_before_a_running_step_ends(
 
     def step(core: EngineCore) -> list[Any]:
         stepping.set()
-        go.wait()
+        assert go.wait(WAIT_LIMIT)
         return []
 
     engine = await start_engine()
     monkeypatch.setattr(EngineCore, "step", step)
     stream = engine.generate(completion_request("hello", max_tokens=5))
     asking = asyncio.get_running_loop().create_task(anext(stream))
-    await asyncio.to_thread(stepping.wait)
+    await asyncio.to_thread(stepping.wait, WAIT_LIMIT)
     closing = asyncio.get_running_loop().create_task(engine.aclose())
     try:
         with pytest.raises(EngineError, match="shutting down"):

@@ -19,6 +19,7 @@ from engine.execution.model_runner import ModelRunner
 from engine.protocol import DeadEngineError, EngineError
 from tests.engine.execution.classifiers import save_guard
 from tests.helpers import until
+from tests.processes import WAIT_LIMIT
 
 Start = Callable[..., Awaitable[Any]]
 
@@ -105,13 +106,13 @@ async def test_closing_while_the_model_loads_leaves_nothing(
 
     def slow(config: EngineConfig) -> ModelRunner:
         loading.set()
-        go.wait()
+        assert go.wait(WAIT_LIMIT)
         return load(config)
 
     monkeypatch.setattr(ModelRunner, "load", slow)
     engine = LocalEngine(EngineConfig(model=str(tiny_model("llama").path), num_threads=1))
     starting = asyncio.get_running_loop().create_task(engine.start())
-    await asyncio.to_thread(loading.wait)
+    await asyncio.to_thread(loading.wait, WAIT_LIMIT)
     starting.cancel()
     await asyncio.wait([starting])
     closing = asyncio.get_running_loop().create_task(engine.aclose())

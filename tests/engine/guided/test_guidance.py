@@ -15,6 +15,7 @@ from engine.guided.guidance import MAX_SIZE
 from engine.protocol import EngineError, RequestError
 from tests.engine.conftest import completion
 from tests.helpers import until
+from tests.processes import WAIT_LIMIT
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ async def test_a_request_that_waits_for_its_grammar_blocks_no_other_and_may_leav
         for letter, caller in zip("bcdefg", cycle(CALLERS))
     ]
     for _ in range(2):
-        await asyncio.to_thread(slow_compiler.begun.acquire)
+        await asyncio.to_thread(slow_compiler.begun.acquire, timeout=WAIT_LIMIT)
     (free,) = await engine.complete((5, 6), max_tokens=30, ignore_eos=True)
     assert len(free.ids) == 30
     asked[1].cancel()
@@ -100,7 +101,7 @@ async def test_a_request_that_waits_for_its_grammar_fails_when_the_engine_closes
             for letter, caller in zip("bcde", cycle(CALLERS))
         ]
         for _ in range(2):
-            await asyncio.to_thread(slow_compiler.begun.acquire)
+            await asyncio.to_thread(slow_compiler.begun.acquire, timeout=WAIT_LIMIT)
         await engine.aclose()
         slow_compiler.go_on.set()
     assert [one.result() for one in asked] == [503] * 4

@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.protocol import RequestError
 from engine.text.tokenizer import LocalTokenizer
+from tests.processes import WAIT_LIMIT
 
 
 @pytest.fixture(scope="module")
@@ -98,5 +99,5 @@ def test_other_threads_run_while_a_long_text_is_read(local: LocalTokenizer, meth
         is_done = True
     finally:
         sys.setswitchinterval(interval)
-    thread.join()
+    thread.join(WAIT_LIMIT)
     assert seen == [False]

@@ -9,6 +9,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.processes import WAIT_LIMIT
+
 
 class DetectorServer:
     """Answers both APIs as told, and remembers what it was asked."""
@@ -101,9 +103,9 @@ def serving(server: DetectorServer) -> Iterator[str]:
         return f"http://{host}:{port}"
 
     try:
-        yield asyncio.run_coroutine_threadsafe(start(), loop).result()
+        yield asyncio.run_coroutine_threadsafe(start(), loop).result(WAIT_LIMIT)
     finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(WAIT_LIMIT)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join()
+        thread.join(WAIT_LIMIT)
         loop.close()

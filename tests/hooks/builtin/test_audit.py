@@ -19,6 +19,7 @@ from hooks.builtin.audit_log.sinks import LineFile
 from hooks.builtin.phrases import Phrases
 from hooks.pipeline.failure import HookError
 from tests.helpers import Script, guard_all, make_deltas, make_request, opened, pipeline_of, text_of, until
+from tests.processes import WAIT_LIMIT
 
 
 @pytest.fixture(autouse=True)
@@ -173,11 +174,13 @@ def _write(path: Path, kind: Any, first: int, count: int) -> None:
 def test_several_processes_write_whole_records_and_lose_none(tmp_path: Path, kind: Any) -> None:
     path = tmp_path / "audit"
     context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_write, args=(path, kind, 1000 * i, 300)) for i in range(3)]
+    writers = [
+        context.Process(target=_write, args=(path, kind, 1000 * i, 300), daemon=True) for i in range(3)
+    ]
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join()
+        writer.join(WAIT_LIMIT)
     assert [writer.exitcode for writer in writers] == [0, 0, 0]
     if kind == "sqlite":
         records = rows_of(path)
@@ -203,12 +206,12 @@ def _make_many(folder: Path, barrier: Any) -> None:
 def test_several_processes_make_the_same_database_at_once(tmp_path: Path) -> None:
     """SQLite refuses at once where two connections ask for the write-ahead mode together."""
     context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(4)
+    barrier = context.Barrier(4, timeout=WAIT_LIMIT)
     makers = [context.Process(target=_make_many, args=(tmp_path, barrier)) for _ in range(4)]
     for maker in makers:
         maker.start()
     for maker in makers:
-        maker.join()
+        maker.join(WAIT_LIMIT)
     assert [maker.exitcode for maker in makers] == [0, 0, 0, 0]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from proxy.access.listener import bound_sockets
+from tests.processes import WAIT_LIMIT, killed_at_end
 from tests.serving import ROOT
 
 EATS_FILES = """
@@ -43,12 +44,9 @@ def weir(files: int, *options: str) -> Iterator[tuple["subprocess.Popen[str]", i
         stderr=subprocess.PIPE,
         text=True,
     )
-    try:
+    with killed_at_end(process):
         assert process.stdout
         yield process, int(process.stdout.readline().split("/v1")[0].rpartition(":")[2])
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def get_health(port: int) -> int:
@@ -64,7 +62,7 @@ def get_health(port: int) -> int:
 
 def stderr_of(process: "subprocess.Popen[str]") -> list[str]:
     process.terminate()
-    return process.communicate()[1].splitlines()
+    return process.communicate(timeout=WAIT_LIMIT)[1].splitlines()
 
 
 def half_heads(stack: ExitStack, port: int, count: int) -> list[socket.socket]:

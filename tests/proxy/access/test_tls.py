@@ -24,6 +24,7 @@ from proxy.access.tls import Certificates, make_context
 from proxy.app import Ending
 from proxy.config import ServeSettings
 from tests.helpers import ScriptedEngine, make_deltas, until
+from tests.processes import WAIT_LIMIT
 from tests.proxy.access.test_connections import address_of, post
 from tests.proxy.conftest import CHAT, Client, Serve, hello
 from tests.serving import serving
@@ -239,7 +240,7 @@ async def test_a_client_that_reads_nothing_is_left(serve: Serve, files: Files) -
     engine = ScriptedEngine(lambda r: make_deltas(["x" * 100_000] * 200))
     client = await serve(engine, **files.options, unread_timeout=0.05)
     context = files.client()
-    with socket.create_connection(address_of(client)) as sock:
+    with socket.create_connection(address_of(client), WAIT_LIMIT) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connect = partial(context.wrap_socket, sock, server_hostname="127.0.0.1")
         with await asyncio.to_thread(connect) as wrapped:
@@ -255,7 +256,7 @@ async def test_a_client_that_does_not_end_the_session_gives_way(serve: Serve, fi
         ScriptedEngine(hello), **files.options, max_connections=2, header_timeout=0.1, unread_timeout=NEVER
     )
     context = files.client()
-    with socket.create_connection(address_of(client)) as sock:
+    with socket.create_connection(address_of(client), WAIT_LIMIT) as sock:
         connect = partial(context.wrap_socket, sock, server_hostname="127.0.0.1")
         with await asyncio.to_thread(connect) as wrapped:
             wrapped.sendall(b"GET")

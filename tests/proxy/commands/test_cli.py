@@ -6,17 +6,19 @@ import sys
 import pytest
 
 from proxy.commands.cli import main
+from tests.processes import WAIT_LIMIT, killed_at_end
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     """`weir hooks list | head -1`: the pipe closes while the command writes."""
     command = [sys.executable, "-P", "-m", "proxy", "hooks", "list"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with killed_at_end(process):
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
-    assert process.returncode == 0
+        assert process.wait(WAIT_LIMIT) == 0
 
 
 def test_an_interrupt_while_the_command_is_imported_is_told_in_a_line() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import WEIR
+from tests.processes import WAIT_LIMIT, killed_at_end
 from tests.weir import ROOT, run_weir
 
 BANNED = f"{ROOT}/examples/banned_phrase.py:BannedPhrase"
@@ -106,12 +106,11 @@ def test_options_that_make_no_sense_are_refused(option: str, value: str, reason:
 
 
 def test_ctrl_c_ends_the_command() -> None:
-    command = [sys.executable, "-c", WEIR, "hooks", "fuzz", BANNED, "--seconds", "3600"]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    command = [sys.executable, "-m", "proxy", "hooks", "fuzz", BANNED, "--seconds", "3600"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with killed_at_end(process):
         assert process.stdout is not None
         assert process.stdout.readline().startswith("fuzzing")
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate()
+        _, said = process.communicate(timeout=WAIT_LIMIT)
     assert (process.returncode, said) == (130, "weir: interrupted\n")

@@ -20,7 +20,7 @@ from engine.protocol import Delta, ProbeInfo, PromptScores, Token
 from engine.recording import Recording, TimedDelta
 from hooks.testing.streams import request_for
 from proxy.commands.cli import main
-from tests.helpers import WEIR
+from tests.processes import WAIT_LIMIT, killed_at_end
 from tests.weir import ROOT, run_weir
 
 RECORDINGS = ROOT / "tests" / "recordings"
@@ -233,15 +233,16 @@ def test_ctrl_c_ends_the_command(recording: Path) -> None:
     *earlier, last = made.deltas
     slow = recording.with_name("slow.jsonl")
     replace(made, deltas=(*earlier, replace(last, t=600.0))).dump(slow)
-    command = [sys.executable, "-c", WEIR, "replay", str(recording), str(slow), "--speed", "1"]
+    command = [sys.executable, "-m", "proxy", "replay", str(recording), str(slow), "--speed", "1"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(
+    process = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    )
+    with killed_at_end(process):
         assert process.stdout is not None
         assert str(recording) in process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate()
+        _, told = process.communicate(timeout=WAIT_LIMIT)
     assert (process.returncode, told) == (130, "weir: interrupted\n")
 
 

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import socket
 import subprocess
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -11,6 +12,7 @@ import pytest
 
 from engine.protocol import DeadEngineError
 from proxy.workers.run import until_over
+from tests.processes import WAIT_LIMIT
 from tests.weir import run_weir
 
 
@@ -22,9 +24,8 @@ async def test_the_first_lines_name_the_address_and_a_command_to_try(
     assert process.stdout
     process.stdout.readline()
     command = process.stdout.readline() + process.stdout.readline()
-    ran = await asyncio.to_thread(
-        subprocess.run, ["bash", "-c", command], capture_output=True, text=True, check=True
-    )
+    run = partial(subprocess.run, capture_output=True, text=True, check=True, timeout=WAIT_LIMIT)
+    ran = await asyncio.to_thread(run, ["bash", "-c", command])
     assert '"content":"HELLO!"' in ran.stdout
     assert ran.stdout.endswith("data: [DONE]\n\n")
 
@@ -34,7 +35,7 @@ async def test_sigterm_ends_an_idle_server_with_0(echo: tuple["subprocess.Popen[
     async with aiohttp.ClientSession() as http, http.get(url + "/ready") as response:
         assert response.status == 200
     process.send_signal(signal.SIGTERM)
-    assert await asyncio.to_thread(process.wait) == 0
+    assert await asyncio.to_thread(process.wait, WAIT_LIMIT) == 0
     assert process.stderr
     (line,) = process.stderr.read().splitlines()
     assert line.endswith("INFO weir.hooks: loading hook examples/upper_case.py:UpperCase")

@@ -3,11 +3,11 @@
 import os
 import signal
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.processes import WAIT_LIMIT, killed_at_end, wait_until
 from tests.weir import ROOT, ForkedWeir
 
 HOOK = """
@@ -46,10 +46,9 @@ def test_ctrl_c_ends_a_command_while_a_model_loads(command: str, hook: str, tmp_
     recording = ROOT / "tests" / "recordings" / "email.jsonl"
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as told:
         arguments = [command, recording, "--hook", f"{tmp_path}/loads.py:{hook}"]
-        process = ForkedWeir(arguments, told, out, told)
-        while not has_begun.exists():
-            time.sleep(0.01)
-        os.kill(process.pid, signal.SIGINT)
-        assert process.wait() == 130
+        with killed_at_end(ForkedWeir(arguments, told, out, told)) as process:
+            wait_until(has_begun.exists)
+            os.kill(process.pid, signal.SIGINT)
+            assert process.wait(WAIT_LIMIT) == 130
         told.seek(0)
         assert told.read() == "weir: interrupted\n"

@@ -20,6 +20,7 @@ from pydantic import SecretStr
 from proxy.state.connect import make_state
 from proxy.state.options import StateOptions
 from proxy.state.protocol import State
+from tests.processes import WAIT_LIMIT, killed_at_end
 
 TABLES = "facts", "responses", "items", "shelves", "processes", "under_way", "spent"
 
@@ -149,7 +150,7 @@ def free_port() -> int:
 def listening(command: list[Any], port: int, **options: Any) -> Iterator["subprocess.Popen[bytes]"]:
     """A server, once it accepts connections."""
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, cwd="/", **quiet, **options) as process:
+    with killed_at_end(subprocess.Popen(command, cwd="/", **quiet, **options)) as process:
         try:
             while not accepts(port):
                 assert process.poll() is None, f"{command[0]} ended with {process.returncode}"
@@ -157,6 +158,7 @@ def listening(command: list[Any], port: int, **options: Any) -> Iterator["subpro
             yield process
         finally:
             process.send_signal(signal.SIGINT)
+            process.wait(WAIT_LIMIT)
 
 
 def accepts(port: int) -> bool:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from proxy.telemetry import logs
 from proxy.telemetry.logs import REQUEST_ID, JSONFormatter, LineWriter, TextFormatter, log_fields
 from tests.helpers import examples
+from tests.processes import WAIT_LIMIT
 
 
 def record(message: str, *args: Any, **fields: Any) -> logging.LogRecord:
@@ -110,7 +111,7 @@ def test_a_log_that_nobody_reads_holds_nobody_up(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(logs, "FLUSH_SECONDS", 30)
         writer.flush()
         stream.close()
-        done.join()
+        done.join(WAIT_LIMIT)
     told = [line for line in lines if "lost" in line]
     assert len(told) == 1
     assert int(told[0].split()[0]) == 100 - sum(line.startswith("x") for line in lines) > 0

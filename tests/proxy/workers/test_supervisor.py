@@ -17,6 +17,7 @@ import pytest
 from proxy.config import ServeSettings
 from proxy.workers import supervisor as module
 from proxy.workers.supervisor import WorkerError, supervised
+from tests.processes import WAIT_LIMIT
 from tests.proxy.test_metrics import Samples
 from tests.proxy.worker_helpers import (
     CHATS,
@@ -142,7 +143,7 @@ async def test_a_signal_to_the_whole_group_lets_streams_finish(tmp_path: Path) -
             await service.drains()
             let_end(tmp_path)
             assert all([await stream.ended_well() for stream in streams])
-        assert await asyncio.to_thread(service.process.wait) == 0
+        assert await asyncio.to_thread(service.process.wait, WAIT_LIMIT) == 0
         assert not any(map(is_running, pids.values()))
         log = service.log.read_text()
         assert "ERROR" not in log
@@ -156,7 +157,7 @@ async def test_a_stream_that_does_not_finish_is_told_so_in_time(tmp_path: Path) 
             stream = await begin(session, service)
             service.process.send_signal(signal.SIGTERM)
             assert b"event: error" in await stream.response.read()
-        assert await asyncio.to_thread(service.process.wait) == 0
+        assert await asyncio.to_thread(service.process.wait, WAIT_LIMIT) == 0
 
 
 def test_no_key_is_on_a_worker_s_command_line_or_in_its_environment(
@@ -174,7 +175,7 @@ def test_no_key_is_on_a_worker_s_command_line_or_in_its_environment(
 async def test_a_supervisor_that_is_killed_leaves_no_worker(tmp_path: Path) -> None:
     with workers(tmp_path, "--engine", "echo") as service:
         service.process.kill()
-        service.process.wait()
+        service.process.wait(WAIT_LIMIT)
         while any(map(is_running, service.pids().values())):
             await asyncio.sleep(0.01)
 
@@ -182,7 +183,7 @@ async def test_a_supervisor_that_is_killed_leaves_no_worker(tmp_path: Path) -> N
 def ended(*options: str) -> tuple[int, str]:
     """The exit status and the errors of a service that does not start."""
     command = [sys.executable, "-m", "proxy", "serve", "--workers", "2", "--engine", "echo", *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=WAIT_LIMIT)
     assert done.stdout == ""
     return done.returncode, done.stderr
 

@@ -14,6 +14,7 @@ from engine.backends.openai.engine import OpenAIEngine
 from engine.backends.openai.whole import WholeTranslator
 from engine.protocol import Delta, EngineError, GenerationRequest, RequestError, SamplingParams, Usage
 from tests.engine.backends.openai.asked import chat, completion
+from tests.processes import WAIT_LIMIT
 
 ONE = SamplingParams(prompt_logprobs=1)
 
@@ -188,7 +189,7 @@ async def test_others_get_their_turn_while_an_answer_is_read(
     monkeypatch.setattr(WholeTranslator, "feed", feed)
     async with asyncio.TaskGroup() as group:
         asked = group.create_task(ask(upstream, whole(), chat(sampling=ONE)))
-        assert await asyncio.to_thread(reads.wait)
+        assert await asyncio.to_thread(reads.wait, WAIT_LIMIT)
         goes_on.set()
     assert [delta.channel for delta in asked.result()] == ["echo", "content"]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.processes import WAIT_LIMIT
 from tests.serving import ROOT
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default")]
@@ -46,7 +47,7 @@ async def serving(
         yield process, line.split(" at ")[1].split("/v1")[0]
     finally:
         os.killpg(process.pid, signal.SIGKILL)  # vLLM's processes would outlive a killed parent
-        process.wait()
+        process.wait(WAIT_LIMIT)
         process.stdout.close()
 
 
@@ -85,7 +86,7 @@ async def test_it_answers_and_a_death_of_vllm_ends_requests_and_the_process(
             assert rest.count("The engine has failed.") == 1
             async with http.get("/ready") as response:
                 assert response.status == 503
-        assert await asyncio.to_thread(process.wait) == 1
+        assert await asyncio.to_thread(process.wait, WAIT_LIMIT) == 1
     assert "the engine has failed; a new process is needed" in log.read_text()
 
 

@@ -11,6 +11,7 @@ import torch
 
 from engine.execution.kernels.cpu import native_library
 from engine.execution.kernels.cpu.native_linear import NativeLinear
+from tests.processes import WAIT_LIMIT
 
 NUM_CALLERS, NUM_LOOPS = 4, 300
 
@@ -39,11 +40,11 @@ def test_threads_of_any_number_and_callers_side_by_side_compute_the_same(
             torch.set_num_threads(1 + (i + caller) % num_threads)  # of this thread
             equal.append(torch.equal(linear(x[caller]), expected[caller]))
 
-    callers = [threading.Thread(target=compute, args=(i,)) for i in range(NUM_CALLERS)]
+    callers = [threading.Thread(target=compute, args=(i,), daemon=True) for i in range(NUM_CALLERS)]
     for caller in callers:
         caller.start()
     for caller in callers:
-        caller.join()
+        caller.join(WAIT_LIMIT)
     assert len(equal) == NUM_CALLERS * NUM_LOOPS
     assert all(equal)
 
