@@ -23,6 +23,8 @@ class ReplyVerdicts:
         self._num_lead = 0
         self._num_told = 0
         """Tokens that are not told as offences any more."""
+        self._end_told = 0
+        """The end of the last offence that is told, in the reply's characters."""
         self._num_judged = 0
 
     @property
@@ -48,6 +50,7 @@ class ReplyVerdicts:
         del self._ends[num_tokens:]
         self._offences.truncate(num_tokens)
         self._num_told = min(self._num_told, num_tokens)
+        self._end_told = min(self._end_told, self._place(num_tokens))
 
     def add(self, ends: Sequence[int], readings: Sequence[Reading]) -> None:
         """The text has more tokens. `ends`: for each, the characters of the text up to its end."""
@@ -60,18 +63,24 @@ class ReplyVerdicts:
         the reply ends, and its text has `num_characters`, which the verdict covers."""
         num_decided = len(self._ends) if is_final else self._offences.num_decided
         runs = self._offences.runs(self._num_told)
-        if self._waits_for_end and not is_final and runs and runs[-1][1] == len(self._ends):
+        # A token that is not decided yet may go on with the offence right before it.
+        if self._waits_for_end and not is_final and runs and runs[-1][1] >= num_decided:
             num_decided = runs.pop()[0]
         matches: list[Match] = []
         for first, behind, category in runs:
-            start = self._place(first)
+            start, last = max(self._place(first), self._end_told), self._place(behind - 1)
             # Tokens that are a part of a character are found with the whole character.
             places = map(self._place, range(behind, len(self._ends) + 1))
-            end = next((place for place in places if place > start), None)
+            end = next((place for place in places if place > last), None)
             if end is None:
+                if last > start and (is_final or not self._waits_for_end):
+                    matches.append(Match(start, last, category))
+                    first = next(at for at in range(first, behind) if self._place(at) == last)
                 num_decided = min(num_decided, first)
                 break
-            matches.append(Match(start, end, category))
+            if end > start:
+                matches.append(Match(start, end, category))
+                self._end_told = end
         self._num_told = num_decided
         end = num_characters - self._num_lead if is_final else self._place(num_decided)
         self._num_judged = max(self._num_judged, end, *(match.end for match in matches))

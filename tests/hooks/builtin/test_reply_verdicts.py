@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hooks.builtin.stream_heads.debounce import Debounce, Offences
@@ -65,6 +65,24 @@ def characters(matches: Sequence[Match]) -> set[int]:
     return {place for match in matches for place in range(match.start, match.end)}
 
 
+UNSAFE, CONTROVERSIAL = Reading(Level.UNSAFE, "a"), Reading(Level.CONTROVERSIAL, "b")
+
+
+def test_an_unsafe_part_of_a_character_is_found_with_the_whole_character() -> None:
+    for waits in (True, False):
+        (found,), _ = told([(UNSAFE, 1), (UNSAFE, 0), (SAFE, 1)], [], "single", waits=waits)
+        assert (found.start, found.end) == (0, 2)
+
+
+def test_the_whole_characters_before_an_unsafe_part_without_an_end_are_found() -> None:
+    for waits in (True, False):
+        (found,), _ = told([(UNSAFE, 1), (UNSAFE, 0)], [], "single", waits=waits)
+        assert (found.start, found.end) == (0, 1)
+
+
+@example([(UNSAFE, 1), (UNSAFE, 0), (SAFE, 1)], [1], "single", 0)
+@example([(UNSAFE, 0), (SAFE, 0), (UNSAFE, 1)], [], "single", 0)
+@example([(CONTROVERSIAL, 1), (CONTROVERSIAL, 1), (UNSAFE, 1), (UNSAFE, 1)], [3], "pair_strict", 0)
 @given(TOKENS, CUTS, RULES, st.integers(0, 4))
 def test_offences_do_not_depend_on_how_many_tokens_come_at_a_time(
     tokens: list[tuple[Reading, int]], cuts: list[int], rule: Debounce, num_lead: int
