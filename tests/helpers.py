@@ -267,7 +267,8 @@ def recut(deltas: Sequence[Delta], sizes: Iterable[int]) -> list[Delta]:
 
 
 def examples(count: int) -> settings:
-    """So many examples in `make test`. A profile with more than 100 examples tries as many times more."""
+    """`count` for each 100 examples of the profile: half as many in `make test`, five times as many in
+    `make test-all`."""
     return settings(max_examples=count * settings.default.max_examples // 100)
 
 
