@@ -2,7 +2,14 @@
 
 import threading
 
+import pytest
+
 from hooks.builtin.guard_prompts.threads import tokenize
+
+
+@pytest.fixture(autouse=True)
+def mode() -> str:
+    return "no hooks"
 
 
 async def test_a_long_text_is_tokenized_beside_the_event_loop_and_a_short_one_at_once() -> None:

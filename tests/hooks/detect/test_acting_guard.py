@@ -29,6 +29,7 @@ def played(guard: Any, name: str, tools: tuple[Any, ...] = ()) -> Released:
     return play(guard, replace(stream, request=replace(stream.request, tools=tools)))
 
 
+@pytest.mark.parametrize("mode", ["the kit's own"], indirect=True)
 @pytest.mark.parametrize("action", ["redact", "suppress", "terminate"])
 @pytest.mark.parametrize(("guard", "args", "name"), FOUND)
 def test_a_call_by_a_name_that_is_found_is_withheld(

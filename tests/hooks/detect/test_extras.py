@@ -10,6 +10,11 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.fixture(autouse=True)
+def mode() -> str:
+    return "no hooks"
+
+
 @pytest.mark.parametrize(
     ("library", "guard", "arguments"),
     [

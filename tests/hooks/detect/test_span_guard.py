@@ -32,6 +32,11 @@ GUARDS = {
 each_guard = pytest.mark.parametrize("name", GUARDS)
 
 
+@pytest.fixture(autouse=True)
+def mode() -> str:
+    return "the kit's own"
+
+
 def asked(guard: Any, prompt: Prompt) -> list[str]:
     """The texts that the engine is asked, whose answer is let through."""
     released = play(guard, stream_of("ok", prompt=prompt))
@@ -156,7 +161,6 @@ def test_a_match_is_found_wherever_it_stands_in_a_long_prompt() -> None:
         assert asked(redacts, prompt) == [f"{filler[:at]} [EMAIL_ADDRESS] {filler[at:]}"]
 
 
-@pytest.mark.parametrize("mode", ["no stream"], indirect=True)
 @pytest.mark.parametrize("guard", [Pii(), Secrets()])
 def test_the_text_that_is_kept_of_a_stream_does_not_grow(guard: Pii | Secrets) -> None:
     kept = []

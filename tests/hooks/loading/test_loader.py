@@ -42,6 +42,11 @@ not_a_class = Guard()
 """
 
 
+@pytest.fixture(autouse=True)
+def mode() -> str:
+    return "no hooks"
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "acme_guards.py").write_text(GUARD)

@@ -26,6 +26,11 @@ from hooks.pipeline.pipeline import Pipeline
 from tests.helpers import make_request, text_of, until
 
 
+@pytest.fixture(autouse=True)
+def mode() -> str:
+    return "prompts alone"
+
+
 def request_of(num_characters: int) -> GenerationRequest:
     return make_request(prompts=("a" * num_characters,), messages=())
 

@@ -16,6 +16,11 @@ HASH = hashlib.sha256(DATA).hexdigest()
 PLACE = "messages[0].content[1]"
 
 
+@pytest.fixture(autouse=True)
+def mode() -> str:
+    return "no hooks"
+
+
 def request_with(*parts: Any) -> Any:
     return make_request(messages=({"role": "user", "content": [{"type": "text", "text": "See"}, *parts]},))
 

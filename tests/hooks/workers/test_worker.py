@@ -18,6 +18,11 @@ from tests.helpers import make_deltas, make_request, pipeline_of, until
 Call = Callable[[str], None]
 
 
+@pytest.fixture(autouse=True)
+def mode() -> str:
+    return "a worker's side"
+
+
 class Wire:
     """A connection. The test puts frames in, and reads what the worker sends."""
 

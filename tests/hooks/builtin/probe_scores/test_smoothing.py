@@ -13,6 +13,11 @@ scores = st.lists(st.floats(-50, 50), min_size=1, max_size=40)
 spans = st.integers(1, 12)
 
 
+@pytest.fixture(autouse=True)
+def mode() -> str:
+    return "no hooks"
+
+
 def run(smoothing: Smoothing, span: int, values: list[float]) -> tuple[list[float | None], float | None]:
     running = running_score(smoothing, span)
     return [running.add(value) for value in values], running.end()
