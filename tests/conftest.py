@@ -28,6 +28,9 @@ if not Path("/dev/nvidiactl").exists():
 # server also tries numbers of threads at its start, for seconds.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+# Behind the variables: it imports torch.
+import tests.kernel_trials  # noqa: E402, F401
+
 # Modules and tests live to the end, so the garbage collector never visits them.
 gc.disable()
 

@@ -20,7 +20,9 @@ from tests.processes import WAIT_LIMIT, killed_at_end
 
 ROOT = Path(__file__).parents[1]
 FORK_SERVER = multiprocessing.get_context("forkserver")
-FORK_SERVER.set_forkserver_preload(["proxy.commands.cli", "hooks.testing", "engine.backends.local"])
+FORK_SERVER.set_forkserver_preload(
+    ["proxy.commands.cli", "hooks.testing", "engine.backends.local", "tests.fork_server"]
+)
 
 
 def run_weir(*arguments: str | Path, cwd: Path = ROOT, given: str = "") -> "subprocess.CompletedProcess[str]":
