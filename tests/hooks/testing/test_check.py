@@ -9,6 +9,7 @@ from hooks.loading.loader import HookSpec
 from hooks.pipeline.options import PipelineOptions
 from hooks.testing.check import PROMPTS, RECORDINGS, check
 from hooks.workers.watched import CheckError
+from tests.helpers import slow
 
 ROOT = Path(__file__).parents[3]
 
@@ -144,7 +145,7 @@ CARD = "saw the recording 'card and key', whole"
         ("Sleeps", {"at": "call"}, {"hook_timeout": 1.0}, "failed its self-test"),
         ("Sleeps", {"at": "later"}, {"hook_timeout": 1.0}, f"took longer than 1 s while it {CARD}"),
         ("SleepsAsync", {"at": "later"}, {"hook_timeout": 1.0}, f"took longer than 1 s while it {CARD}"),
-        (
+        slow(  # waits for 10 seconds
             "Sleeps",
             {"at": "later", "stubborn": True},
             {"hook_timeout": 1.0, "hook_load_timeout": 9.0},  # the process must start within this time

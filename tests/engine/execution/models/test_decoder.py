@@ -15,6 +15,7 @@ from engine.execution.models.decoder import DecoderConfig
 from engine.execution.models.linear_trial import ROWS
 from engine.execution.trials import Times, TrialRecord
 from tests.engine.execution.decoders import FAMILY, SIZES, logits_of, prompts_of, save
+from tests.helpers import slow
 
 
 @pytest.mark.parametrize("kernels", ["native", "torch"])
@@ -115,8 +116,10 @@ WIDE = LlamaConfig(**SIZES | {"hidden_size": 384, "intermediate_size": 1024, "he
 """Its largest matrices are tried."""
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("kernels", ["native", "torch"])
+@pytest.mark.parametrize(
+    ("kernels", "dtype"),
+    [("native", "float32"), ("native", "bfloat16"), ("torch", "float32"), slow("torch", "bfloat16")],
+)
 @pytest.mark.parametrize("batch_invariant", [True, False])
 def test_a_request_has_the_logits_of_its_solo_run(
     dtype: Any, kernels: Any, batch_invariant: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,6 +14,7 @@ from engine.execution.kernels.gpu.triton_decode import decode, splits_for
 from engine.execution.kernels.gpu.triton_kernels import TritonAttention
 from engine.execution.kv_cache import LayerShape
 from tests.engine.execution.attention_cases import DEVICE, TOLERANCE, Case
+from tests.helpers import slow
 
 
 def check(case: Case) -> None:
@@ -27,7 +28,7 @@ def test_every_kind_of_token_sees_what_it_should(dtype: torch.dtype) -> None:
     check(Case(dtype=dtype))
 
 
-@pytest.mark.parametrize("block_size", [1, 3, 64, 256])  # the others have 16
+@pytest.mark.parametrize("block_size", [1, 3, slow(64), 256])  # the others have 16
 def test_blocks_may_have_any_size(block_size: int) -> None:
     check(Case(block_size=block_size))
 
@@ -48,7 +49,7 @@ def test_heads_may_have_any_size(key_dim: int, value_dim: int) -> None:
     "scoring",
     [
         {"sliding_window": 1},
-        {"sliding_window": 10},
+        slow({"sliding_window": 10}),
         {"sliding_window": 100},
         {"scaling": 0.5},
         {"softcap": 2.0},
@@ -65,8 +66,10 @@ def test_scores_are_weighed_as_the_layer_says(scoring: dict[str, Any]) -> None:
     check(Case(**scoring))
 
 
-@pytest.mark.parametrize("num_splits", [1, 2, 8, 64])
-@pytest.mark.parametrize("window", [None, 50])
+@pytest.mark.parametrize(
+    ("num_splits", "window"),
+    [(1, None), (2, 50), (8, None), (64, 50), slow(1, 50), slow(2, None), slow(8, 50), slow(64, None)],
+)
 def test_keys_split_over_programs_add_up(num_splits: int, window: int | None) -> None:
     sinks = torch.tensor([0.5, -1.0, 9.0, 0.0], device=DEVICE)
     case = Case(spans=[(end - 1, end) for end in (1, 65, 500)], sliding_window=window, s_aux=sinks)
