@@ -46,7 +46,7 @@ tests/clients/typescript/node_modules: tests/clients/typescript/package-lock.jso
 	touch $@
 
 test-page: $(VENV)/.page tests/page/node_modules
-	WEIR_SCREENSHOTS=docs/assets $(BIN)/python -m pytest -m '' tests/page tests/proxy/page $(ARGS)
+	WEIR_SCREENSHOTS=docs/assets $(BIN)/python -m pytest -m '' tests/page tests/proxy/http/page $(ARGS)
 
 $(VENV)/.page: $(VENV)/.dev
 	$(PIP) 'playwright>=1.55,<2'
@@ -79,7 +79,7 @@ test-deploy: $(VENV)/.dev .venv-deploy/.installed
 	touch $@
 
 test-vllm: $(VLLM_VENV)/.vllm
-	VLLM_CPU_KVCACHE_SPACE=1 $(VLLM_VENV)/bin/python -m pytest -m vllm tests/engine/backends/vllm $(ARGS)
+	VLLM_CPU_KVCACHE_SPACE=1 $(VLLM_VENV)/bin/python -m pytest -m vllm tests/engine/vllm $(ARGS)
 
 bench-vllm: $(VLLM_VENV)/.vllm
 	$(VLLM_VENV)/bin/python -m benchmarks.vllm $(ARGS)

@@ -10,7 +10,7 @@ The floor is what reading the matrices takes at the bandwidth of as many threads
 take at the speed of a large product, if that is longer. It takes its turn in the same run.
 """
 
-import engine.backends  # noqa: F401 -- sets how OpenMP waits, as the server does, before torch is loaded
+import engine.local  # noqa: F401 -- sets how OpenMP waits, as the server does, before torch is loaded
 
 # isort: split
 import argparse
@@ -28,11 +28,11 @@ from transformers import AutoModelForCausalLM
 
 from benchmarks.machine import bandwidth, multiply_adds, processor
 from benchmarks.random_models import SHAPES, make_model
-from engine.config import EngineConfig
 from engine.core.engine_core import EngineCore
 from engine.core.input_processor import InputProcessor
 from engine.execution.model_runner import ModelRunner
 from engine.protocol import GenerationRequest, SamplingParams
+from engine.protocol.options import EngineConfig
 from engine.text.tokenizer import LocalTokenizer
 
 PROMPT = 64

@@ -16,14 +16,14 @@ import aiohttp
 
 from benchmarks.hooks import PATH, PassThrough
 from benchmarks.machine import processor
-from engine.backends.local import LocalEngine
-from engine.config import EngineConfig
-from engine.demo import MODEL_DIR
+from engine.local.engine import LocalEngine
+from engine.protocol.demo import MODEL_DIR
+from engine.protocol.options import EngineConfig
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
-from proxy.app import Server
-from proxy.config import ServeSettings
-from proxy.policies.deployment import Deployment
+from proxy.deployment.deployment import Deployment
+from proxy.http.app import Server
+from proxy.settings.serve import ServeSettings
 
 
 async def tokens_per_second(

@@ -26,19 +26,19 @@ from typing import Any, NamedTuple
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, PreTrainedConfig, Qwen3Config
 
-from engine.config import EngineConfig
-from engine.core.block_manager import BlockManager
-from engine.core.scheduler import Scheduler
-from engine.core.sequence import Sequence, SequenceGroup
+from engine.device.budget import budget_of
+from engine.device.kernels.choice import choose_attention
+from engine.device.kernels.probe import AttentionNeeds
+from engine.device.kv_cache import LayerShape
 from engine.execution.cuda_graphs import DecodeGraphs
-from engine.execution.device.budget import budget_of
-from engine.execution.kernels.choice import choose_attention
-from engine.execution.kernels.probe import AttentionNeeds
-from engine.execution.kv_cache import LayerShape
 from engine.execution.model_runner import ModelRunner
-from engine.execution.models.load import device_of
 from engine.execution.warm_up import WarmUp
+from engine.models.load import device_of
 from engine.protocol import GenerationRequest, SamplingParams
+from engine.protocol.options import EngineConfig
+from engine.scheduling.block_manager import BlockManager
+from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.sequence import Sequence, SequenceGroup
 
 HAS_GPU = torch.cuda.is_available()
 DEVICE: Any = "cuda" if HAS_GPU else "cpu"

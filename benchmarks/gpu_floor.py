@@ -19,12 +19,12 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from triton.testing import do_bench
 
 from benchmarks.gpu_first import BACKENDS, environment, free, generate, needs_of, runner_of, sequence
-from engine.core.sequence import ScheduledSequence
-from engine.execution.attention import PagedAttention, Scoring
-from engine.execution.batch import Batch
-from engine.execution.kernels.choice import choose_attention
-from engine.execution.kv_cache import KVCache, LayerShape
-from engine.execution.layout import Layout
+from engine.device.attention import PagedAttention, Scoring
+from engine.device.batch import Batch
+from engine.device.kernels.choice import choose_attention
+from engine.device.kv_cache import KVCache, LayerShape
+from engine.device.layout import Layout
+from engine.scheduling.sequence import ScheduledSequence
 
 SMALL = Qwen3Config(
     vocab_size=151936,

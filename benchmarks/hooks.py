@@ -17,18 +17,18 @@ import aiohttp
 from aiohttp import web
 
 from benchmarks.machine import processor
-from engine.backends.replay import ReplayEngine
 from engine.protocol import Delta, Deltas, GenerationRequest, Token
-from engine.recording import Recording, TimedDelta
+from engine.streams.recording import Recording, TimedDelta
+from engine.upstream.replay import ReplayEngine
 from hooks import Chunk, Verdict, emit, hold, redact, terminate
 from hooks.loading.loader import HookSpec, LoadedHook
 from hooks.pipeline.driver import guarded
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.workers.pool import WorkerPool
-from proxy.app import Server
-from proxy.config import ServeSettings
-from proxy.policies.deployment import Deployment
+from proxy.deployment.deployment import Deployment
+from proxy.http.app import Server
+from proxy.settings.serve import ServeSettings
 
 MESSAGES = ({"role": "user", "content": "Hello?"},)
 REQUEST = GenerationRequest(request_id="bench", model="m", endpoint="chat", messages=MESSAGES)

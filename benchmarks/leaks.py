@@ -16,10 +16,10 @@ from typing import Any
 
 from benchmarks.leak_guards import MATCH, PHRASES, EndAtPhrases, Observer, RedactPhrases, num_undecided
 from benchmarks.machine import processor
-from engine.fields import table
-from engine.fields.ends import steers_end
-from engine.fields.support import FieldSupport
 from engine.protocol import Delta, Deltas, GenerationRequest, ModelInfo, SamplingParams, Token, TopLogprob
+from engine.protocol.fields import table
+from engine.protocol.fields.ends import steers_end
+from engine.protocol.fields.support import FieldSupport
 from hooks import Chunk, Verdict
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline

@@ -21,14 +21,14 @@ import orjson
 
 from benchmarks.leak_guards import GUARDS, MATCH, PHRASES, Observer, WithholdNames
 from benchmarks.leaks import ENDS, FIELDS, INFO, End, random_tokens, without_beginning
-from engine.backends.request_tracker import TrackedEngine
 from engine.protocol import Channel, Delta, Deltas, GenerationRequest, Token, ToolCall, Usage
+from engine.upstream.request_tracker import TrackedEngine
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
-from proxy.app import Server
-from proxy.config import ServeSettings
-from proxy.decisions.record import DecisionRecord
-from proxy.policies.deployment import Deployment
+from proxy.deployment.deployment import Deployment
+from proxy.http.app import Server
+from proxy.settings.serve import ServeSettings
+from proxy.storage.operator.decision_record import DecisionRecord
 from proxy.telemetry.logs import JSONFormatter
 from tools.collector import Collector, Span
 

@@ -16,12 +16,12 @@ import orjson
 from aiohttp import web
 
 from benchmarks.leak_guards import Observer
-from engine.backends.openai.engine import OpenAIEngine
+from engine.upstream.openai.engine import OpenAIEngine
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
-from proxy.app import Server
-from proxy.config import ServeSettings
-from proxy.policies.deployment import Deployment
+from proxy.deployment.deployment import Deployment
+from proxy.http.app import Server
+from proxy.settings.serve import ServeSettings
 
 SECRET = "hunter2zebra"
 """Letters of base64, so that a text with it may look like a vector."""

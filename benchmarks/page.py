@@ -23,13 +23,13 @@ from unittest.mock import patch
 import aiohttp
 
 from benchmarks.machine import processor
-from engine.backends.echo import EchoEngine
+from engine.upstream.echo import EchoEngine
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.pipeline import Pipeline
-from proxy.admin import live
-from proxy.app import Server
-from proxy.config import ServeSettings
-from proxy.policies.deployment import Deployment
+from proxy.deployment.deployment import Deployment
+from proxy.http.admin import live
+from proxy.http.app import Server
+from proxy.settings.serve import ServeSettings
 from proxy.workers.run import freeze_objects
 
 DELAY = 0.25

@@ -27,12 +27,12 @@ from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.machine import processor
-from engine.backends.openai.engine import OpenAIEngine
-from engine.backends.pool.engine import PoolEngine
-from engine.backends.pool.replica import Replica
-from engine.backends.pool.route import Route
-from engine.backends.pool.routing import LeastOutstanding, PrefixAffinity, Routing
 from engine.protocol import Engine, GenerationRequest, SamplingParams
+from engine.upstream.openai.engine import OpenAIEngine
+from engine.upstream.pool.engine import PoolEngine
+from engine.upstream.pool.replica import Replica
+from engine.upstream.pool.route import Route
+from engine.upstream.pool.routing import LeastOutstanding, PrefixAffinity, Routing
 
 REQUESTS = 12
 TIMEOUT = 6.0

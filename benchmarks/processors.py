@@ -20,14 +20,14 @@ from pydantic import BaseModel
 
 from benchmarks.machine import processor
 from benchmarks.random_models import SHAPES, make_model
-from engine.config import EngineConfig, LogitsProcessorConfig
 from engine.core.engine_core import EngineCore
 from engine.core.input_processor import InputProcessor
-from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
-from engine.logits_processors import NamedProcessorSpec
-from engine.logits_processors.run import ProcessorRun
 from engine.protocol import GenerationRequest, SamplingParams
+from engine.protocol.options import EngineConfig, LogitsProcessorConfig
+from engine.sampling.logits_processors import NamedProcessorSpec
+from engine.sampling.logits_processors.run import ProcessorRun
+from engine.scheduling.sequence import SequenceGroup
 from engine.text.tokenizer import LocalTokenizer
 
 PROMPT = 8

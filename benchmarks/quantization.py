@@ -24,11 +24,11 @@ from transformers import AutoTokenizer
 from benchmarks.engine import LONG_PROMPT, Generate, milliseconds, report, step_milliseconds, weir
 from benchmarks.machine import processor
 from benchmarks.random_models import SHAPES, make_model
-from engine.config import EngineConfig
 from engine.core.engine_core import EngineCore
 from engine.core.input_processor import InputProcessor
 from engine.execution.model_runner import ModelRunner
 from engine.protocol import GenerationRequest, SamplingParams
+from engine.protocol.options import EngineConfig
 from engine.text.tokenizer import LocalTokenizer
 from tools.demo.corpus import conversations
 from tools.demo.train import IGNORED, encode

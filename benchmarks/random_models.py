@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
-from engine.demo import MODEL_DIR
+from engine.protocol.demo import MODEL_DIR
 from engine.text.tokenizer import LocalTokenizer
 
 SHAPES: dict[str, dict[str, Any]] = {

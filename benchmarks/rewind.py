@@ -12,11 +12,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from benchmarks.machine import processor
-from engine.backends.local import LocalEngine
-from engine.config import EngineConfig
-from engine.demo import MODEL_DIR
+from engine.local.engine import LocalEngine
 from engine.protocol import Delta, GenerationRequest, SamplingParams
-from engine.rewindable import rewindable
+from engine.protocol.demo import MODEL_DIR
+from engine.protocol.options import EngineConfig
+from engine.streams.rewindable import rewindable
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import vetted

@@ -23,12 +23,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.machine import bandwidth, processor
-from engine.config import Dtype, EngineConfig
 from engine.core.engine_core import EngineCore
 from engine.core.input_processor import InputProcessor
-from engine.demo import MODEL_DIR
 from engine.execution.model_runner import ModelRunner
 from engine.protocol import GenerationRequest, SamplingParams
+from engine.protocol.demo import MODEL_DIR
+from engine.protocol.options import Dtype, EngineConfig
 from engine.text.tokenizer import LocalTokenizer
 from tools.demo.corpus import conversations
 from tools.demo.train import batches, save, train_to_write

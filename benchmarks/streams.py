@@ -26,9 +26,9 @@ from pathlib import Path
 
 from benchmarks.machine import processor
 from benchmarks.random_models import SHAPES, make_model
-from engine.backends.local import LocalEngine
-from engine.config import EngineConfig
+from engine.local.engine import LocalEngine
 from engine.protocol import GenerationRequest, SamplingParams
+from engine.protocol.options import EngineConfig
 
 STREAMS = 8
 LONG_PROMPT = 4000

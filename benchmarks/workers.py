@@ -25,7 +25,7 @@ import orjson
 
 from benchmarks.machine import processor
 from engine.protocol import Delta, GenerationRequest, SamplingParams, Usage
-from engine.recording import Recording, TimedDelta
+from engine.streams.recording import Recording, TimedDelta
 
 WORDS = 2000
 """Events of an answer."""

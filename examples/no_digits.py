@@ -6,7 +6,7 @@ weir serve --logits-processor no_digits=examples/no_digits.py:NoDigits
 import torch
 from torch import Tensor
 
-from engine.logits_processors import Context, TokenIds
+from engine.sampling.logits_processors import Context, TokenIds
 
 
 class NoDigits:

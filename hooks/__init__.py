@@ -33,12 +33,12 @@ from hooks.api import (
     suspect,
     terminate,
 )
+from hooks.api.decision import Decision
+from hooks.api.probe_needs import ProbeNeeds
+from hooks.api.tracing import trace_headers
 from hooks.loading.checked import checked
-from hooks.pipeline.decision import Decision
-from hooks.probe_needs import ProbeNeeds
 from hooks.prompts.media import PromptMedium, prompt_media
 from hooks.prompts.texts import PromptText, Refusal, prompt_texts, refuse, with_prompt_texts
-from hooks.tracing import trace_headers
 
 __all__ = [
     "Channel",

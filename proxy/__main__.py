@@ -1,5 +1,5 @@
 """`python -m proxy` runs the `weir` command."""
 
-from proxy.commands import main
+from proxy.cli import main
 
 main()

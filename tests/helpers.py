@@ -26,10 +26,10 @@ from engine.protocol import (
     TopLogprob,
     Usage,
 )
-from engine.rewindable import rewindable
+from engine.streams.rewindable import rewindable
 from hooks.api import Chunk, Verdict
+from hooks.api.decision import Listener
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.decision import Listener
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline

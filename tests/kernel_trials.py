@@ -6,7 +6,7 @@ Tests that run beside each other disturb every trial.
 
 from pathlib import Path
 
-from engine.execution.trials import TrialRecord
+from engine.device.trials import TrialRecord
 
 _open = TrialRecord.open
 _records: dict[Path, TrialRecord] = {}

@@ -26,12 +26,12 @@ from pathlib import Path
 
 import pytest
 
-from engine.import_path import find_class
-from hooks.builtin import SHORT_NAMES
+from engine.protocol.import_path import find_class
 from hooks.loading.arguments import check_arguments
+from hooks.loading.short_names import SHORT_NAMES
 from hooks.testing import play
-from proxy.config import ServeSettings, load_settings
-from proxy.respond import respond
+from proxy.http.respond import respond
+from proxy.settings.serve import ServeSettings, load_settings
 from tests.serving import ROOT
 from tools.docs.generate import updated
 

@@ -68,14 +68,14 @@ def test_the_engine_knows_nothing_of_the_rest() -> None:
 def test_of_the_engine_hooks_know_values_how_names_are_found_and_how_callers_take_turns() -> None:
     imported = imports_of("hooks", but="hooks/testing")
     assert {name for name in imported if not name.startswith("hooks")} == {
-        "engine.backends.own_models",
-        "engine.did_you_mean",
-        "engine.fields.table",
-        "engine.guard_models",
-        "engine.import_path",
-        "engine.prompt_size",
+        "engine.local.own_models",
+        "engine.protocol.did_you_mean",
+        "engine.protocol.fields.table",
+        "engine.protocol.guard_models",
+        "engine.protocol.import_path",
+        "engine.protocol.prompt_size",
         "engine.protocol",
-        "engine.tracing",
+        "engine.protocol.tracing",
         "engine.turns.fair_queue",
         "engine.turns.prompt_threads",
     }
@@ -83,26 +83,26 @@ def test_of_the_engine_hooks_know_values_how_names_are_found_and_how_callers_tak
 
 def test_the_testing_kit_reads_recordings_as_well_and_parses_them() -> None:
     of_engine = {name for name in imports_of("hooks/testing") if not name.startswith("hooks")}
-    assert of_engine == {"engine.protocol", "engine.recording", "engine.parsers"}
+    assert of_engine == {"engine.protocol", "engine.streams.recording", "engine.parsers"}
 
 
 def test_the_load_generator_knows_only_how_to_read_a_stream() -> None:
-    assert imports_of("weir_bench") == {"engine.backends.upstream.sse"}
+    assert imports_of("weir_bench") == {"engine.upstream.sse"}
 
 
 def test_the_guards_that_ship_are_written_on_public_names_and_values() -> None:
     found = {name for name in imports_of("hooks/builtin") if not name.startswith("hooks.builtin")}
     rooms = {".".join(name.split(".")[:2]) for name in found}
-    assert rooms == {"hooks", "hooks.detect", "hooks.json", "engine.guard_models", "engine.protocol"}
+    assert rooms == {"hooks", "hooks.detect", "hooks.json", "engine.protocol.guard_models", "engine.protocol"}
 
 
 @pytest.mark.parametrize(
     "module",
     [
         "proxy",
-        "proxy.app",
+        "proxy.http.app",
         "weir_bench.cli",
-        "proxy.commands.cli",
+        "proxy.cli.cli",
         "hooks",
         "hooks.pipeline.pipeline",
         "hooks.testing",
@@ -110,9 +110,9 @@ def test_the_guards_that_ship_are_written_on_public_names_and_values() -> None:
         "engine",
         "engine.protocol",
         "engine.parsers",
-        "engine.logits_processors",
+        "engine.sampling.logits_processors",
     ]
-    + [f"engine.backends.{name}" for name in ("openai", "replay", "echo")],
+    + [f"engine.local.{name}" for name in ("openai", "replay", "echo")],
 )
 def test_no_torch_is_loaded_by(module: str) -> None:
     heavy = {"torch", "transformers", "opentelemetry"}

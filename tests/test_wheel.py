@@ -140,7 +140,7 @@ def test_it_has_each_file_of_the_packages_and_no_other(clone: Path, wheel: Path)
     )
     tracked = set(listed.stdout.split())
     assert {f"{package}/py.typed" for package in PACKAGES} < tracked
-    assert {"engine/demo/model/model.safetensors", "engine/execution/kernels/cpu/linear.c"} < tracked
+    assert {"engine/models/demo/model/model.safetensors", "engine/device/kernels/cpu/linear.c"} < tracked
     with zipfile.ZipFile(wheel) as archive:
         found = set(archive.namelist())
     assert {name for name in found if ".dist-info/" not in name} == tracked

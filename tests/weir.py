@@ -21,7 +21,7 @@ from tests.processes import WAIT_LIMIT, killed_at_end
 ROOT = Path(__file__).parents[1]
 FORK_SERVER = multiprocessing.get_context("forkserver")
 FORK_SERVER.set_forkserver_preload(
-    ["proxy.commands.cli", "hooks.testing", "engine.backends.local", "tests.fork_server"]
+    ["proxy.cli.cli", "hooks.testing", "engine.local.engine", "tests.fork_server"]
 )
 
 
@@ -95,6 +95,6 @@ def _run(arguments: list[str], cwd: str, env: dict[str, str], streams: list[Conn
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     sys.argv = ["weir", *arguments]
-    from proxy.commands.cli import main
+    from proxy.cli.cli import main
 
     main()

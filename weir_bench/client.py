@@ -9,7 +9,7 @@ from typing import Any, Self
 import aiohttp
 import orjson
 
-from engine.backends.upstream.sse import Event, SSEDecoder
+from engine.upstream.sse import Event, SSEDecoder
 
 Clock = Callable[[], float]
 

@@ -29,10 +29,10 @@ from benchmarks.fleet.server import Server
 from benchmarks.fleet.simulation import Fleet, Result, percentile, simulated
 from benchmarks.fleet.traffic import HOT
 from benchmarks.machine import processor
-from engine.backends.pool.replica import Replica
-from engine.backends.pool.route import Route
-from engine.backends.pool.routing import LeastOutstanding, PrefixAffinity, Routing
 from engine.protocol import GenerationRequest
+from engine.upstream.pool.replica import Replica
+from engine.upstream.pool.route import Route
+from engine.upstream.pool.routing import LeastOutstanding, PrefixAffinity, Routing
 
 SCENARIOS: dict[str, dict[str, Any]] = {
     "two": {"replicas": 2},

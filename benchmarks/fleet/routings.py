@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Any
 
-from engine.backends.pool.routing import LOAD_BOUND, LeastOutstanding, PrefixAffinity, Routing
+from engine.upstream.pool.routing import LOAD_BOUND, LeastOutstanding, PrefixAffinity, Routing
 
 
 class RoundRobin:

@@ -17,11 +17,11 @@ from benchmarks.fleet.machine import Machine
 from benchmarks.fleet.routings import ROUTINGS
 from benchmarks.fleet.server import Request, Server
 from benchmarks.fleet.traffic import KINDS, Chat, Kind, Traffic
-from engine.backends.pool.health import TIMEOUT
-from engine.backends.pool.replica import Attempt, Replica
-from engine.backends.pool.route import Route, may_retry
-from engine.backends.pool.routing import Routing
 from engine.protocol import EngineError
+from engine.upstream.pool.health import TIMEOUT
+from engine.upstream.pool.replica import Attempt, Replica
+from engine.upstream.pool.route import Route, may_retry
+from engine.upstream.pool.routing import Routing
 
 Trouble = Literal["none", "failures", "restarts"]
 

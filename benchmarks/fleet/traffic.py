@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, count
 
-from engine.backends.pool.routing import Keys, prompt_keys
 from engine.protocol import GenerationRequest
+from engine.upstream.pool.routing import Keys, prompt_keys
 
 BLOCK = 16
 

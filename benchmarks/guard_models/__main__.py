@@ -21,7 +21,7 @@ from benchmarks.guard_models.models import TENTHS, make_judge, make_probe, make_
 from benchmarks.guard_models.setups import guarded
 from benchmarks.machine import processor
 from benchmarks.random_models import SHAPES, make_model
-from engine.demo import DEMO_PROBE
+from engine.protocol.demo import DEMO_PROBE
 
 LENGTH = 2048
 

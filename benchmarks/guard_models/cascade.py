@@ -12,25 +12,25 @@ from pathlib import Path
 
 from torch import Tensor
 
-from engine.backends.own_models import OwnModels
-from engine.config import EngineConfig
-from engine.demo import MODEL_DIR
 from engine.execution.model_runner import ModelRunner
-from engine.probe_info import PromptScores
-from engine.probes.activations import activations
-from engine.probes.probe_file import Probe, load_probe
+from engine.execution.probes.activations import activations
+from engine.execution.probes.probe_file import Probe, load_probe
+from engine.local.own_models import OwnModels
 from engine.protocol import Delta, Scores, TextTokens, Token
-from engine.recording import Recording, TimedDelta
+from engine.protocol.demo import MODEL_DIR
+from engine.protocol.options import EngineConfig
+from engine.protocol.probe_info import PromptScores
+from engine.streams.recording import Recording, TimedDelta
 from engine.text.tokenizer import LocalTokenizer
 from hooks.loading.loader import HookSpec, load_hook
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import Judgement
 from hooks.testing.probe import Probe as Watched
-from proxy.evaluation.exchange import Exchange, own_exchange
-from proxy.evaluation.report import Share
-from proxy.evaluation.trial import Trial, play_exchange
-from proxy.probes.measuring import RunningScores, calibration, running_scores
-from proxy.probes.training import logits
+from proxy.cli.evaluation.exchange import Exchange, own_exchange
+from proxy.cli.evaluation.report import Share
+from proxy.cli.evaluation.trial import Trial, play_exchange
+from proxy.cli.probes.measuring import RunningScores, calibration, running_scores
+from proxy.cli.probes.training import logits
 from tools.demo.guards.write import fitting_lines
 
 CALIBRATION_SEED, TEST_SEED = 5001, 5002

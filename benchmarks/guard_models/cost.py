@@ -14,11 +14,11 @@ from random import Random
 from typing import Any
 
 from benchmarks.guard_models.streams import Models, made_text, run
-from engine.backends.local import LocalEngine
-from engine.classification.local import LocalClassifier
-from engine.config import EngineConfig
-from engine.guard_models import TokenClassifier, TokenStream
+from engine.local.classification import LocalClassifier
+from engine.local.engine import LocalEngine
 from engine.protocol import Delta, Deltas, GenerationRequest, Token, Tokenizer
+from engine.protocol.guard_models import TokenClassifier, TokenStream
+from engine.protocol.options import EngineConfig
 from engine.text.tokenizer import LocalTokenizer
 from hooks.builtin.judge import Judge
 from hooks.builtin.stream_guard import StreamGuard

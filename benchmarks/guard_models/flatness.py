@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.random_models import SHAPES
-from engine.classification.core import ClassifierCore, new_text
-from engine.config import Dtype, EngineConfig
-from engine.core.sequence import SequenceGroup
+from engine.core.classification.core import ClassifierCore, new_text
 from engine.execution.model_runner import ModelRunner
+from engine.protocol.options import Dtype, EngineConfig
+from engine.scheduling.sequence import SequenceGroup
 from engine.text.tokenizer import LocalTokenizer
 
 CONTEXTS = "256,1024,4096,8192"

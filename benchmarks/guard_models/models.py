@@ -8,10 +8,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, Qwen3Config
 
 from benchmarks.random_models import SHAPES, make_model
-from engine.demo import MODEL_DIR
-from engine.probe_info import ProbeInfo
-from engine.probes.model_hash import model_hash
-from engine.probes.probe_file import Probe
+from engine.execution.probes.model_hash import model_hash
+from engine.execution.probes.probe_file import Probe
+from engine.protocol.demo import MODEL_DIR
+from engine.protocol.probe_info import ProbeInfo
 from engine.text.tokenizer import LocalTokenizer
 from tools.demo.guards.model import GuardModel, save
 

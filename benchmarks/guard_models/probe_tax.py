@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from engine.config import Dtype, EngineConfig
 from engine.core.engine_core import EngineCore
 from engine.core.input_processor import InputProcessor
-from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
-from engine.probes.heads import ProbeHeads
+from engine.execution.probes.heads import ProbeHeads
 from engine.protocol import GenerationRequest, SamplingParams
+from engine.protocol.options import Dtype, EngineConfig
+from engine.scheduling.sequence import SequenceGroup
 from engine.text.tokenizer import LocalTokenizer
 
 STREAMS = (1, 8, 32)

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from benchmarks.guard_models.models import TENTHS, make_probe, make_served, make_stream_guard
 from benchmarks.guard_models.streams import Models, Stream, run_many
-from engine.backends.local import LocalEngine
-from engine.classification.local import LocalClassifier
-from engine.config import EngineConfig
 from engine.core.engine_core import EngineCore
+from engine.local.classification import LocalClassifier
+from engine.local.engine import LocalEngine
+from engine.protocol.options import EngineConfig
 from hooks.builtin.probe import Probe
 from hooks.builtin.stream_guard import StreamGuard
 from hooks.loading.loader import LoadedHook

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from engine.guard_models import TokenClassifier
 from engine.protocol import Deltas, Engine, GenerationRequest, SamplingParams
-from hooks.pipeline.decision import Decision
+from engine.protocol.guard_models import TokenClassifier
+from hooks.api.decision import Decision
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import vetted
 

@@ -6,25 +6,25 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from engine.config import EngineConfig
+from engine.core.best_of import hold_candidates
 from engine.core.drafting.draft_model import DraftModel
 from engine.core.drafting.drafter import Drafter
 from engine.core.in_flight import InFlight, Turn
 from engine.core.isolation import attempt, draw_apart, failure, out_of_memory, read_apart, run_what_fits
-from engine.core.metrics import EngineMetrics
 from engine.core.output_processor import OutputProcessor
-from engine.core.scheduler import Scheduler
-from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
-from engine.core.step_budget import StepBudget
+from engine.device.transfers import on_device, rows_of
 from engine.execution.model_runner import ModelRunner
-from engine.execution.models.heads import check_generates
-from engine.execution.transfers import on_device, rows_of
-from engine.probes.step_scores import StepScores
+from engine.execution.probes.step_scores import StepScores
+from engine.models.heads import check_generates
 from engine.protocol import Delta, EngineError, EngineStats, RequestError, Rewind
-from engine.sampling.best_of import hold_candidates
+from engine.protocol.options import EngineConfig
 from engine.sampling.logprobs import logprobs_of
 from engine.sampling.sampler import Sampled, Sampler
 from engine.sampling.speculation import Speculation
+from engine.scheduling.metrics import EngineMetrics
+from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.sequence import ScheduledSequence, Sequence, SequenceGroup
+from engine.scheduling.step_budget import StepBudget
 from engine.text.tokenizer import LocalTokenizer
 
 Output = tuple[SequenceGroup, Delta | EngineError | RequestError]

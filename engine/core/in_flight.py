@@ -13,9 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
 from engine.protocol import EngineError
 from engine.sampling.speculation import Speculation
+from engine.scheduling.sequence import ScheduledSequence, Sequence, SequenceGroup
 
 
 class Turn(NamedTuple):

@@ -5,21 +5,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from engine.config import EngineConfig
-from engine.core.block_hash import root_hash, unique_root
-from engine.core.sequence import SequenceGroup
-from engine.fields.asked import ENGINE_FIELDS, SAMPLING_FIELDS, check_fields
-from engine.fields.support import FieldSupport, Treatment
-from engine.guided.grammar import GRAMMAR_FIELDS
-from engine.guided.guidance import Guidance
-from engine.logits_processors import Context
-from engine.logits_processors.builtin.forced_sequence import hello_world
-from engine.logits_processors.names import OTHER_FIELDS, PARAMETER_FIELDS
-from engine.logits_processors.registry import LIMITS, ProcessorRegistry
-from engine.prompt_size import too_long
+from engine.core.guidance import Guidance
 from engine.protocol import GenerationRequest, ProbeInfo, Prompt, RequestError, SamplingParams, Token
+from engine.protocol.fields.asked import ENGINE_FIELDS, SAMPLING_FIELDS, check_fields
+from engine.protocol.fields.support import FieldSupport, Treatment
+from engine.protocol.options import EngineConfig
+from engine.protocol.prompt_size import too_long
+from engine.sampling.guided.grammar import GRAMMAR_FIELDS
+from engine.sampling.logits_processors import Context
+from engine.sampling.logits_processors.builtin.forced_sequence import hello_world
+from engine.sampling.logits_processors.names import OTHER_FIELDS, PARAMETER_FIELDS
+from engine.sampling.logits_processors.registry import LIMITS, ProcessorRegistry
 from engine.sampling.penalties import LogitBias
 from engine.sampling.sampling_state import SamplingState
+from engine.scheduling.block_hash import root_hash, unique_root
+from engine.scheduling.sequence import SequenceGroup
 from engine.text.alignment import align_tokens
 from engine.text.chat_template import TEMPLATE_FIELDS
 from engine.text.detokenizer import SKIPPED, WRITTEN, Detokenizer, SpecialTokens, TextStream

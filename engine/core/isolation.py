@@ -12,12 +12,12 @@ from typing import TypeVar, TypeVarTuple
 import torch
 from torch import Tensor
 
-from engine.core.sequence import ScheduledSequence, Sequence, SequenceGroup
-from engine.errors import DeviceLostError
-from engine.execution.device.loss import raise_if_lost
-from engine.execution.transfers import rows_of
+from engine.device.loss import raise_if_lost
+from engine.device.transfers import rows_of
 from engine.protocol import EngineError
+from engine.protocol.errors import DeviceLostError
 from engine.sampling.sampler import Drawn, Sampled, Sampler
+from engine.scheduling.sequence import ScheduledSequence, Sequence, SequenceGroup
 
 logger = logging.getLogger("weir.engine")
 

@@ -2,10 +2,10 @@
 
 from itertools import chain, repeat
 
-from engine.core.sequence import DueTokens, Sequence
 from engine.protocol import Delta, EngineError, ProbeInfo, PromptScores, Scores, Token, TopLogprob
 from engine.sampling.sampler import SampledToken
 from engine.sampling.sampling_state import Logprobs, NoOtherToken
+from engine.scheduling.sequence import DueTokens, Sequence
 from engine.text.tokenizer import LocalTokenizer
 
 StopReason = str | int | None

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from engine.execution.batch import Batch
-from engine.execution.kv_cache import KVCache
-from engine.execution.layout import Layout
+from engine.device.batch import Batch
+from engine.device.kv_cache import KVCache
+from engine.device.layout import Layout
 
 MAX_BUCKET = 512
 """Larger steps take so long that the time of their launches does not matter."""

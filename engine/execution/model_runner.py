@@ -8,21 +8,21 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 
-from engine.config import EngineConfig
-from engine.execution.batch import Batch
+from engine.device.batch import Batch
+from engine.device.budget import budget_of, gib
+from engine.device.kv_cache import KVCache
+from engine.device.layout import Layout, Span
+from engine.device.loss import raise_if_lost
+from engine.device.threads import Threads
+from engine.device.trials import TrialRecord
 from engine.execution.cuda_graphs import DecodeGraphs, GraphCapture
-from engine.execution.device.budget import budget_of, gib
-from engine.execution.device.loss import raise_if_lost
-from engine.execution.kv_cache import KVCache
-from engine.execution.layout import Layout, Span
-from engine.execution.models.heads import classifies_tokens
-from engine.execution.models.load import Model, device_of, load_model
-from engine.execution.threads import Threads
-from engine.execution.trials import TrialRecord
+from engine.execution.probes.heads import ProbeHeads
+from engine.execution.probes.load import load_probes
 from engine.execution.warm_up import WarmUp, room_for_cache
-from engine.probes.heads import ProbeHeads
-from engine.probes.load import load_probes
+from engine.models.heads import classifies_tokens
+from engine.models.load import Model, device_of, load_model
 from engine.protocol import ProbeInfo
+from engine.protocol.options import EngineConfig
 
 logger = logging.getLogger("weir.engine")
 

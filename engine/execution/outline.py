@@ -6,12 +6,12 @@ It takes no memory, and a second. A check of settings asks it whether the model 
 import torch
 from transformers import AutoConfig
 
-from engine.config import EngineConfig
 from engine.execution.model_runner import max_model_len_of
-from engine.execution.models.heads import Labels
-from engine.execution.models.load import load_model
-from engine.probes.load import load_probes
+from engine.execution.probes.load import load_probes
+from engine.models.heads import Labels
+from engine.models.load import load_model
 from engine.protocol import ProbeInfo
+from engine.protocol.options import EngineConfig
 
 _META = torch.device("meta")
 _ANY_KERNELS = {"cpu_kernels": "torch", "attention_backend": "auto"}

@@ -14,16 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.config import EngineConfig
-from engine.execution.batch import Batch
+from engine.device.batch import Batch
+from engine.device.budget import StepMemory, budget_of
+from engine.device.kv_cache import KVCache
+from engine.device.layout import Layout
+from engine.device.memory import DeviceMemory, free_host_memory
 from engine.execution.cuda_graphs import buckets_for
-from engine.execution.device.budget import StepMemory, budget_of
-from engine.execution.device.memory import DeviceMemory, free_host_memory
-from engine.execution.kv_cache import KVCache
-from engine.execution.layout import Layout
-from engine.execution.models.load import Model, device_of
-from engine.logits_processors import TokenIds
+from engine.models.load import Model, device_of
 from engine.protocol import SamplingParams
+from engine.protocol.options import EngineConfig
+from engine.sampling.logits_processors import TokenIds
 from engine.sampling.sampler import Sampler
 from engine.sampling.sampling_state import SamplingState
 

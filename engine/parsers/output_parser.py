@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from engine.deltas import has_prompt, with_prompt_of
 from engine.parsers.scan import Calls, Scan
 from engine.parsers.tape import CONTENT, Piece, Tape
 from engine.protocol import Channel, Delta, Token
+from engine.protocol.deltas import has_prompt, with_prompt_of
 
 EMPTY_PIECE = Piece(CONTENT, "", ())
 

@@ -13,7 +13,7 @@ from engine.parsers.scan import Calls, Scan
 from engine.parsers.tape import Tape
 from engine.parsers.tool_calls import hermes, llama3_json, mistral
 from engine.protocol import Deltas, GenerationRequest, Rewind, Tokenizer
-from engine.rewindable import answered
+from engine.streams.rewindable import answered
 
 NUM_PROMPT_TOKENS = 16
 """The last tokens of a prompt that show whether it opened reasoning."""

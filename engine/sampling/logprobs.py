@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from engine.execution.transfers import HostCopy, on_device
+from engine.device.transfers import HostCopy, on_device
 from engine.sampling.sampling_state import Logprobs
 from engine.text.alignment import LOGPROB_FLOOR
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from engine.execution.transfers import on_device
+from engine.device.transfers import on_device
 
 
 class TokenCounts:

@@ -22,10 +22,10 @@ from math import isfinite
 import torch
 from torch import Tensor
 
-from engine.config import LogprobsMode
-from engine.execution.transfers import HostCopy, on_device, rows_of
-from engine.logits_processors.run import ProcessorRun
+from engine.device.transfers import HostCopy, on_device, rows_of
 from engine.protocol import EngineError, RequestError
+from engine.protocol.options import LogprobsMode
+from engine.sampling.logits_processors.run import ProcessorRun
 from engine.sampling.logprobs import LogprobTensors, logprob_tensors, read_logprobs
 from engine.sampling.nucleus import dropped_by_top_p
 from engine.sampling.penalties import TokenCounts

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine.logits_processors import TokenIds
-from engine.logits_processors.started import StartedProcessor
 from engine.protocol import RequestError, SamplingParams
 from engine.sampling.acceptance import Acceptance
+from engine.sampling.logits_processors import TokenIds
+from engine.sampling.logits_processors.started import StartedProcessor
 from engine.sampling.prompt_lookup import PromptLookup
 
 if TYPE_CHECKING:
     import torch
 
-    from engine.guided.guide import Guide
+    from engine.sampling.guided.guide import Guide
     from engine.sampling.penalties import LogitBias, TokenCounts
 
 

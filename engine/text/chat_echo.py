@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any
 
-from engine.deltas import with_prompt_of, without_prompt
 from engine.protocol import Delta, Deltas, GenerationRequest
-from engine.rewindable import answered
+from engine.protocol.deltas import with_prompt_of, without_prompt
+from engine.streams.rewindable import answered
 
 
 def with_echo(request: GenerationRequest, deltas: Deltas) -> Deltas:

@@ -12,8 +12,8 @@ from typing import Any
 import jinja2
 from transformers import PreTrainedTokenizerBase
 
-from engine.fields.names import caller_name
 from engine.protocol import ROLES, GenerationRequest, RequestError
+from engine.protocol.fields.names import caller_name
 
 TEMPLATE_ERRORS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, RecursionError)
 """Errors that a template raises itself, or that come from a message of an unexpected form."""

@@ -9,9 +9,9 @@ from typing import Any
 from tokenizers import Tokenizer as FastTokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from engine.config import EngineConfig
-from engine.prompt_size import check_num_bytes
 from engine.protocol import GenerationRequest, Prompt, RequestError, TextTokens
+from engine.protocol.options import EngineConfig
+from engine.protocol.prompt_size import check_num_bytes
 from engine.text.chat_template import ChatTemplate
 from engine.text.infill import Infill
 from engine.text.plain_text import PlainText

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from engine.prompt_size import LONG_PROMPT
+from engine.protocol.prompt_size import LONG_PROMPT
 from engine.turns.fair_threads import FairThreads
 
 T = TypeVar("T")

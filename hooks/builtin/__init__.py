@@ -1,24 +1,6 @@
 """The guards that ship. They use public names only: the exports of `hooks`, the tools of
-`hooks.detect` and `hooks.json`, and the values of `engine.protocol` and `engine.guard_models`.
+`hooks.detect` and `hooks.json`, and the values of `engine.protocol` and `engine.protocol.guard_models`.
 
 Most guards are a detector that `SpanGuard` turns into a guard; copy one to begin your own. A guard's short
 name can replace its import path wherever a hook is named: `--hook phrases`.
 """
-
-SHORT_NAMES = {
-    "audit": "hooks.builtin.audit.Audit",
-    "classifier": "hooks.builtin.classifier.Classifier",
-    "json_schema": "hooks.builtin.json_schema.JsonSchema",
-    "judge": "hooks.builtin.judge.Judge",
-    "media": "hooks.builtin.media.Media",
-    "patterns": "hooks.builtin.patterns.Patterns",
-    "phrases": "hooks.builtin.phrases.Phrases",
-    "pii": "hooks.builtin.pii.Pii",
-    "presidio": "hooks.builtin.presidio.Presidio",
-    "probe": "hooks.builtin.probe.Probe",
-    "prompt_leak": "hooks.builtin.prompt_leak.PromptLeak",
-    "remote": "hooks.builtin.remote.Remote",
-    "repetition": "hooks.builtin.repetition.Repetition",
-    "secrets": "hooks.builtin.secrets.Secrets",
-    "stream_guard": "hooks.builtin.stream_guard.StreamGuard",
-}

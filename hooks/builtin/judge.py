@@ -16,8 +16,8 @@ from typing import Annotated, Literal, Unpack
 
 from pydantic import Field
 
-from engine.guard_models import GuardModels
 from engine.protocol import Engine, RequestError
+from engine.protocol.guard_models import GuardModels
 from hooks import Chunk, GenerationRequest, PromptTooLongError, checked
 from hooks.builtin.guard_prompts.conversation import EMPTY, TOO_LONG, Turn, conversation_of
 from hooks.builtin.judge_families import by_chat

@@ -10,8 +10,8 @@ from typing import Annotated, Unpack
 
 from pydantic import Field
 
-from engine.guard_models import GuardModels
 from engine.protocol import TextTooLongError
+from engine.protocol.guard_models import GuardModels
 from hooks import Chunk, GenerationRequest, checked
 from hooks.builtin.guard_prompts.conversation import EMPTY, TOO_LONG
 from hooks.builtin.stream_heads.debounce import Debounce, Offences

@@ -9,7 +9,7 @@ from hooks.detect.automaton.regex_analysis import UNLIMITED, analyse, finder, ma
 from hooks.detect.automaton.states import NEAR, Automaton, Place, Sketch, numbers
 from hooks.detect.automaton.tree import literals_of, tree_of
 from hooks.detect.detector import Findings, Match
-from hooks.detect.extras import from_extra
+from hooks.loading.extras import from_extra
 
 with from_extra("guards", "regex"):
     import regex

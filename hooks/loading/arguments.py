@@ -15,7 +15,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import ErrorDetails, SchemaError
 
-from engine.did_you_mean import did_you_mean
+from engine.protocol.did_you_mean import did_you_mean
 
 Adapter = TypeAdapter[Any]
 _ANYTHING = Adapter(Any)

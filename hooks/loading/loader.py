@@ -13,15 +13,15 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict
 
-from engine.did_you_mean import did_you_mean
-from engine.guard_models import GuardModels
-from engine.import_path import ImportPathError, describe, find_class, search_working_folder_last
-from hooks.builtin import SHORT_NAMES
+from engine.protocol.did_you_mean import did_you_mean
+from engine.protocol.guard_models import GuardModels
+from engine.protocol.import_path import ImportPathError, describe, find_class, search_working_folder_last
+from hooks.api.decision import Decision
+from hooks.api.probe_needs import ProbeNeeds
 from hooks.loading.alarm import interrupting
 from hooks.loading.arguments import ArgumentError, check_arguments
 from hooks.loading.async_call import AsyncCall
-from hooks.pipeline.decision import Decision
-from hooks.probe_needs import ProbeNeeds
+from hooks.loading.short_names import SHORT_NAMES
 
 logger = logging.getLogger("weir.hooks")
 

@@ -1,91 +1,11 @@
 """Hooks' decisions, for hooks that keep account of them, and how verdicts become decisions (contract 8.2)."""
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
 
-from engine.protocol import Channel, GenerationRequest
+from engine.protocol import GenerationRequest
 from hooks.api import Chunk, StreamContext, Verdict, emit, redact, rewind, suppress, terminate
+from hooks.api.decision import Action, Decision, Mode
 from hooks.pipeline.tally import JudgedTokens, Tally
-
-Action = Literal[
-    "suppress",
-    "terminate",
-    "rewind",
-    "redact",
-    "rewrite",
-    "suspect",
-    "judged",
-    "hold",
-    "refuse",
-    "rewrite_prompt",
-    "error",
-]
-"""`suspect`: the hooks behind this one were told. `judged`: the stream of a hook that judges ended. Neither
-withholds anything. `hold`: a hold ended. Its text was released untouched; or, with the reason `aborted`, the
-stream ended early and the text was withheld. `refuse` and `rewrite_prompt` concern the request. `error`: a
-hook failed."""
-
-Mode = Literal["enforce", "shadow"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """The effect of one hook's verdict, if the verdict did more than let the new text through."""
-
-    request_id: str
-    user: str | None
-    """The caller's identity, as the caller gave it."""
-    model: str
-    """The model's name, as the caller gave it."""
-    endpoint: str
-    hook: str
-    """The hook's name."""
-    action: Action
-    reason: str | None = None
-    """The hook's own reason; for an error, the exception's type and the line that raised it; for `judged`,
-    `not_asked` if the judge was not asked about the end of the text, `aborted` or `error` if the stream ended
-    early."""
-    mode: Mode = "enforce"
-    """shadow: the verdict had no effect; the decision tells the effect that it would have had."""
-    output_index: int | None = 0
-    """None: the decision concerns the request."""
-    channel: Channel | Literal["prompt"] = "content"
-    tool_name: str | None = None
-    is_own_tool: bool = False
-    """The request has no tool of this name, so the name is the model's own word and not for a log."""
-    offset: int = 0
-    """The beginning of the affected text, in characters of the stream's text as this hook was shown it."""
-    num_withheld: int = 0
-    """Characters that were not released as they were."""
-    num_released: int = 0
-    """Characters of a redaction or a rewrite that were released in their place."""
-    held_seconds: float = 0.0
-    """Seconds for which the hook had held the first affected character."""
-    num_judged: int = 0
-    """For `judged`: the tokens of the stream that the hook released and its judge has judged."""
-    num_unjudged: int = 0
-    """For `judged`: the tokens that the hook released, and that were not judged by the stream's end."""
-    max_unjudged: int = 0
-    """For `judged`: the most tokens at a time that were released and not judged while the judge was asked."""
-    withheld: str = field(default="", repr=False)
-    """The withheld characters themselves. Not for a log."""
-
-
-Listener = Callable[[Decision], object]
-"""Is told each decision before anything that follows from it leaves (contract 8.14). It must not raise."""
-
-
-class Held(NamedTuple):
-    """Text that one hook holds in one stream."""
-
-    output_index: int
-    channel: Channel
-    hook: str
-    """The hook's name."""
-    num_held: int
-    """Characters."""
 
 
 class DecisionLog(list[Decision]):

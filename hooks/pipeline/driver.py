@@ -13,7 +13,6 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from engine.prompt_size import prompt_size
 from engine.protocol import (
     Delta,
     Deltas,
@@ -24,17 +23,19 @@ from engine.protocol import (
     Rewind,
     Tokenizer,
 )
+from engine.protocol.prompt_size import prompt_size
 from engine.turns.prompt_threads import PromptThreads
+from hooks.api.decision import Decision, Held, Listener
 from hooks.loading.async_call import LateAndCancelledError
 from hooks.loading.loader import LoadedHook
+from hooks.pipeline.admission import RefusedError
 from hooks.pipeline.ask import Ask, HookReply, Machine, Reply, Step
-from hooks.pipeline.decision import Decision, DecisionLog, Held, Listener
+from hooks.pipeline.decision import DecisionLog
 from hooks.pipeline.failure import HookError, HookFailure, count_failure
 from hooks.pipeline.guard import Guard
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.tally import Tallies
-from hooks.prompts.admission import RefusedError
 from hooks.prompts.texts import without_unread
 from hooks.prompts.token_ids import has_token_ids, in_ids, in_text
 

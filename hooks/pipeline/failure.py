@@ -7,8 +7,8 @@ only the exception's type and the line that raised it, unless the level is debug
 import inspect
 import logging
 
-from engine.prompt_size import CONTEXT_LENGTH
 from engine.protocol import GenerationRequest
+from engine.protocol.prompt_size import CONTEXT_LENGTH
 from hooks.api import PromptTooLongError
 from hooks.loading.alarm import interrupt
 from hooks.loading.loader import LoadedHook

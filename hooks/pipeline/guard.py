@@ -16,9 +16,11 @@ from dataclasses import replace
 
 from engine.protocol import Delta, EngineError, GenerationRequest, Rewind, Usage
 from hooks.api import Chunk, emit, hold, redact, suppress, terminate
+from hooks.api.decision import Action, Held
 from hooks.loading.loader import LoadedHook
+from hooks.pipeline.admission import checked_answer
 from hooks.pipeline.ask import Ask, Asking, HookReply, Machine, Reply, Step
-from hooks.pipeline.decision import Action, DecisionLog, Held, request_decision
+from hooks.pipeline.decision import DecisionLog, request_decision
 from hooks.pipeline.delivery import Delivery, DiffersError
 from hooks.pipeline.failure import HookError, HookFailure, count_failure, place_of
 from hooks.pipeline.fragments import Fragment, have_alternatives, num_incomplete_of, text_of, tokens_of
@@ -26,7 +28,6 @@ from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.output import Output
 from hooks.pipeline.tally import Tallies
-from hooks.prompts.admission import checked_answer
 from hooks.prompts.texts import Refusal
 
 logger = logging.getLogger("weir.hooks")

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Iterable
 from typing import Protocol
 
 from engine.protocol import Delta, GenerationRequest
+from hooks.api.decision import Held
 from hooks.pipeline.ask import HookReply, Step
-from hooks.pipeline.decision import Held
 
 
 class OpenGuard(Protocol):
@@ -26,7 +26,7 @@ class OpenGuard(Protocol):
     @property
     def may_rewind(self) -> bool:
         """Whether a hook may take outputs back, and the engine can. The deltas must then come from
-        `engine.rewindable`: tokens with positions, and an output from its beginning after a rewind."""
+        `engine.streams.rewindable`: tokens with positions, and an output from its beginning after a rewind."""
 
     def admit(self, shown: GenerationRequest) -> Awaitable[Step]:
         """Show the hooks the request, its prompts as text. Raises `HookError`.

@@ -7,22 +7,22 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from engine.backends.own_models import OwnModels
-from engine.did_you_mean import did_you_mean
-from engine.guard_models import GuardModels
-from engine.import_path import describe
+from engine.local.own_models import OwnModels
 from engine.protocol import Delta, GenerationRequest, RequestError, Token
+from engine.protocol.did_you_mean import did_you_mean
+from engine.protocol.guard_models import GuardModels
+from engine.protocol.import_path import describe
 from engine.turns.prompt_threads import PromptThreads
+from hooks.api.decision import Listener, Mode
+from hooks.api.probe_needs import ProbeNeeds
 from hooks.loading.alarm import interrupted
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
-from hooks.pipeline.decision import Listener, Mode
 from hooks.pipeline.driver import GuardDriver
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.tally import Tallies, Tally
-from hooks.probe_needs import ProbeNeeds
 
 logger = logging.getLogger("weir.hooks")
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from engine.fields.table import FIELDS
 from engine.protocol import ROLES, GenerationRequest, Prompt, SamplingParams
+from engine.protocol.fields.table import FIELDS
 from hooks.prompts.names import READINGS, name_of
 
 PROMPT_FIELDS = ("messages", "prompts", "tools", "tool_choice", "extra")

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 
-from engine.fields.table import FIELDS
 from engine.protocol import GenerationRequest, Prompt, RequestError, Tokenizer
+from engine.protocol.fields.table import FIELDS
 
 UNREADABLE = tuple(sorted(field.name for field in FIELDS.values() if field.carries == "tokens"))
 """Fields with which other servers take a prompt, or a part of it, in a form other than text."""

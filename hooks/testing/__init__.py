@@ -13,7 +13,7 @@ pipeline. The model's words are a text, a list of tokens, the `Path` of a record
 `stream_of`.
 """
 
-from engine.recording import Recording
+from engine.streams.recording import Recording
 from hooks.loading.loader import HookSpec
 from hooks.testing.assertions import assert_chunk_invariant, assert_never_released
 from hooks.testing.play import Released, play

@@ -2,10 +2,10 @@
 
 from contextlib import aclosing
 
-from engine.recording import Recording
+from engine.streams.recording import Recording
 from hooks.loading.loader import LoadedHook
+from hooks.pipeline.admission import RefusedError
 from hooks.pipeline.failure import HookError
-from hooks.prompts.admission import RefusedError
 from hooks.testing import leaks
 from hooks.testing.coroutines import run
 from hooks.testing.difference import Difference, cut_at, failure_of

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.protocol import Channel, GenerationRequest
-from engine.recording import Recording
+from engine.streams.recording import Recording
 from hooks.loading.alarm import interrupt
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
 from hooks.pipeline.failure import HookError

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engine.recording import Recording
+from engine.streams.recording import Recording
 from hooks.testing.play import Released
 from hooks.testing.run_modes import Cut
 from hooks.testing.streams import cut

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.protocol import Channel, Delta, Deltas, EngineError, GenerationRequest, Token, Tokenizer
-from engine.recording import Recording
+from engine.streams.recording import Recording
 from hooks.api import Hook
 from hooks.loading.loader import HookSpec, LoadedHook, load_hook
+from hooks.pipeline.admission import RefusedError
 from hooks.pipeline.driver import admit, guarded
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
-from hooks.prompts.admission import RefusedError
 from hooks.testing.coroutines import run
 from hooks.testing.probe import Judgement, Probe
 from hooks.testing.streams import Source, source_of, stream_of

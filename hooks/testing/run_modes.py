@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Seque
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from engine.recording import Recording
+from engine.streams.recording import Recording
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import GuardFactory
 from hooks.testing.play import Released, opened, play_once, started

@@ -24,8 +24,8 @@ from engine.protocol import (
     Token,
     ToolCall,
 )
-from engine.recording import Recording, TimedDelta
-from hooks.probe_needs import ProbeNeeds
+from engine.streams.recording import Recording, TimedDelta
+from hooks.api.probe_needs import ProbeNeeds
 from hooks.testing.coroutines import run
 
 Source = str | Sequence[str] | Path | Recording

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.protocol import Delta, GenerationRequest
+from hooks.api.decision import Decision, Held
+from hooks.api.probe_needs import ProbeNeeds
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.ask import Step
-from hooks.pipeline.decision import Decision, Held
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.tally import Tallies
-from hooks.probe_needs import ProbeNeeds
 
 _LENGTH = struct.Struct(">I")
 

@@ -12,19 +12,20 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from engine.guard_models import GuardModels
 from engine.protocol import Delta, EngineError, GenerationRequest
+from engine.protocol.guard_models import GuardModels
+from hooks.api.decision import Held, Listener, Mode
+from hooks.api.probe_needs import ProbeNeeds
+from hooks.api.tracing import trace_headers
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec
 from hooks.pipeline.ask import HookReply, Step
-from hooks.pipeline.decision import Held, Listener, Mode, request_decision
+from hooks.pipeline.decision import request_decision
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import check_named
 from hooks.pipeline.tally import Tallies, Tally
-from hooks.probe_needs import ProbeNeeds
-from hooks.tracing import trace_headers
 from hooks.workers.messages import Admit, Close, Counts, Feed, Open, Ready, Reply, Setup
 from hooks.workers.process import Child
 

@@ -11,15 +11,15 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from engine.prompt_size import prompt_size
 from engine.protocol import Delta, EngineError
-from engine.tracing import CURRENT_SPAN, NoSpan, Span
+from engine.protocol.prompt_size import prompt_size
+from engine.protocol.tracing import CURRENT_SPAN, NoSpan, Span
 from engine.turns.fair_queue import FairQueue
 from engine.turns.prompt_threads import PromptThreads
+from hooks.api.decision import Decision
 from hooks.loading.alarm import interrupt
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
 from hooks.pipeline.ask import Step
-from hooks.pipeline.decision import Decision
 from hooks.pipeline.driver import READ_BESIDE
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.protocol import GenerationRequest
-from engine.tracing import Value
-from proxy.decisions.record import JUDGED, DecisionRecord
+from engine.protocol.tracing import Value
+from proxy.storage.operator.decision_record import JUDGED, DecisionRecord
 
 _OPERATIONS = {
     **dict.fromkeys(("chat", "responses", "messages"), "chat"),

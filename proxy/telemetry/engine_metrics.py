@@ -9,7 +9,7 @@ from typing import get_args
 from prometheus_client.core import Metric
 
 from engine.protocol import EngineStats
-from engine.stats import ReplicaState
+from engine.protocol.stats import ReplicaState
 from proxy.telemetry.families import Labels, counter, gauge, histogram
 
 _Engines = list[tuple[Labels, EngineStats]]

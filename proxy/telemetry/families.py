@@ -5,7 +5,7 @@ from itertools import accumulate
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from engine.stats import Histogram
+from engine.protocol.stats import Histogram
 
 Labels = tuple[str, ...]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.core import Metric
 
-from engine.stats import Histogram
+from engine.protocol.stats import Histogram
 from hooks.pipeline.tally import HELD_SECONDS, UNJUDGED_TOKENS, Tallies, Tally
 from proxy.telemetry.families import Labels, counter, histogram
 

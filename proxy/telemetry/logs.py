@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 import orjson
 
-from proxy.telemetry.options import LogFormat
+from proxy.settings.telemetry import LogFormat
 
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 """The id of the request that is being served."""

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry's SDK behind the protocol of `engine.tracing`."""
+"""Spans of OpenTelemetry's SDK behind the protocol of `engine.protocol.tracing`."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from opentelemetry.trace import Span as SDKSpan
 from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from engine.tracing import NoSpan, Span, Value
+from engine.protocol.tracing import NoSpan, Span, Value
 
 MAX_TEXT = 1024
 """Characters of an attribute."""
@@ -22,7 +22,7 @@ _NO_FAULT = (GeneratorExit, asyncio.CancelledError, ConnectionError)
 
 
 class OTelSpan:
-    """A span that is recorded. Implements `engine.tracing.Span`."""
+    """A span that is recorded. Implements `engine.protocol.tracing.Span`."""
 
     def __init__(self, tracer: Tracer, span: SDKSpan, offset: int) -> None:
         """`offset`: nanoseconds between 1970 and the zero of `time.perf_counter`. A trace has one offset, so

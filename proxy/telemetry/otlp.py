@@ -22,9 +22,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Tracer
 from prometheus_client.core import Metric
 
-from engine.tracing import NO_SPAN, Span
+from engine.protocol.tracing import NO_SPAN, Span
 from proxy import __version__
-from proxy.telemetry.options import TelemetryOptions
+from proxy.settings.telemetry import TelemetryOptions
 from proxy.telemetry.otel_span import server_span
 from proxy.telemetry.otlp_metrics import metrics_data
 

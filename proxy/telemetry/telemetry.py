@@ -6,9 +6,9 @@ from typing import Protocol
 
 from prometheus_client.core import Metric
 
-from engine.tracing import NO_SPAN, Span
-from hooks.detect.extras import how_to_install
-from proxy.telemetry.options import TelemetryOptions
+from engine.protocol.tracing import NO_SPAN, Span
+from hooks.loading.extras import how_to_install
+from proxy.settings.telemetry import TelemetryOptions
 
 logger = logging.getLogger("weir.proxy")
 

@@ -5,11 +5,11 @@ from functools import partial
 from time import perf_counter
 
 from engine.protocol import Delta, GenerationRequest
-from engine.tracing import CURRENT_SPAN, NO_SPAN, NoSpan, Span, current, part
+from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, NoSpan, Span, current, part
+from hooks.api.decision import Decision, Held, Listener
 from hooks.pipeline.ask import HookReply, Step
-from hooks.pipeline.decision import Decision, Held, Listener
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
-from proxy.decisions.record import DecisionRecord
+from proxy.storage.operator.decision_record import DecisionRecord
 from proxy.telemetry.attributes import decision_attributes
 
 

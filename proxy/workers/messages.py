@@ -53,7 +53,7 @@ class AskAll:
     key: int
     """Tells the worker's questions apart."""
     question: Any
-    """A value. Its type says who answers it (`proxy.workers.others`)."""
+    """A value. Its type says who answers it (`proxy.service.peers`)."""
 
 
 @dataclass(frozen=True, slots=True)

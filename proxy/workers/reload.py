@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from proxy.admin.reload import ReloadError, ReloadingError, Reloads
-from proxy.config import ServeSettings
-from proxy.workers.others import Answerer, Ask
+from proxy.service.peers import Answerer, Ask
+from proxy.service.reload import ReloadError, ReloadingError, Reloads
+from proxy.settings.serve import ServeSettings
 
 RELOAD_SECONDS = 300.0
 """Seconds in which all workers must have prepared another configuration."""

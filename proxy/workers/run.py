@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 
 from engine.protocol import DeadEngineError
 from hooks.loading.async_call import open_calls
-from proxy.access.listener import SharedPort, check_free
-from proxy.app import Server
-from proxy.config import ServeSettings
-from proxy.policies.build import build
+from proxy.deployment.build import build
+from proxy.http.app import Server
+from proxy.network.listener import SharedPort, check_free
+from proxy.settings.serve import ServeSettings
 from proxy.telemetry.logs import flush_log
 
 logger = logging.getLogger("weir.proxy")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from hooks.workers.messages import Connection
+from proxy.service.peers import PATIENCE, Answerer, Questions
 from proxy.workers.messages import Answer, AskAll, Asked, Question, WriteMetrics
 from proxy.workers.metrics import CommonMetrics
-from proxy.workers.others import PATIENCE, Answerer, Questions
 
 logger = logging.getLogger("weir.proxy")
 

@@ -17,15 +17,15 @@ from typing import Any, TypeVar
 from pydantic import SecretStr
 
 from hooks.workers.process import Child
-from proxy.access.listener import base_url, reserved_sockets
-from proxy.admin.reload import Read, ReloadError, check_reloadable, read_again
-from proxy.app import Ending
-from proxy.config import ServeSettings
+from proxy.http.app import Ending
+from proxy.network.listener import base_url, reserved_sockets
+from proxy.service.peers import Questions
+from proxy.service.reload import Read, ReloadError, check_reloadable, read_again
+from proxy.settings.serve import ServeSettings
 from proxy.workers.board import Board, create_board
 from proxy.workers.folder import own_folder
 from proxy.workers.messages import Answer, AskAll, Asked, Failed, Question, Ready, Start
 from proxy.workers.metrics import forget_gauges
-from proxy.workers.others import Questions
 from proxy.workers.reload import (
     RELOAD_SECONDS,
     FinishReload,

@@ -9,10 +9,10 @@ from functools import partial
 from engine.protocol import DeadEngineError
 from hooks.workers.messages import Connection
 from hooks.workers.process import inherited
-from proxy.access.listener import SharedPort
-from proxy.commands.signals import leave_within
-from proxy.config import ServeSettings
-from proxy.state.protocol import StateError
+from proxy.deployment.start_errors import START_ERRORS, start_error
+from proxy.network.listener import SharedPort
+from proxy.settings.serve import ServeSettings
+from proxy.storage.errors import StateError
 from proxy.telemetry.logs import log_to_stderr
 from proxy.workers.board import Board
 from proxy.workers.messages import Failed, Ready, Start
@@ -20,7 +20,7 @@ from proxy.workers.metrics import CommonMetrics
 from proxy.workers.reload import ReloadAnswers, reload_all
 from proxy.workers.run import ENGINE_FAILED, running, until_over
 from proxy.workers.siblings import Siblings
-from proxy.workers.start_errors import START_ERRORS, start_error
+from proxy.workers.signals import leave_within
 
 
 def main() -> None:

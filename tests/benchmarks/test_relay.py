@@ -4,8 +4,8 @@ import asyncio
 
 from benchmarks.guards import PROSE
 from benchmarks.relay import LENGTH, ChunkStream, Upstream, answer_frames
-from engine.backends.openai.engine import OpenAIEngine
 from engine.protocol import GenerationRequest
+from engine.upstream.openai.engine import OpenAIEngine
 
 REQUEST = GenerationRequest(
     request_id="r", model="m", endpoint="chat", messages=({"role": "user", "content": "Hi"},)

@@ -11,19 +11,19 @@ from typing import Any
 
 import aiohttp
 
-from engine.backends.replay import ReplayEngine
 from engine.protocol import Engine, EngineStats
-from engine.recording import Recording, TimedDelta
+from engine.streams.recording import Recording, TimedDelta
+from engine.upstream.replay import ReplayEngine
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
-from proxy.app import Server
-from proxy.config import ServeSettings
-from proxy.engines import make_engine
-from proxy.policies.deployment import Deployment
+from proxy.deployment.deployment import Deployment
+from proxy.deployment.engines import make_engine
+from proxy.http.app import Server
+from proxy.settings.serve import ServeSettings
 from tests.clients.agent import LONG, MODEL, Turn
 from tests.clients.model import GATE, chat_frames, messages_frames, model_with_tools
 from tests.clients.session import Request, recorded
-from tests.engine.backends.conftest import Script, fake_upstream
+from tests.engine.upstream.conftest import Script, fake_upstream
 from tests.helpers import until
 
 PARSERS: dict[str, Any] = {"reasoning_parser": "qwen3", "tool_call_parser": "hermes"}

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from engine.demo import MODEL_DIR
-from engine.logits_processors import Context, TokenIds
+from engine.protocol.demo import MODEL_DIR
+from engine.sampling.logits_processors import Context, TokenIds
 from tests.clients.agent import LONG, JSONObject, reply_to
-from tests.engine.backends.messages import asked as events
+from tests.engine.upstream.messages import asked as events
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,8 +10,8 @@ import orjson
 
 from tests.clients.agent import JSONObject, Turn
 from tests.proxy.conftest import Events, read_events
-from tests.proxy.messages.conftest import folded
 from tests.proxy.response_helpers import check_events
+from tests.proxy.wire.messages.conftest import folded
 
 FOLDER = Path(__file__).parent / "sessions"
 HEADERS = ("accept", "anthropic-version", "authorization", "content-type", "user-agent", "x-api-key")

@@ -15,7 +15,7 @@ from engine.protocol import Channel, Delta, FinishReason, ToolCall, Usage
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
-from proxy.decisions.in_answer import DECISION, FIELD, HELD
+from proxy.wire.answer_decisions import DECISION, FIELD, HELD
 from tests.contract.wire import CLOSE, ENDPOINTS, OPEN, Answer, Endpoint, strings
 from tests.helpers import ScriptedEngine, make_token
 from tests.proxy.conftest import Client, Events, Serve, read_events

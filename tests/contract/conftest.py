@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from engine.backends.local import LocalEngine
-from engine.config import EngineConfig
-from engine.demo import MODEL_DIR
+from engine.local.engine import LocalEngine
+from engine.protocol.demo import MODEL_DIR
+from engine.protocol.options import EngineConfig
 from tests.contract.case import Case
 from tests.proxy.conftest import Serve
 from tests.proxy.conftest import serve as serve

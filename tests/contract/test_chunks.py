@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from engine.backends.echo import EchoEngine
-from engine.backends.openai.engine import OpenAIEngine
 from engine.protocol import Channel, Delta, EngineError, ProbeInfo, PromptScores, Token
+from engine.upstream.echo import EchoEngine
+from engine.upstream.openai.engine import OpenAIEngine
 from hooks import Chunk
 from hooks.loading.loader import HookSpec
 from tests.contract.case import SECRET, Case, end, engine_of, every_channel, everywhere, guard, said, well

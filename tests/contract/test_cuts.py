@@ -6,14 +6,14 @@ from typing import Any
 import orjson
 import pytest
 
-from engine.backends.echo import EchoEngine
-from engine.backends.openai.engine import OpenAIEngine
-from engine.fields.support import FieldSupport
-from engine.fields.table import FIELDS
 from engine.protocol import Delta, ModelInfo, Token
+from engine.protocol.fields.support import FieldSupport
+from engine.protocol.fields.table import FIELDS
+from engine.upstream.echo import EchoEngine
+from engine.upstream.openai.engine import OpenAIEngine
 from hooks.loading.loader import HookSpec
 from tests.contract.case import Case, engine_of, everywhere, guard, said
-from tests.engine.backends.conftest import fake_upstream
+from tests.engine.upstream.conftest import fake_upstream
 
 PHRASES = HookSpec("phrases", {"phrases": ["project bluebird"]})
 SECRETS = HookSpec("secrets", {})

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from engine.backends.echo import EchoEngine
 from engine.protocol import Channel, EngineError
+from engine.upstream.echo import EchoEngine
 from hooks.loading.loader import HookSpec
 from tests.contract.case import SECRET, Case, end, every_channel, everywhere, guard, said, well
 from tests.contract.test_prompts import FIELDS

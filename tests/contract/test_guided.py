@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from engine.backends.local import LocalEngine
-from engine.demo import MODEL_DIR
+from engine.local.engine import LocalEngine
+from engine.protocol.demo import MODEL_DIR
 from engine.text.tokenizer import LocalTokenizer
 from tests.contract.case import Case, everywhere, guard
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from engine.backends.local import LocalEngine
-from engine.demo import MODEL_DIR
+from engine.local.engine import LocalEngine
 from engine.protocol import Channel, Delta, GenerationRequest, ModelInfo
+from engine.protocol.demo import MODEL_DIR
 from engine.text.tokenizer import LocalTokenizer
 from tests.contract.case import Case, end, every_channel, everywhere, guard, said
 from tests.helpers import ScriptedEngine, Teller

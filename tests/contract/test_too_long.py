@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from engine.backends.local import LocalEngine
-from engine.backends.upstream.errors import upstream_error
-from engine.config import EngineConfig
-from engine.demo import MODEL_DIR
+from engine.local.engine import LocalEngine
+from engine.protocol.demo import MODEL_DIR
+from engine.protocol.options import EngineConfig
+from engine.upstream.errors import upstream_error
 from tests.contract.case import Case, end, engine_of, everywhere, guard, said, well
 from tests.contract.test_prompts import FIELDS
 from tests.contract.wire import Answer

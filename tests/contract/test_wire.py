@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, get_args
 import orjson
 import pytest
 
-from engine.backends.echo import EchoEngine
+from engine.upstream.echo import EchoEngine
 from hooks.loading.loader import HookSpec
 from tests.contract.case import Case, end, guard, said, shows, well
 from tests.contract.wire import ENDPOINTS, Answer, Feature, Output

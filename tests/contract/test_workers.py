@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.backends.echo import EchoEngine
+from engine.upstream.echo import EchoEngine
 from hooks.workers.pool import WorkerPool
 from tests.contract.case import Case, guard
 from tests.contract.test_judges import judged

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Literal
 import orjson
 
 from tests.proxy.conftest import Events
-from tests.proxy.messages.conftest import folded as message_of
 from tests.proxy.response_helpers import check_events as response_of
+from tests.proxy.wire.messages.conftest import folded as message_of
 
 JSON = dict[str, Any]
 

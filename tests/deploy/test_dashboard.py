@@ -8,15 +8,15 @@ import pytest
 import yaml
 from prometheus_client.core import Metric
 
-from engine.core.metrics import EngineMetrics
-from engine.core.step_budget import StepBudget
 from engine.protocol import EngineStats
-from engine.stats import Histogram, ReplicaStats
-from proxy.config import ServeSettings
-from proxy.metrics import Metrics
-from proxy.policies.deployment import Deployment
-from proxy.policies.directory import Directory, ModelEntry, PolicyEntry
-from proxy.policies.policy_settings import PolicySettings
+from engine.protocol.stats import Histogram, ReplicaStats
+from engine.scheduling.metrics import EngineMetrics
+from engine.scheduling.step_budget import StepBudget
+from proxy.deployment.deployment import Deployment
+from proxy.deployment.directory import Directory, ModelEntry, PolicyEntry
+from proxy.service.metrics import Metrics
+from proxy.settings.policy import PolicySettings
+from proxy.settings.serve import ServeSettings
 from tests.helpers import ScriptedEngine, pipeline_of
 from tests.serving import ROOT
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.config import ServeSettings, load_settings
+from proxy.settings.serve import ServeSettings, load_settings
 from tests.serving import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -228,7 +228,7 @@ def test_the_wheel_is_made_of_the_context(tmp_path: Path) -> None:
     unpacked = tmp_path / "unpacked"
     (wheel,) = context.glob("*.whl")
     shutil.unpack_archive(wheel, unpacked, "zip")
-    page = {str(file.relative_to(ROOT)) for file in (ROOT / "proxy/page").rglob("*.js")}
+    page = {str(file.relative_to(ROOT)) for file in (ROOT / "proxy/http/page").rglob("*.js")}
     assert page <= {str(file.relative_to(unpacked)) for file in unpacked.rglob("*.js")}
     version = "import proxy; print(proxy.__version__)"
     subprocess.run([sys.executable, "-c", version], cwd=unpacked, check=True, capture_output=True)

@@ -26,12 +26,10 @@ from transformers import (
     Qwen3Config,
 )
 
-from engine.backends.local import LocalEngine
-from engine.config import EngineConfig
 from engine.core.engine_core import EngineCore
 from engine.core.input_processor import InputProcessor
-from engine.core.sequence import SequenceGroup
 from engine.execution.model_runner import ModelRunner
+from engine.local.engine import LocalEngine
 from engine.protocol import (
     Delta,
     EngineError,
@@ -42,6 +40,8 @@ from engine.protocol import (
     Token,
     Usage,
 )
+from engine.protocol.options import EngineConfig
+from engine.scheduling.sequence import SequenceGroup
 from engine.text.tokenizer import LocalTokenizer
 from tests.engine.core.block_accounting import check_blocks
 

@@ -5,12 +5,14 @@ HEAVY = ("torch", "transformers", "tokenizers", "numpy")
 
 
 def test_the_protocol_loads_no_torch() -> None:
-    assert loaded_by("engine, engine.protocol, engine.backends") == "[]"
+    assert loaded_by("engine, engine.protocol, engine.local") == "[]"
 
 
 def test_scheduling_loads_no_torch() -> None:
     assert (
-        loaded_by("engine.config, engine.core.sequence, engine.core.block_manager, engine.core.scheduler")
+        loaded_by(
+            "engine.protocol.options, engine.scheduling.sequence, engine.scheduling.block_manager, engine.scheduling.scheduler"
+        )
         == "[]"
     )
 

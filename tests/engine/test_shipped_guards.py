@@ -4,10 +4,10 @@ import pytest
 import torch
 from transformers import AutoConfig
 
-from engine.config import EngineConfig
-from engine.demo import GENERATIVE_GUARD_DIR, MODEL_DIR, STREAM_GUARD_DIR
-from engine.execution.models.heads import classification_heads
-from engine.probes.load import load_probes
+from engine.execution.probes.load import load_probes
+from engine.models.heads import classification_heads
+from engine.protocol.demo import GENERATIVE_GUARD_DIR, MODEL_DIR, STREAM_GUARD_DIR
+from engine.protocol.options import EngineConfig
 from tools.demo.guards.exchanges import CATEGORIES, RISKS
 from tools.demo.guards.measure import Judge, generative_judge, handmade, shares, stream_judge
 

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from proxy.page.files import add_page
-from proxy.sse import DONE, event
+from proxy.http.page.files import add_page
+from proxy.wire.sse import DONE, event
 from tests.processes import WAIT_LIMIT
 
 Script = Callable[["Wire"], Awaitable[None]]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from proxy.policies.keys import digest_of
+from proxy.deployment.keys import digest_of
 from tests.page.conftest import Open, faults
 from tests.page.test_chat import ask, ask_and_wait, panel
-from tests.proxy.state.conftest import free_port
+from tests.proxy.storage.shared.conftest import free_port
 from tests.serving import serving
 
 pytestmark = pytest.mark.slow

@@ -13,10 +13,10 @@ from pydantic import BaseModel
 
 from engine.protocol import Delta
 from hooks.pipeline.pipeline import Pipeline
-from proxy.app import Server
-from proxy.config import ServeSettings
-from proxy.policies.deployment import Deployment
-from proxy.policies.read import keys_of
+from proxy.deployment.deployment import Deployment
+from proxy.deployment.read import keys_of
+from proxy.http.app import Server
+from proxy.settings.serve import ServeSettings
 from tests.helpers import make_deltas, pipeline_of
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}

@@ -13,11 +13,11 @@ import orjson
 import pytest
 import torch
 
-from engine.execution.device import loss
+from engine.device import loss
 from engine.execution.model_runner import ModelRunner
-from proxy.app import Server
-from proxy.config import ServeSettings
-from proxy.policies.build import build
+from proxy.deployment.build import build
+from proxy.http.app import Server
+from proxy.settings.serve import ServeSettings
 from tests.helpers import until
 from tests.processes import WAIT_LIMIT, killed_at_end
 from tests.proxy.conftest import read_events
@@ -28,7 +28,7 @@ LONG = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 400, "ign
 LOST = torch.AcceleratorError("CUDA error: unspecified launch failure")
 PROCESSOR = """
 import torch
-from engine.execution.device import loss
+from engine.device import loss
 
 class Lose:
     def __call__(self, input_ids, logits):

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from engine.protocol import Delta
 from hooks import Chunk, Verdict, emit
-from proxy.app import Ending
+from proxy.http.app import Ending
 from tests.helpers import Script, ScriptedEngine, make_deltas, until
 from tests.processes import WAIT_LIMIT
-from tests.proxy.commands.conftest import weir
+from tests.proxy.cli.conftest import weir
 from tests.proxy.conftest import CHAT, Serve, hello
 
 CHATS = "/v1/chat/completions"
@@ -162,7 +162,7 @@ def ends_by(ending: Ending, last: float = 600.0, flush: float = 600.0) -> str:
     code cannot run. `flush`: seconds for the last lines of the log."""
     return f"""
 from proxy import app
-from proxy.commands import signals
+from proxy.cli import signals
 from proxy.telemetry import logs
 
 signals._LAST = {last}

@@ -10,11 +10,11 @@ import orjson
 import pytest
 from aiohttp import web
 
-from engine.backends.openai.engine import OpenAIEngine
-from engine.backends.upstream import limits
-from engine.backends.upstream.limits import UpstreamOptions
-from tests.engine.backends.conftest import FakeUpstream
-from tests.engine.backends.conftest import upstream as _upstream
+from engine.upstream import limits
+from engine.upstream.limits import UpstreamOptions
+from engine.upstream.openai.engine import OpenAIEngine
+from tests.engine.upstream.conftest import FakeUpstream
+from tests.engine.upstream.conftest import upstream as _upstream
 from tests.proxy.conftest import CHAT, COMPLETION, Client, Serve
 
 upstream = _upstream

@@ -6,10 +6,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from engine.backends.local import LocalEngine
-from engine.config import EngineConfig
-from engine.demo import MODEL_DIR
+from engine.local.engine import LocalEngine
 from engine.protocol import Delta, GenerationRequest
+from engine.protocol.demo import MODEL_DIR
+from engine.protocol.options import EngineConfig
 from tests.helpers import ScriptedEngine, make_deltas, until
 from tests.proxy.conftest import CHAT, COMPLETION, Client, Serve
 

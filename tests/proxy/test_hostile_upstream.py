@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.backends.openai.engine import OpenAIEngine
-from engine.backends.openai.stream import StreamTranslator
 from engine.protocol import Delta, EngineError, GenerationRequest, RequestError, Usage
+from engine.upstream.openai.engine import OpenAIEngine
+from engine.upstream.openai.stream import StreamTranslator
 from hooks import emit, hold
-from proxy.openai.answer import Answer
-from proxy.openai.chat import ChatAnswer, ChatRequest
-from proxy.openai.completions import CompletionAnswer, CompletionRequest
-from proxy.openai.response_answer import ResponsesAnswer
-from proxy.openai.responses import ResponsesRequest
-from tests.engine.backends.conftest import FakeUpstream
-from tests.engine.backends.conftest import upstream as _upstream
+from proxy.wire.openai.answer import Answer
+from proxy.wire.openai.chat import ChatAnswer, ChatRequest
+from proxy.wire.openai.completions import CompletionAnswer, CompletionRequest
+from proxy.wire.openai.response_answer import ResponsesAnswer
+from proxy.wire.openai.responses import ResponsesRequest
+from tests.engine.upstream.conftest import FakeUpstream
+from tests.engine.upstream.conftest import upstream as _upstream
 from tests.helpers import Script, ScriptedEngine, examples, guard_all, make_deltas, pipeline_of, text_of
 from tests.proxy.conftest import CHAT, COMPLETION, Client, Serve
 

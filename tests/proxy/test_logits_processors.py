@@ -8,22 +8,22 @@ import aiohttp
 import pytest
 from pydantic import ValidationError
 
-from engine.backends.echo import EchoEngine
-from engine.backends.local import LocalEngine
-from engine.backends.openai.engine import OpenAIEngine
-from engine.backends.replay import ReplayEngine
-from engine.config import EngineConfig, LogitsProcessorConfig
-from engine.demo import MODEL_DIR
-from engine.recording import Recording
-from proxy.app import Server
-from proxy.config import ServeSettings, load_settings
-from proxy.policies.deployment import Deployment
-from proxy.policies.directory import Directory, ModelEntry, PolicyEntry
-from proxy.policies.policy_settings import PolicySettings
+from engine.local.engine import LocalEngine
+from engine.protocol.demo import MODEL_DIR
+from engine.protocol.options import EngineConfig, LogitsProcessorConfig
+from engine.streams.recording import Recording
+from engine.upstream.echo import EchoEngine
+from engine.upstream.openai.engine import OpenAIEngine
+from engine.upstream.replay import ReplayEngine
+from proxy.deployment.deployment import Deployment
+from proxy.deployment.directory import Directory, ModelEntry, PolicyEntry
+from proxy.http.app import Server
+from proxy.settings.policy import PolicySettings
+from proxy.settings.serve import ServeSettings, load_settings
 from tests.helpers import make_request, pipeline_of
 from tests.proxy.conftest import CHAT, COMPLETION, Serve
 
-FAILS = "tests.engine.logits_processors.processors.FailsAlone"
+FAILS = "tests.engine.sampling.logits_processors.processors.FailsAlone"
 CHATS, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 
 

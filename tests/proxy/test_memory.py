@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import pytest
 
-from engine.backends.local import LocalEngine
-from engine.config import EngineConfig
-from engine.demo import STREAM_GUARD_DIR
+from engine.local.engine import LocalEngine
+from engine.protocol.demo import STREAM_GUARD_DIR
+from engine.protocol.options import EngineConfig
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.pipeline import Pipeline
 from tests.proxy.conftest import CHAT, Client, Serve

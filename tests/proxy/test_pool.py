@@ -9,12 +9,12 @@ import pytest
 from aiohttp import web
 
 from hooks import emit
-from proxy.config import ServeSettings
-from proxy.engines import make_engine
-from tests.engine.backends.conftest import FakeUpstream, fake_upstream
+from proxy.deployment.engines import make_engine
+from proxy.settings.serve import ServeSettings
+from tests.engine.upstream.conftest import FakeUpstream, fake_upstream
 from tests.helpers import Script
 from tests.proxy.conftest import Client, Events, Serve
-from tests.proxy.test_metrics import scrape
+from tests.proxy.service.test_metrics import scrape
 
 DONE = b"data: [DONE]\n\n"
 WORDS = ["one ", "two ", "three ", "four ", "five ", "six ", "seven"]

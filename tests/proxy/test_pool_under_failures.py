@@ -11,11 +11,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from engine.backends.pool.engine import PoolEngine
+from engine.upstream.pool.engine import PoolEngine
 from hooks import Chunk, Verdict, emit
-from proxy.config import ServeSettings
-from proxy.engines import make_engine
-from tests.engine.backends.conftest import FakeUpstream, fake_upstream
+from proxy.deployment.engines import make_engine
+from proxy.settings.serve import ServeSettings
+from tests.engine.upstream.conftest import FakeUpstream, fake_upstream
 from tests.helpers import Script, until
 from tests.proxy.conftest import CHAT, Client, Serve
 

@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from proxy.config import ServeSettings
-from proxy.engines import make_engine
+from proxy.deployment.engines import make_engine
+from proxy.settings.serve import ServeSettings
 from tests.proxy.conftest import CHAT, Serve, send
 
 

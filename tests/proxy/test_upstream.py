@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from engine.backends.openai.engine import OpenAIEngine
-from engine.backends.upstream.errors import upstream_error
 from engine.protocol import Delta, RequestError, Token, TopLogprob, Usage
+from engine.upstream.errors import upstream_error
+from engine.upstream.openai.engine import OpenAIEngine
 from hooks import Chunk, Verdict, emit, terminate
 from tests.helpers import Script, ScriptedEngine, make_deltas, until
 from tests.proxy.conftest import CHAT, COMPLETION, Client, Serve

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 import torch
 
-from engine.backends.admission import Admission
-from engine.backends.vllm.engine import VLLMEngine
-from engine.backends.vllm.limits import RunnerLimits
-from engine.backends.vllm.options import VLLMOptions
-from engine.config import EngineConfig
 from engine.core.input_processor import InputProcessor
-from engine.demo import MODEL_DIR
+from engine.local.admission import Admission
 from engine.protocol import ModelInfo
+from engine.protocol.demo import MODEL_DIR
+from engine.protocol.options import EngineConfig
 from engine.text.tokenizer import LocalTokenizer
+from engine.vllm.engine import VLLMEngine
+from engine.vllm.limits import RunnerLimits
+from engine.vllm.options import VLLMOptions
 from tests.proxy.conftest import CHAT, COMPLETION, Serve
 
 LIMITS = RunnerLimits(

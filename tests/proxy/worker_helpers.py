@@ -15,7 +15,7 @@ import aiohttp
 import orjson
 
 from engine.protocol import Delta, Usage
-from engine.recording import Recording, TimedDelta
+from engine.streams.recording import Recording, TimedDelta
 from tests.helpers import make_request
 from tests.processes import WAIT_LIMIT, killed_at_end
 from tests.serving import ROOT

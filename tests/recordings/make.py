@@ -15,12 +15,12 @@ from pathlib import Path
 
 from benchmarks import pii_samples, secret_samples
 from benchmarks.samples import Kind, Sample, positives
-from engine.backends.echo import EchoEngine
-from engine.backends.local import LocalEngine
-from engine.config import EngineConfig
-from engine.demo import MODEL_DIR
+from engine.local.engine import LocalEngine
 from engine.protocol import Engine, GenerationRequest, SamplingParams
-from engine.recording import Recording, record
+from engine.protocol.demo import MODEL_DIR
+from engine.protocol.options import EngineConfig
+from engine.streams.recording import Recording, record
+from engine.upstream.echo import EchoEngine
 from tools.demo import phrases
 
 FOLDER = Path(__file__).parent

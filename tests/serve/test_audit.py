@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from engine.protocol import Delta
-from engine.recording import Recording, TimedDelta
+from engine.streams.recording import Recording, TimedDelta
 from tests.helpers import make_request, until
 from tests.processes import WAIT_LIMIT
 from tests.serve.test_signals import url_of, weir

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from engine.demo import MODEL_DIR
+from engine.protocol.demo import MODEL_DIR
 
 ASK = "What is the secret project called?"
 EOS = json.loads((MODEL_DIR / "generation_config.json").read_text())["eos_token_id"]

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from openai import BadRequestError, OpenAI
 
-from engine.recording import Recording
+from engine.streams.recording import Recording
 from hooks import prompt_texts
 from tests.serving import serving
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from engine.recording import Recording
+from engine.streams.recording import Recording
 from tests.processes import WAIT_LIMIT, killed_at_end
 from tests.serving import serving
 from tests.weir import ROOT, run_weir

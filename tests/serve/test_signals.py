@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from engine.protocol import Delta, Usage
-from engine.recording import Recording, TimedDelta
+from engine.streams.recording import Recording, TimedDelta
 from tests.helpers import make_request
 from tests.processes import WAIT_LIMIT, killed_at_end, wait_until
 from tests.proxy.conftest import read_events

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.commands.cli import main
+from proxy.cli.cli import main
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from proxy.commands.cli import main
+from proxy.cli.cli import main
 from tests.processes import WAIT_LIMIT
 from tests.weir_bench.conftest import Scripted, chat_frames, hello, stream
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from proxy.app import ENDPOINTS
+from proxy.http.app import ENDPOINTS
 from tools.abuse.server import BAD_KEY
 
 _TOOL = {

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from engine.demo import MODEL_DIR
+from engine.protocol.demo import MODEL_DIR
 
 Message = dict[str, str]
 

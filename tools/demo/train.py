@@ -23,7 +23,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from engine.demo import MODEL_DIR
+from engine.protocol.demo import MODEL_DIR
 from tools.demo.corpus import Conversation, conversations
 
 Batch = TypeVar("Batch")

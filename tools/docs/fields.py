@@ -13,19 +13,19 @@ from openai.types.completion_create_params import CompletionCreateParamsBase as 
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 from typing_extensions import is_typeddict
 
-from engine.backends.echo import EchoEngine
-from engine.backends.local import LocalEngine
-from engine.backends.messages.engine import MessagesEngine
-from engine.backends.openai.engine import OpenAIEngine
-from engine.backends.replay import ReplayEngine
-from engine.backends.vllm.engine import VLLMEngine
-from engine.fields.support import FieldSupport, Treatment
-from engine.fields.table import FIELDS, Relay
-from proxy.messages.fields import MessagesRequest
-from proxy.openai.chat import ChatRequest
-from proxy.openai.completions import CompletionRequest
-from proxy.openai.endpoint_fields import EndpointFields, names_of, options_of
-from proxy.openai.responses import ResponsesRequest
+from engine.local.engine import LocalEngine
+from engine.protocol.fields.support import FieldSupport, Treatment
+from engine.protocol.fields.table import FIELDS, Relay
+from engine.upstream.echo import EchoEngine
+from engine.upstream.messages.engine import MessagesEngine
+from engine.upstream.openai.engine import OpenAIEngine
+from engine.upstream.replay import ReplayEngine
+from engine.vllm.engine import VLLMEngine
+from proxy.wire.messages.fields import MessagesRequest
+from proxy.wire.openai.chat import ChatRequest
+from proxy.wire.openai.completions import CompletionRequest
+from proxy.wire.openai.endpoint_fields import EndpointFields, names_of, options_of
+from proxy.wire.openai.responses import ResponsesRequest
 from tools.docs.vllm_fields import VERSION, VLLM_FIELDS
 
 ENGINES: dict[str, FieldSupport] = {

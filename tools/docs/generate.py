@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from hooks.loading.describe import Argument, GuardDescription, common_arguments, guards
-from proxy.config import ServeSettings
+from proxy.settings.serve import ServeSettings
 from tools.docs import fields
 
 ROOT = Path(__file__).parents[2]

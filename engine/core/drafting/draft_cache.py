@@ -13,7 +13,7 @@ Nothing here can change an output. Keys and values that are missing are computed
 from collections.abc import Sequence as Seq
 from itertools import islice
 
-from engine.core.sequence import CacheState, ScheduledSequence
+from engine.scheduling.sequence import CacheState, ScheduledSequence
 
 
 class DraftCache:

@@ -12,11 +12,11 @@ from typing import Protocol
 
 from torch import Tensor
 
-from engine.config import EngineConfig
 from engine.core.drafting.draft_cache import DraftCache
-from engine.core.sequence import ScheduledSequence, Sequence
-from engine.execution.layout import Span
+from engine.device.layout import Span
 from engine.execution.model_runner import ModelRunner
+from engine.protocol.options import EngineConfig
+from engine.scheduling.sequence import ScheduledSequence, Sequence
 
 CATCH_UP = 64
 

@@ -7,10 +7,10 @@ guesses, for all sequences at once.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from engine.core.block_manager import BlockManager
 from engine.core.drafting.draft_model import DraftModel
-from engine.core.sequence import ScheduledSequence, Sequence
 from engine.sampling.speculation import Speculation
+from engine.scheduling.block_manager import BlockManager
+from engine.scheduling.sequence import ScheduledSequence, Sequence
 
 
 class Drafter:

@@ -10,9 +10,9 @@ from enum import IntEnum
 from math import nan
 from typing import NamedTuple, Protocol
 
-from engine.guard_models import Logits
 from engine.protocol import EngineError
-from hooks.detect.extras import from_extra
+from engine.protocol.guard_models import Logits
+from hooks.loading.extras import from_extra
 
 with from_extra("engine", "numpy"):
     import numpy as np

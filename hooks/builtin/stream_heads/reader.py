@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from functools import partial
 
-from engine.guard_models import TokenClassifier, TokenStream
 from engine.protocol import GenerationRequest, TextTooLongError
+from engine.protocol.guard_models import TokenClassifier, TokenStream
 from hooks import PromptTooLongError
 from hooks.builtin.guard_prompts.conversation import Turn, conversation_of, length_of
 from hooks.builtin.guard_prompts.threads import tokenize

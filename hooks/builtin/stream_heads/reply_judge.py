@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from engine.guard_models import TokenStream
+from engine.protocol.guard_models import TokenStream
 from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.guard_prompts.growing_text import GrowingText
 from hooks.builtin.guard_prompts.threads import tokenize

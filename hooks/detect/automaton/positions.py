@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from hooks.detect.automaton.tree import After, Ahead, Behind, Either, Join, Next, Node, One, Repeat
-from hooks.detect.extras import from_extra
+from hooks.loading.extras import from_extra
 
 with from_extra("guards", "regex"):
     import regex

@@ -18,7 +18,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.errors import Flaky
 
 from engine.protocol import Channel
-from engine.recording import Recording
+from engine.streams.recording import Recording
 from hooks.loading.alarm import interrupted
 from hooks.loading.loader import HookSpec, load_hook
 from hooks.pipeline.failure import HookError

@@ -10,14 +10,14 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from engine.backends.local import LocalEngine
-from engine.classification.local import LocalClassifier
-from engine.config import EngineConfig
 from engine.core.engine_core import EngineCore
-from engine.execution.device import loss
+from engine.device import loss
 from engine.execution.model_runner import ModelRunner
+from engine.local.classification import LocalClassifier
+from engine.local.engine import LocalEngine
 from engine.protocol import DeadEngineError, EngineError
-from tests.engine.execution.classifiers import save_guard
+from engine.protocol.options import EngineConfig
+from tests.engine.device.classifiers import save_guard
 from tests.helpers import until
 from tests.processes import WAIT_LIMIT
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import chain
 
-from engine.core.block_manager import BlockManager
+from engine.scheduling.block_manager import BlockManager
 
 
 def check_blocks(blocks: BlockManager, block_tables: Iterable[list[int]]) -> None:

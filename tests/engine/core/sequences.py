@@ -1,6 +1,6 @@
 """Sequences for tests that never read their text."""
 
-from engine.core.sequence import Sequence, SequenceGroup
+from engine.scheduling.sequence import Sequence, SequenceGroup
 from tests.engine.conftest import completion
 
 

@@ -14,16 +14,16 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.config import LogitsProcessorConfig
-from engine.core.sequence import SequenceGroup
-from engine.core.step_budget import StepBudget
-from engine.errors import DeviceLostError
-from engine.execution.device import loss
+from engine.device import loss
 from engine.protocol import GenerationRequest, Rewind
+from engine.protocol.errors import DeviceLostError
+from engine.protocol.options import LogitsProcessorConfig
+from engine.scheduling.sequence import SequenceGroup
+from engine.scheduling.step_budget import StepBudget
 from tests.engine.conftest import TinyCore, cramped_core, random_prompts
 from tests.engine.core.delayed_device import DelayedDevice
-from tests.engine.logits_processors.processors import ALL, named
-from tests.engine.probes.made import make_probe, save_probe
+from tests.engine.execution.probes.made import make_probe, save_probe
+from tests.engine.sampling.logits_processors.processors import ALL, named
 
 Core = Callable[..., TinyCore]
 Complete = Callable[..., GenerationRequest]

@@ -7,18 +7,18 @@ from typing import Any, NoReturn
 import pytest
 import torch
 
-from engine.config import LogitsProcessorConfig
 from engine.core import engine_core
 from engine.core.drafting.draft_model import DraftModel
-from engine.errors import DeviceLostError
-from engine.execution.device import loss
-from engine.probes.step_scores import StepScores
+from engine.device import loss
+from engine.execution.probes.step_scores import StepScores
 from engine.protocol import GenerationRequest
+from engine.protocol.errors import DeviceLostError
+from engine.protocol.options import LogitsProcessorConfig
 from engine.sampling.sampler import Drawn, Sampler
 from tests.engine.conftest import TinyCore
-from tests.engine.execution.steps import graphs_of
-from tests.engine.logits_processors.processors import HERE, Likes, named
-from tests.engine.probes.made import make_probe, save_probe
+from tests.engine.device.steps import graphs_of
+from tests.engine.execution.probes.made import make_probe, save_probe
+from tests.engine.sampling.logits_processors.processors import HERE, Likes, named
 
 ERRORS = {
     "torch": torch.AcceleratorError("CUDA error: device-side assert triggered"),

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from engine.core.in_flight import InFlight
-from engine.core.sequence import ScheduledSequence, Sequence
 from engine.sampling.speculation import Speculation
+from engine.scheduling.sequence import ScheduledSequence, Sequence
 from tests.engine.core.sequences import sequences
 
 

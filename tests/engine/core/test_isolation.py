@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from engine.core.isolation import attempt, draw_apart, read_apart, run_what_fits
-from engine.core.sequence import ScheduledSequence, SequenceGroup
-from engine.errors import DeviceLostError
-from engine.execution.device import loss
+from engine.device import loss
 from engine.protocol import EngineError, LogitsProcessorError
+from engine.protocol.errors import DeviceLostError
+from engine.scheduling.sequence import ScheduledSequence, SequenceGroup
 from tests.engine.conftest import completion
 from tests.engine.core.sequences import sequences
 

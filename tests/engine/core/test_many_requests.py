@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from engine.config import EngineConfig
 from engine.core.engine_core import EngineCore
 from engine.core.input_processor import InputProcessor
-from engine.core.sequence import ScheduledSequence, SequenceGroup
-from engine.core.sequence import Sequence as EngineSequence
 from engine.protocol import EngineError, GenerationRequest, RequestError
+from engine.protocol.options import EngineConfig
+from engine.scheduling.sequence import ScheduledSequence, SequenceGroup
+from engine.scheduling.sequence import Sequence as EngineSequence
 from engine.text.tokenizer import LocalTokenizer
 from tests.engine.core.block_accounting import check_blocks
 from tests.helpers import slow

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine.core.isolation import out_of_memory
-from engine.execution.layout import Span
+from engine.device.layout import Span
 from engine.protocol import GenerationRequest
 from tests.engine.conftest import TinyCore, random_prompts
 

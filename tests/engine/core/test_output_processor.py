@@ -6,10 +6,10 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from engine.core.output_processor import OutputProcessor
-from engine.core.sequence import Sequence, SequenceGroup
 from engine.protocol import LogitsProcessorError
 from engine.sampling.sampler import SampledToken
 from engine.sampling.sampling_state import Logprobs
+from engine.scheduling.sequence import Sequence, SequenceGroup
 from engine.text.detokenizer import Detokenizer
 from engine.text.tokenizer import LocalTokenizer
 from tests.engine.conftest import SPECIAL, completion

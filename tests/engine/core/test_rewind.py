@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from engine.backends.recorder import RecordingEngine
-from engine.config import LogitsProcessorConfig
 from engine.protocol import Delta, GenerationRequest, Rewind, Token
-from engine.recording import Recording
-from engine.rewindable import answered, rewindable
-from tests.engine.logits_processors.processors import ALL, named
+from engine.protocol.options import LogitsProcessorConfig
+from engine.streams.recorder import RecordingEngine
+from engine.streams.recording import Recording
+from engine.streams.rewindable import answered, rewindable
+from tests.engine.sampling.logits_processors.processors import ALL, named
 
 Complete = Callable[..., GenerationRequest]
 Start = Callable[..., Awaitable[Any]]

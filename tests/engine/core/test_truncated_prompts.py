@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from engine.core.input_processor import InputProcessor
-from engine.core.sequence import SequenceGroup
 from engine.protocol import GenerationRequest, RequestError
+from engine.scheduling.sequence import SequenceGroup
 from tests.engine.conftest import completion
 
 IDS = tuple(range(5, 55))

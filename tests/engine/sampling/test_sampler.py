@@ -18,9 +18,9 @@ from transformers import (
     set_seed,
 )
 
-from engine.logits_processors import TokenIds
-from engine.logits_processors.run import ProcessorRun
 from engine.protocol import GenerationRequest, RequestError, SamplingParams
+from engine.sampling.logits_processors import TokenIds
+from engine.sampling.logits_processors.run import ProcessorRun
 from engine.sampling.penalties import LogitBias
 from engine.sampling.sampler import SampledToken, Sampler
 from engine.sampling.sampling_state import SamplingState

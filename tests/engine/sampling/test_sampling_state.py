@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from engine.logits_processors import TokenIds
 from engine.protocol import SamplingParams
+from engine.sampling.logits_processors import TokenIds
 from engine.sampling.prompt_lookup import PromptLookup
 from engine.sampling.sampling_state import SamplingState
 

@@ -1,8 +1,8 @@
 """A lookup belongs to one sequence. The draft model pauses for a sequence while its guesses are wrong."""
 
-from engine.logits_processors import TokenIds
 from engine.protocol import SamplingParams
 from engine.sampling.acceptance import FIRST_PAUSE, LONGEST_PAUSE, Acceptance
+from engine.sampling.logits_processors import TokenIds
 from engine.sampling.sampling_state import SamplingState
 from engine.sampling.speculation import Speculation
 

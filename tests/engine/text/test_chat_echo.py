@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engine.protocol import Delta, Deltas, GenerationRequest, PromptScores, Rewind
-from engine.rewindable import rewindable
+from engine.streams.rewindable import rewindable
 from engine.text.chat_echo import echoed_text, with_echo
 from tests.helpers import Source, make_deltas, make_request
 

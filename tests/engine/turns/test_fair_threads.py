@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from engine.prompt_size import LONG_PROMPT
 from engine.protocol import EngineError
+from engine.protocol.prompt_size import LONG_PROMPT
 from engine.turns.fair_threads import FairThreads
 from engine.turns.prompt_threads import PromptThreads
 from tests.helpers import until

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hooks.builtin import SHORT_NAMES
 from hooks.builtin.phrases import Phrases
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
+from hooks.loading.short_names import SHORT_NAMES
 from tests.weir import run_weir
 
 RIGHT: dict[str, dict[str, Any]] = {

@@ -8,8 +8,8 @@ import pytest
 from benchmarks.guards import PROSE
 from engine.protocol import Delta, SamplingParams, Token, TopLogprob
 from hooks.api import Chunk, StreamContext
-from hooks.builtin import SHORT_NAMES
 from hooks.loading.loader import HookSpec, load_hook
+from hooks.loading.short_names import SHORT_NAMES
 from hooks.testing.check import check
 from tests.helpers import guard_all, make_request, pipeline_of, slow, text_of
 from tests.hooks.builtin.streams import Watch, said

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from engine.demo import MODEL_DIR
+from engine.protocol.demo import MODEL_DIR
 from engine.text.tokenizer import LocalTokenizer
 from hooks.builtin.guard_prompts.growing_text import GrowingText
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.backends.openai.engine import OpenAIEngine
 from engine.protocol import Delta, GenerationRequest, RequestError, Token, TopLogprob
+from engine.upstream.openai.engine import OpenAIEngine
 from hooks import PromptTooLongError, emit, suspect
 from hooks.builtin.judge import Judge
 from hooks.builtin.judge_families.asking import UnclearError
 from hooks.builtin.judge_families.family import AnswerError
 from hooks.pipeline.failure import HookError
 from hooks.testing import play, stream_of
-from tests.engine.backends.conftest import fake_upstream
+from tests.engine.upstream.conftest import fake_upstream
 from tests.helpers import Script, examples, make_deltas, make_request, make_token, pipeline_of, text_of
 from tests.helpers import guard_all as guarded_by
 from tests.hooks.builtin.judges import ChatEngine, GuardEngine, Models, tokenizer_of

@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from engine.backends.local import LocalEngine
-from engine.config import EngineConfig
-from engine.core import block_hash
+from engine.local.engine import LocalEngine
 from engine.protocol import GenerationRequest
+from engine.protocol.options import EngineConfig
+from engine.scheduling import block_hash
 from hooks.builtin.judge import Judge
 from hooks.builtin.judge_families.asking import Opinion
 from tests.helpers import guard_all, make_deltas, make_request, pipeline_of, slow

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol import Calibration, Channel, Delta, ProbeInfo, PromptScores, Scores, Token, ToolCall
-from engine.recording import Recording, TimedDelta
+from engine.streams.recording import Recording, TimedDelta
 from hooks import Chunk, emit, hold
 from hooks.builtin.probe import MissingScoresError, Probe, ProbedStream
 from hooks.builtin.probe_scores.smoothing import running_score

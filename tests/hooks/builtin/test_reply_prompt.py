@@ -6,7 +6,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from engine.demo import MODEL_DIR
+from engine.protocol.demo import MODEL_DIR
 from engine.text.tokenizer import LocalTokenizer
 from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.guard_prompts.spliced_prompt import check_marks, mark

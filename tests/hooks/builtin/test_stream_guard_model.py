@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from engine.classification.local import LocalClassifier
-from engine.config import EngineConfig
-from engine.demo import STREAM_GUARD_DIR
+from engine.local.classification import LocalClassifier
 from engine.protocol import Engine
-from engine.recording import Recording
+from engine.protocol.demo import STREAM_GUARD_DIR
+from engine.protocol.options import EngineConfig
+from engine.streams.recording import Recording
 from hooks import Chunk, Verdict, emit, suspect
 from hooks.builtin.stream_guard import StreamGuard
 from hooks.pipeline.pipeline import Pipeline

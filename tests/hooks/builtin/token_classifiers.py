@@ -5,9 +5,9 @@ from functools import cache
 
 import numpy as np
 
-from engine.demo import MODEL_DIR
-from engine.guard_models import Logits
 from engine.protocol import Engine, TextTooLongError, Tokenizer
+from engine.protocol.demo import MODEL_DIR
+from engine.protocol.guard_models import Logits
 from engine.text.tokenizer import LocalTokenizer
 
 RISKS = ("Safe", "Unsafe", "Controversial")

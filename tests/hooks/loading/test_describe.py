@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hooks.builtin import SHORT_NAMES
 from hooks.loading.describe import Argument, GuardDescription, common_arguments, guards
+from hooks.loading.short_names import SHORT_NAMES
 
 ROOT = Path(__file__).parents[3]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from engine.demo import MODEL_DIR
-from engine.guard_models import GuardModels
 from engine.protocol import EngineError
+from engine.protocol.demo import MODEL_DIR
+from engine.protocol.guard_models import GuardModels
 from hooks import Chunk, Verdict, emit
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook
 from hooks.pipeline.pipeline import Pipeline

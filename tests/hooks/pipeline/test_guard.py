@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from engine.protocol import Channel, Delta, EngineError, SamplingParams, ToolCall
 from hooks import Chunk, Verdict, emit, hold, redact, rewind, suppress, suspect, terminate
+from hooks.api.decision import Decision
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.ask import HookReply, Machine, Reply, Step
-from hooks.pipeline.decision import Decision, DecisionLog
+from hooks.pipeline.decision import DecisionLog
 from hooks.pipeline.failure import HookError, HookFailure
 from hooks.pipeline.guard import Guard
 from hooks.pipeline.options import PipelineOptions

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from engine.prompt_size import LONG_PROMPT
 from engine.protocol import GenerationRequest
+from engine.protocol.prompt_size import LONG_PROMPT
 from engine.turns.prompt_threads import PromptThreads
 from hooks import Chunk, PromptText, Verdict, emit, prompt_texts, refuse
 from hooks.builtin.patterns import Patterns

@@ -9,8 +9,8 @@ import pytest
 from engine.protocol import Delta, GenerationRequest, Prompt, RequestError
 from hooks import emit, prompt_texts, refuse, with_prompt_texts
 from hooks.loading.loader import LoadedHook
+from hooks.pipeline.admission import RefusedError
 from hooks.pipeline.pipeline import Pipeline
-from hooks.prompts.admission import RefusedError
 from hooks.prompts.token_ids import UNREADABLE
 from hooks.testing.play import vetted
 from tests.helpers import Script, Source, make_request, opened, pipeline_of

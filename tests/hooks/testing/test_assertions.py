@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.protocol import Delta, SamplingParams, Token, ToolCall, TopLogprob
-from engine.recording import Recording, TimedDelta
+from engine.streams.recording import Recording, TimedDelta
 from hooks import Chunk, GenerationRequest, Refusal, Verdict, emit, hold, refuse, suppress, terminate
 from hooks.testing import assert_chunk_invariant, assert_never_released, stream_of
 from hooks.testing.run_modes import MAX_IN_TWO

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engine.protocol import Delta
-from engine.recording import Failure, Recording, TimedDelta
+from engine.streams.recording import Failure, Recording, TimedDelta
 from hooks import Chunk, GenerationRequest, Refusal, Verdict, emit, hold, redact, refuse, suppress, terminate
 from hooks.loading.loader import HookLoadError
 from hooks.pipeline.failure import BadVerdictError

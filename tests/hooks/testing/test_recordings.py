@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import pii_samples, secret_samples
-from engine.recording import Recording
+from engine.streams.recording import Recording
 from hooks.loading.loader import HookSpec
 from hooks.testing import assert_never_released, play, stream_of
 from tools.demo import phrases

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol import Delta, GenerationRequest, Token, ToolCall, Usage
-from engine.recording import Failure, Recording, TimedDelta
+from engine.streams.recording import Failure, Recording, TimedDelta
 from hooks.testing import stream_of
 from hooks.testing.streams import (
     Source,

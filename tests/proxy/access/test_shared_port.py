@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.access.listener import Listener, ListenError, SharedPort, reserved_sockets
+from proxy.network.listener import Listener, ListenError, SharedPort, reserved_sockets
 from tests.helpers import until
 
 

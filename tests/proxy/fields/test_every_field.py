@@ -11,25 +11,25 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
-from engine.backends.echo import EchoEngine
-from engine.backends.local import LocalEngine
-from engine.backends.messages.engine import MessagesEngine
-from engine.backends.openai.engine import OpenAIEngine
-from engine.backends.replay import ReplayEngine
-from engine.backends.vllm.engine import VLLMEngine
-from engine.backends.vllm.options import VLLMOptions
-from engine.config import EngineConfig, LogitsProcessorConfig
-from engine.demo import MODEL_DIR
-from engine.fields.names import BINDING, HINTS, engine_name
-from engine.fields.support import Treatment
+from engine.local.engine import LocalEngine
 from engine.protocol import GenerationRequest
-from engine.recording import Recording, TimedDelta
+from engine.protocol.demo import MODEL_DIR
+from engine.protocol.fields.names import BINDING, HINTS, engine_name
+from engine.protocol.fields.support import Treatment
+from engine.protocol.options import EngineConfig, LogitsProcessorConfig
+from engine.streams.recording import Recording, TimedDelta
+from engine.upstream.echo import EchoEngine
+from engine.upstream.messages.engine import MessagesEngine
+from engine.upstream.openai.engine import OpenAIEngine
+from engine.upstream.replay import ReplayEngine
+from engine.vllm.engine import VLLMEngine
+from engine.vllm.options import VLLMOptions
 from hooks import emit
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
-from proxy.openai.endpoint_fields import HEADER, names_of
-from tests.engine.backends.conftest import FakeUpstream, fake_upstream, vllm
-from tests.engine.backends.messages import asked as events
+from proxy.wire.openai.endpoint_fields import HEADER, names_of
+from tests.engine.upstream.conftest import FakeUpstream, fake_upstream, vllm
+from tests.engine.upstream.messages import asked as events
 from tests.helpers import make_deltas
 from tests.proxy.conftest import Client, Serve
 from tests.proxy.fields.samples import PREVIOUS, SAMPLES, Sample
@@ -102,7 +102,7 @@ def config(folder: Path, **options: Any) -> EngineConfig:
     shutil.copytree(MODEL_DIR, folder, dirs_exist_ok=True)
     template = folder / "chat_template.jinja"
     template.write_text(TEMPLATE + template.read_text())
-    fails = LogitsProcessorConfig("fails", "tests.engine.logits_processors.processors.FailsAlone")
+    fails = LogitsProcessorConfig("fails", "tests.engine.sampling.logits_processors.processors.FailsAlone")
     markers = {"start": "<|im_start|>", "end": "<|im_end|>"}
     budget = LogitsProcessorConfig("thinking_budget", "thinking_budget", args=markers)
     processors = (fails, budget)
@@ -239,7 +239,7 @@ def test_every_field_is_decided(endpoint: str) -> None:
     fields = ENDPOINTS[endpoint].fields
     known = names_of(fields) | BINDING | HINTS | fields.refused.keys()
     undecided = {row.name for row in rows(endpoint)} - known
-    assert not undecided, "put them among BINDING or HINTS in engine/fields/names.py"
+    assert not undecided, "put them among BINDING or HINTS in engine/protocol/fields/names.py"
 
 
 VLLM = pytest.param("vllm", [*ENDPOINTS], marks=[pytest.mark.vllm, pytest.mark.filterwarnings("default")])

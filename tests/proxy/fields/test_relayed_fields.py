@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from engine.backends.openai.engine import OpenAIEngine
-from engine.backends.openai.options import OpenAIOptions
-from engine.fields.names import LENGTH_LIMITS
-from engine.fields.table import FIELDS, Relay
+from engine.protocol.fields.names import LENGTH_LIMITS
+from engine.protocol.fields.table import FIELDS, Relay
+from engine.upstream.openai.engine import OpenAIEngine
+from engine.upstream.openai.options import OpenAIOptions
 from hooks import prompt_texts
-from proxy.app import Server
-from proxy.config import ServeSettings, load_settings
-from proxy.openai.endpoint_fields import HEADER
-from proxy.policies.build import build
-from tests.engine.backends.conftest import FakeUpstream, fake_upstream, vllm
+from proxy.deployment.build import build
+from proxy.http.app import Server
+from proxy.settings.serve import ServeSettings, load_settings
+from proxy.wire.openai.endpoint_fields import HEADER
+from tests.engine.upstream.conftest import FakeUpstream, fake_upstream, vllm
 from tests.helpers import make_request
 from tests.proxy.conftest import Client, Serve
 

@@ -1,8 +1,8 @@
 """Hooks that read prompts, behind an upstream, in an echo and in a continued conversation."""
 
-from engine.backends.echo import EchoEngine
-from engine.backends.openai.engine import OpenAIEngine
 from engine.protocol import Delta, GenerationRequest
+from engine.upstream.echo import EchoEngine
+from engine.upstream.openai.engine import OpenAIEngine
 from hooks import emit, prompt_texts, refuse, with_prompt_texts
 from hooks.builtin.phrases import Phrases
 from tests.helpers import Script, ScriptedEngine, make_deltas

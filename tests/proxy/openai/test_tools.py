@@ -6,10 +6,10 @@ import orjson
 import pytest
 from openai import AsyncOpenAI
 
-from engine.backends.openai.engine import OpenAIEngine
-from engine.backends.replay import ReplayEngine
 from engine.protocol import Delta, GenerationRequest, ModelInfo, Token, Usage
-from engine.recording import Recording, TimedDelta
+from engine.streams.recording import Recording, TimedDelta
+from engine.upstream.openai.engine import OpenAIEngine
+from engine.upstream.replay import ReplayEngine
 from hooks import Chunk, Verdict, emit, hold, redact, suppress, terminate
 from tests.helpers import Script, ScriptedEngine, make_token
 from tests.proxy.conftest import CHAT, Client, Serve

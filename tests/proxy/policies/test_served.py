@@ -8,10 +8,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.app import Server
-from proxy.config import ServeSettings, load_settings
-from proxy.policies.build import build
-from proxy.policies.keys import digest_of
+from proxy.deployment.build import build
+from proxy.deployment.keys import digest_of
+from proxy.http.app import Server
+from proxy.settings.serve import ServeSettings, load_settings
 from tests.helpers import until
 
 GUARD = """

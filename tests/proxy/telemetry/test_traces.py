@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from engine.backends.local import LocalEngine
-from engine.backends.openai.engine import OpenAIEngine
-from engine.backends.pool.engine import PoolEngine
-from engine.backends.pool.replica import Replica
-from engine.config import EngineConfig
+from engine.local.engine import LocalEngine
 from engine.protocol import Delta, EngineError, Usage
+from engine.protocol.options import EngineConfig
+from engine.upstream.openai.engine import OpenAIEngine
+from engine.upstream.pool.engine import PoolEngine
+from engine.upstream.pool.replica import Replica
 from hooks import Chunk, GenerationRequest, emit, hold, redact, with_prompt_texts
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import behind_worker
 from hooks.workers.pool import WorkerPool
+from proxy.settings.telemetry import TelemetryOptions
 from proxy.telemetry import telemetry
-from proxy.telemetry.options import TelemetryOptions
 from tests.helpers import Script, ScriptedEngine, make_deltas, pipeline_of, until
 from tests.hooks.builtin.detectors import DetectorServer, serving
 from tests.proxy.conftest import CHAT, Serve, hello

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from engine.protocol import Delta, Usage
-from proxy.config import ServeSettings
-from proxy.metrics import Metrics
-from proxy.policies.deployment import Deployment
-from proxy.policies.keys import ANONYMOUS
+from proxy.deployment.deployment import Deployment
+from proxy.deployment.keys import ANONYMOUS
+from proxy.service.metrics import Metrics
+from proxy.settings.serve import ServeSettings
 from proxy.workers.metrics import CommonMetrics, forget_gauges
 from tests.helpers import ScriptedEngine, make_deltas, pipeline_of
-from tests.proxy.test_metrics import Samples
+from tests.proxy.service.test_metrics import Samples
 
 
 def counted(num_requests: int) -> Metrics:

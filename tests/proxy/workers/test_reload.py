@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 from pydantic import SecretStr
 
-from proxy.config import ServeSettings
+from proxy.settings.serve import ServeSettings
 from proxy.workers.supervisor import supervised
-from tests.proxy.admin.conftest import ADMIN, OPERATOR
-from tests.proxy.admin.test_reload import CHATS, HOOK, Reloadable
+from tests.proxy.http.admin.conftest import ADMIN, OPERATOR
+from tests.proxy.http.admin.test_reload import CHATS, HOOK, Reloadable
 from tests.proxy.worker_helpers import Workers, workers
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hooks.workers.messages import Connection
-from proxy.config import ServeSettings
-from proxy.metrics import Metrics
-from proxy.policies.deployment import Deployment
+from proxy.deployment.deployment import Deployment
+from proxy.service.metrics import Metrics
+from proxy.service.peers import Answerer, Others
+from proxy.settings.serve import ServeSettings
 from proxy.workers.messages import Answer, AskAll, Asked, Question
 from proxy.workers.metrics import CommonMetrics
-from proxy.workers.others import Answerer, Others
 from proxy.workers.siblings import Siblings
 from tests.helpers import ScriptedEngine, pipeline_of
 

@@ -13,13 +13,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.config import load_settings
+from proxy.settings.serve import load_settings
 from proxy.workers.board import Board, create_board
 from proxy.workers.messages import Start
 from proxy.workers.reload import PrepareReload, ReloadAnswers, Reloaded
 from proxy.workers.supervisor import MAX_SILENCE, WorkerProcess, supervised
 from tests.helpers import until
-from tests.proxy.admin.test_reload import Reloadable
+from tests.proxy.http.admin.test_reload import Reloadable
 from tests.proxy.worker_helpers import Workers, begin, let_end, waiting, workers
 from tests.proxy.workers.test_reload import HOOK, call, marks
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from proxy.config import ServeSettings
+from proxy.settings.serve import ServeSettings
 from proxy.workers import supervisor as module
 from proxy.workers.supervisor import WorkerError, supervised
 from tests.processes import WAIT_LIMIT
-from tests.proxy.test_metrics import Samples
+from tests.proxy.service.test_metrics import Samples
 from tests.proxy.worker_helpers import (
     CHATS,
     Stream,

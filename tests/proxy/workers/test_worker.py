@@ -12,13 +12,13 @@ import pytest
 
 from engine.protocol import DeadEngineError
 from hooks.workers.messages import Connection
-from proxy.config import ServeSettings
-from proxy.metrics import Metrics
-from proxy.policies.deployment import Deployment
+from proxy.deployment.deployment import Deployment
+from proxy.service.metrics import Metrics
+from proxy.service.peers import Others
+from proxy.settings.serve import ServeSettings
 from proxy.workers import worker
 from proxy.workers.board import create_board
 from proxy.workers.messages import AskAll, Failed, Ready, Start, WriteMetrics
-from proxy.workers.others import Others
 from tests.helpers import ScriptedEngine, pipeline_of
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import aiohttp
 
-from engine.recording import Recording
+from engine.streams.recording import Recording
 from tools.abuse.measure import GAUGES, PROBE, calm, counts, metrics
 from tools.abuse.server import ROOT, Served, served
 from tools.abuse.soak import upstream

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, Qwen3ForCausalLM
 
-from engine.demo import GENERATIVE_GUARD_DIR, MODEL_DIR, STREAM_GUARD_DIR
+from engine.protocol.demo import GENERATIVE_GUARD_DIR, MODEL_DIR, STREAM_GUARD_DIR
 from tools.demo.guards.exchanges import RISK_OF, RISKS, SAFE, UNSAFE, Exchange, Offence, exchanges, offences
 from tools.demo.guards.model import body_config
 from tools.demo.train import CHAT_TEMPLATE, IGNORED, save, train

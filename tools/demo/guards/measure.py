@@ -16,8 +16,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
-from engine.demo import GENERATIVE_GUARD_DIR, STREAM_GUARD_DIR
-from proxy.evaluation.report import Share
+from engine.protocol.demo import GENERATIVE_GUARD_DIR, STREAM_GUARD_DIR
+from proxy.cli.evaluation.report import Share
 from tools.demo.guards.exchanges import UNSAFE, Exchange, exchanges, offences
 from tools.demo.guards.generative import TAIL, conversation
 from tools.demo.guards.model import GuardModel

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from engine.demo import MODEL_DIR, STREAM_GUARD_DIR
+from engine.protocol.demo import MODEL_DIR, STREAM_GUARD_DIR
 from tools.demo.guards.exchanges import CATEGORIES, RISK_OF, SAFE, UNSAFE, Exchange, Offence, exchanges
 from tools.demo.guards.model import GuardModel, body_config, num_parameters, save
 from tools.demo.train import IGNORED, ROW, ROWS, optimizers, train

@@ -1,0 +1,69 @@
+"""Values on their way between the host and the device that the model runs on.
+
+On CUDA, copies go through pinned memory, and the host goes on while they are under way. On a CPU nothing is
+copied. The lines for CUDA have not run on a GPU yet.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.device.layout import Ids
+
+
+def sent(arrays: Sequence[Ids], device: torch.device) -> list[Tensor]:
+    """The arrays on `device`, in one copy."""
+    host = torch.empty(sum(a.size for a in arrays), dtype=torch.int64, pin_memory=device.type == "cuda")
+    np.concatenate([array.reshape(-1) for array in arrays], out=host.numpy())
+    there = host.to(device, non_blocking=True)
+    ends = accumulate(array.size for array in arrays)
+    return [there[end - a.size : end].view(a.shape) for end, a in zip(ends, arrays, strict=True)]
+
+
+def on_device(values: Sequence[object], device: torch.device, dtype: torch.dtype = torch.long) -> Tensor:
+    """A tensor of the values on `device`."""
+    if device.type == "cpu":
+        return torch.tensor(values, dtype=dtype)
+    host = torch.tensor(values, dtype=dtype, pin_memory=device.type == "cuda")
+    return host.to(device, non_blocking=True)
+
+
+def rows_of(tensor: Tensor, rows: Sequence[int]) -> Tensor:
+    """Some rows of the tensor, in order. If they are all rows, nothing is copied."""
+    return tensor if len(rows) == len(tensor) else tensor.index_select(0, on_device(rows, tensor.device))
+
+
+class HostCopy:
+    """Tensors of one device on their way to the host, in one copy. It begins at once."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._tensors = tensors
+        self._arrived: torch.cuda.Event | None = None
+        if tensors[0].is_cuda:
+            there = packed(tensors)
+            self._bytes = torch.empty(there.shape, dtype=torch.uint8, pin_memory=True)
+            self._bytes.copy_(there, non_blocking=True)
+            self._arrived = torch.cuda.Event()
+            self._arrived.record()
+
+    def tensors(self) -> Sequence[Tensor]:
+        """The tensors on the host. Waits until they are there."""
+        if self._arrived is None:
+            return self._tensors
+        self._arrived.synchronize()
+        return unpacked(self._bytes, self._tensors)
+
+
+def packed(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors' bytes, one tensor after the other, on their device."""
+    return torch.cat([t.flatten().view(torch.uint8) for t in tensors])
+
+
+def unpacked(host: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors whose bytes `host` has, with the types and shapes of `like`."""
+    parts = host.split_with_sizes([t.numel() * t.element_size() for t in like])
+    # A part may begin at any byte. Its copy begins where its numbers may stand.
+    return [part.clone().view(t.dtype).view(t.shape) for part, t in zip(parts, like, strict=True)]

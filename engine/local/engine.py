@@ -1,0 +1,199 @@
+"""The in-process engine: an `EngineCore` on the engine thread, seen from an event loop.
+
+The thread owns torch and the core; the loop owns the streams. The loop calls the core: to add a group, to
+rewind an output, to drop a group that nobody reads. The thread posts calls to the loop: one with all outputs
+of a step, and one when it has rewound an output, after all earlier outputs. Nothing else is shared.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+
+from engine.core.beam_search import beam_search, is_beam_search
+from engine.core.engine_core import EngineCore, Output
+from engine.core.input_processor import FIELDS, InputProcessor
+from engine.execution.model_runner import ModelRunner
+from engine.local.admission import Admission
+from engine.local.delta_queue import DeltaQueue
+from engine.local.phases import tell_phases
+from engine.local.preparation import Preparation
+from engine.local.running_core import RunningCore
+from engine.protocol import (
+    DeadEngineError,
+    Deltas,
+    EngineError,
+    EngineStats,
+    GenerationRequest,
+    ModelInfo,
+    RequestError,
+    Rewind,
+    Tokenizer,
+)
+from engine.protocol.options import EngineConfig
+from engine.protocol.processor_specs import NamedProcessorSpec
+from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN
+from engine.sampling.logits_processors.load import find_processors
+from engine.scheduling.sequence import SequenceGroup
+from engine.text.tokenizer import LocalTokenizer, check_draft_tokenizer
+
+_FAILED = "The engine has failed."
+
+
+class LocalEngine:
+    """Implements `protocol.Engine`. Use it from the event loop that it was started on."""
+
+    fields = FIELDS
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        self.info = ModelInfo()
+        """`start` fills it, and `tokenizer`."""
+        self.tokenizer: Tokenizer | None = None
+        self._core = RunningCore(
+            config.model, self._load, self._deliver, self._fail, judges=config.only_guards
+        )
+        self._processor: InputProcessor
+        """`start` makes it."""
+        self._preparation = Preparation(config.tokenizer_pool_size)
+        self._streams: dict[SequenceGroup, DeltaQueue] = {}
+        self._admission = Admission(config)
+        self._stats = EngineStats()
+        self._out_of_service: str | None = "The engine has not been started."
+
+    async def start(self) -> None:
+        """Load model and tokenizer. Raises `ValueError` or `OSError` if they cannot be loaded or served."""
+        await self._core.start()
+        processor = self._processor
+        self._out_of_service = None
+        self.tokenizer = processor.tokenizer
+        self.fields = processor.fields
+        self.info = ModelInfo(
+            processor.max_model_len,
+            processor.vocab_size,
+            parses_tool_calls=False,
+            can_rewind=True,
+            max_prompt_bytes=processor.tokenizer.max_prompt_bytes,
+            probes=processor.probes,
+            eos_token_ids=processor.end_ids,
+        )
+
+    def generate(self, request: GenerationRequest) -> Deltas:
+        if is_beam_search(request) and self._out_of_service is None:
+            return self._search(request)
+        return self._generate(request)
+
+    async def _search(self, request: GenerationRequest) -> Deltas:
+        self._admission.check(request.caller)  # once, as a whole: its steps are requests, too
+        process = partial(self._preparation.process, processor=self._processor)
+        step = partial(self._generate, is_admitted=True)
+        async with aclosing(beam_search(request, self._processor, process, step)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def _generate(
+        self, request: GenerationRequest, *, is_admitted: bool = False, is_counted: bool = False
+    ) -> Deltas:
+        """`is_counted`: the prompt's tokens are counted already."""
+        self.check_health()
+        if not is_admitted:
+            self._admission.check(request.caller)
+        self._admission.add(request)
+        group: SequenceGroup | None = None
+        span = NO_SPAN if is_admitted or self.config.only_guards else CURRENT_SPAN.get()
+        try:
+            group = await self._preparation.process(request, self._processor)
+            self.check_health()
+            if is_counted:
+                group.num_prompt_tokens = 0
+            stream = self._streams[group] = DeltaQueue()
+            self._core.call(partial(EngineCore.add, group=group))
+            finished: set[int] = set()
+            while len(finished) < request.num_outputs:
+                void: set[int] = set()
+                for delta in await stream.get():
+                    if delta.index in void:
+                        continue
+                    if delta.finish_reason is not None:
+                        finished.add(delta.index)
+                    rewind = yield delta
+                    if rewind is not None:
+                        void.add(rewind.index)
+                        finished.discard(rewind.index)
+                        stream.rewind(rewind.index)
+                        self._core.call(partial(self._rewind, group=group, rewind=rewind))
+        finally:
+            self._admission.remove(request)
+            if group is not None:
+                tell_phases(span, group)
+            if group is not None and self._streams.pop(group, None) is not None:
+                self._core.call(partial(EngineCore.leave, group=group))
+
+    def check_room(self, caller: str) -> None:
+        self._admission.check(caller)
+
+    async def check_processors(self, specs: Iterable[NamedProcessorSpec]) -> None:
+        """Raises `ProcessorLoadError`."""
+        await asyncio.to_thread(self._processor.processors.check, specs)
+
+    def stats(self) -> EngineStats:
+        """The numbers after the last step."""
+        return self._stats
+
+    def check_health(self) -> None:
+        """Raises `DeadEngineError` once a step has failed for good."""
+        if self._out_of_service == _FAILED:
+            raise DeadEngineError(_FAILED)
+        if self._out_of_service is not None:
+            raise EngineError(self._out_of_service, status=503)
+
+    async def aclose(self) -> None:
+        # Clients need not wait for the end of a step that runs.
+        self._close("The engine is shutting down.")
+        self._preparation.close()
+        await self._core.aclose()
+        if self.tokenizer is not None:
+            self._processor.guidance.close()
+        self._close("The engine has been shut down.")
+
+    # Callbacks on the event loop, which the thread posts.
+
+    def _deliver(self, outputs: Sequence[Output], stats: EngineStats) -> None:
+        self._stats = stats
+        for group, output in outputs:
+            stream = self._streams.get(group)
+            if stream is None:
+                continue  # the reader has closed the stream
+            if isinstance(output, EngineError | RequestError):
+                stream.fail(output)
+            else:
+                stream.put(output)
+
+    def _resume(self, group: SequenceGroup, rewind: Rewind) -> None:
+        if group in self._streams:
+            self._streams[group].resume(rewind.index)
+
+    def _close(self, reason: str) -> None:
+        self._out_of_service = reason
+        self._stats = replace(self._stats, num_running=0, num_waiting=0, kv_blocks_used=0)
+        for stream in self._streams.values():
+            stream.fail(EngineError(reason, status=503))
+
+    def _fail(self) -> None:
+        self._close(_FAILED)
+
+    # Methods of other threads.
+
+    def _load(self) -> EngineCore:
+        config = self.config
+        find_processors(config.logits_processors)  # a quick check, before a model loads
+        tokenizer = LocalTokenizer.load(config.tokenizer_name, trust_remote_code=config.trust_remote_code)
+        check_draft_tokenizer(tokenizer, config)
+        runner = ModelRunner.load(config)
+        self._processor = InputProcessor.make(tokenizer, runner, config)
+        return EngineCore(runner, tokenizer, config)
+
+    def _rewind(self, core: EngineCore, group: SequenceGroup, rewind: Rewind) -> None:
+        core.rewind(group, rewind)
+        self._core.post(self._resume, group, rewind)

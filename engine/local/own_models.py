@@ -1,0 +1,98 @@
+"""The guard models that a process loads for its hooks by itself, where no server gives them."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from engine.protocol import DeadEngineError, Engine
+from engine.protocol.demo import GUARDS
+from engine.protocol.guard_models import TokenClassifier
+
+if TYPE_CHECKING:
+    from engine.local.classification import LocalClassifier
+    from engine.local.engine import LocalEngine
+    from engine.protocol.options import EngineConfig
+
+
+class _Model(Protocol):
+    async def start(self) -> None: ...
+    def check_health(self) -> None: ...
+    async def aclose(self) -> None: ...
+
+
+M = TypeVar("M", bound=_Model)
+
+
+class OwnModels:
+    """Implements `GuardModels` for folders and hub names. Imports nothing before a hook asks for a model."""
+
+    def __init__(self) -> None:
+        self._generators: dict[str, LocalEngine] = {}
+        self._classifiers: dict[str, LocalClassifier] = {}
+        self._loading = asyncio.Lock()
+
+    async def generator(self, name: str) -> Engine:
+        path = found_model(name)
+        from engine.local.engine import LocalEngine
+
+        return await self._loaded(self._generators, path, LocalEngine)
+
+    async def classifier(self, name: str) -> TokenClassifier:
+        path = found_model(name)
+        from engine.local.classification import LocalClassifier
+
+        return await self._loaded(self._classifiers, path, LocalClassifier)
+
+    async def _loaded(self, models: dict[str, M], path: str, make: "Callable[[EngineConfig], M]") -> M:
+        from engine.protocol.options import EngineConfig
+
+        async with self._loading:
+            if path not in models:
+                model = make(EngineConfig(model=path, only_guards=True, share_outputs=False))
+                try:
+                    await model.start()
+                except BaseException:
+                    await model.aclose()
+                    raise
+                models[path] = model
+            return models[path]
+
+    @property
+    def _all(self) -> list[_Model]:
+        return [*self._generators.values(), *self._classifiers.values()]
+
+    @property
+    def are_alive(self) -> bool:
+        """Whether none of the models has failed for good, so that only a new process can serve it."""
+        for model in self._all:
+            try:
+                model.check_health()
+            except DeadEngineError:
+                return False
+        return True
+
+    async def aclose(self) -> None:
+        """Close all models."""
+        await asyncio.gather(*(model.aclose() for model in self._all))
+
+
+def find_model(name: str) -> str | None:
+    """The folder or the hub name of a model. None: the name is neither, and no guard model has it that
+    ships."""
+    folder = GUARDS.get(name, Path(name).expanduser())
+    if folder.is_dir():
+        return str(folder.resolve())
+    is_hub_name = "/" in name.strip("/") and not name.startswith(("/", ".", "~"))
+    return name if is_hub_name else None
+
+
+def found_model(name: str) -> str:
+    """`find_model` for a process that has no `models:`. Raises `ValueError` if there is none."""
+    path = find_model(name)
+    if path is None:
+        raise ValueError(
+            f"there is no model folder {name!r}. The names in a server's `models:` are known to the hooks in"
+            " the server's own process alone, and not in hook workers (hook_workers: 0)"
+        )
+    return path

@@ -1,0 +1,94 @@
+"""A model's core on the engine thread, as an event loop sees it: loaded, called, heard and closed."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from engine.local.engine_thread import ENGINE_THREAD, Core
+from engine.protocol import EngineError, EngineStats
+
+logger = logging.getLogger("weir.engine")
+
+C = TypeVar("C", bound=Core)
+
+_LOADING = threading.Lock()
+
+
+class RunningCore(Generic[C]):
+    """Use it from the event loop that it was started on.
+
+    `deliver` gets the outputs of each step, and `fail` is called if the core dies. Both run on that loop.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        load: Callable[[], C],
+        deliver: Callable[[Sequence[Any], EngineStats], None],
+        fail: Callable[[], None],
+        *,
+        judges: bool = False,
+    ) -> None:
+        """`name`: the model's, for the log. `load` makes the core. It runs on a thread of its own. `judges`:
+        see `EngineThread.add`."""
+        self._name = name
+        self._load = load
+        self._deliver = deliver
+        self._fail = fail
+        self._judges = judges
+        self._loaded: Future[C] | None = None
+
+    async def start(self) -> None:
+        """Load the model, and give its core turns. Raises what `load` raises."""
+        self._loop = asyncio.get_running_loop()
+        loaded = self._loaded = _on_own_thread(self._load)
+        core = await asyncio.wrap_future(loaded)
+        if self._loaded is None:
+            raise EngineError("The engine is shutting down.", status=503)
+        self._deliver((), core.stats())
+        deliver, fail = partial(self.post, self._deliver), partial(self.post, self._fail)
+        ENGINE_THREAD.add(self._name, core, deliver, fail, judges=self._judges)
+
+    def call(self, call: Callable[[C], object]) -> None:
+        """Call `call(core)` on the engine thread, between two steps and after all earlier calls. Nothing
+        happens once the core is closed or has failed."""
+        if self._loaded is not None:
+            ENGINE_THREAD.call(self._loaded.result(), call)
+
+    def post(self, callback: Callable[..., None], *args: object) -> None:
+        """Call it on the event loop. For any thread."""
+        # If the loop was closed before `aclose`, no reader is left.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback, *args)
+
+    async def aclose(self) -> None:
+        """Take the core off the engine thread, and free it. Waits for a step that runs, or for the load."""
+        loaded, self._loaded = self._loaded, None
+        if loaded is None:
+            return
+        loading = asyncio.wrap_future(loaded)
+        await asyncio.wait([loading])
+        if loading.exception() is None:
+            await asyncio.wrap_future(ENGINE_THREAD.remove(loaded.result()))
+
+
+def _on_own_thread(load: Callable[[], C]) -> Future[C]:
+    """One model loads at a time: each takes its share of the memory that the others have left."""
+    loaded: Future[C] = Future()
+    loaded.set_running_or_notify_cancel()
+
+    def run() -> None:
+        with _LOADING:
+            try:
+                loaded.set_result(load())
+            except BaseException as error:
+                logger.debug("a model cannot be loaded", exc_info=True)  # `start` raises the error
+                loaded.set_exception(error)
+
+    threading.Thread(target=run, name="weir-load", daemon=True).start()
+    return loaded

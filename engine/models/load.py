@@ -1,0 +1,153 @@
+"""Loads a model: chooses whose code runs it, its type, its device and its attention."""
+
+import ctypes
+import logging
+from functools import partial
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig
+
+from engine.device.attention import AttentionBackend, PagedAttention
+from engine.device.batch import Batch
+from engine.device.capture import Capture
+from engine.device.kernels.choice import choose_attention, make_kernels
+from engine.device.kernels.probe import AttentionNeeds
+from engine.device.kernels.protocol import Kernels, LinearMaker
+from engine.device.kv_cache import KVCache, LayerShape
+from engine.device.trials import TrialRecord
+from engine.models.checkpoint import Checkpoint
+from engine.models.decoder import Decoder, DecoderConfig
+from engine.models.heads import Labels, classification_heads, classifies_tokens
+from engine.models.linear import make_linear, torch_linear
+from engine.models.linear_trial import LinearTrial
+from engine.models.packed import PackedWeights, UnsupportedPackingError
+from engine.models.weights import weight_format
+from engine.protocol.options import EngineConfig
+
+logger = logging.getLogger("weir.engine")
+
+
+class Model(Protocol):
+    """Weights on a device, and the code that turns a batch of tokens into logits: the next token's, or those
+    of labels."""
+
+    device: torch.device
+    dtype: torch.dtype
+    layers: dict[int, LayerShape]
+    """The shape of the keys and values that each attention layer stores for a token."""
+    labels: Labels | None
+    """The labels that the logits are of. None: the logits are the next token's."""
+    can_be_captured: bool
+    """Whether CUDA graphs can hold `forward`: what it launches depends on nothing but the batch's size."""
+
+    def watch(self, capture: Capture | None) -> None:
+        """Give `capture`, and no other, the outputs of its layers in every `forward` from now on. None: give
+        them to nobody. Raises `ValueError` for a layer that the model does not have."""
+
+    def forward(self, batch: Batch, kv_cache: KVCache) -> Tensor:
+        """Store the tokens' keys and values in the cache. Returns the logits of `batch.logit_rows`,
+        `[rows, vocab]` or `[rows, labels of all groups]`, in any float type."""
+
+
+def device_of(config: EngineConfig) -> torch.device:
+    """The device that the model runs on."""
+    if config.device != "auto":
+        return torch.device(config.device)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def load_model(
+    config: EngineConfig, hf_config: PreTrainedConfig, max_model_len: int, device: torch.device
+) -> Model:
+    """Load `config.model`, whose configuration in transformers' form is `hf_config`, to `device`. On torch's
+    device `meta`, the weights have shapes and no numbers. Raises `ValueError` if the engine cannot serve the
+    model as `config` asks, `OSError` if there is no such model."""
+    if config.model_impl != "transformers":
+        try:
+            return _load_decoder(config, hf_config, max_model_len, device)
+        except (KeyError, ValueError) as error:
+            reason = f"tensor {error} is missing" if isinstance(error, KeyError) else str(error)
+            is_wanted = config.model_impl == "weir" or isinstance(error, UnsupportedPackingError)
+            is_wanted = is_wanted or classifies_tokens(hf_config)
+            if is_wanted or config.quantization or config.cpu_kernels == "native":
+                raise ValueError(f"Weir's own decoder cannot run {config.model}: {reason}.") from error
+            logger.info("transformers' code runs this model: %s", reason)
+    elif config.quantization is not None:
+        raise ValueError("quantization needs Weir's own decoder: model_impl must not be transformers.")
+
+    # The import takes seconds, and Weir's own decoder does not need it.
+    from engine.models.transformers_model import TransformersModel
+
+    model = TransformersModel.load(config, hf_config, str(device))
+    model.attention = _attention(model, config, hf_config)
+    return model
+
+
+def _load_decoder(
+    config: EngineConfig, hf_config: PreTrainedConfig, max_model_len: int, device: torch.device
+) -> Model:
+    """Raises `ValueError` or `KeyError` for a model outside the decoder's family."""
+    decoder_config = DecoderConfig.of(hf_config, max_model_len, device)
+    if decoder_config is None:
+        raise ValueError("it is not of the family that the decoder knows")
+    files = Checkpoint.find(config.model)
+    if files is None:
+        raise ValueError("it has no safetensors files")
+    weights = weight_format(config, hf_config)
+    dtype = _dtype(config, hf_config)
+    if isinstance(weights, PackedWeights) and device.type == "cpu":
+        dtype = _dtype_on_cpu(config, dtype)
+    shape = decoder_config.attention
+    stored = frozenset({LayerShape(shape.num_kv_heads, shape.head_dim, shape.head_dim)})
+    windows = frozenset(decoder_config.windows)
+    needs = AttentionNeeds(shape.num_heads, stored, windows, config.block_size, dtype, device)
+    with torch.inference_mode(), Checkpoint(files, dtype, device) as checkpoint:
+        kernels = make_kernels(config.cpu_kernels, config.attention_backend, shape, needs)
+        maker = _linear_maker(config, kernels, dtype, device)
+        make = partial(make_linear, maker=maker)
+        heads = classification_heads(hf_config)
+        decoder = Decoder(decoder_config, checkpoint, kernels, weights, make, heads)
+    _give_back_freed_memory()
+    return decoder
+
+
+def _give_back_freed_memory() -> None:
+    """Laying out weights frees as much memory as they take, and glibc keeps most of it."""
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
+
+
+def _linear_maker(
+    config: EngineConfig, kernels: Kernels, dtype: torch.dtype, device: torch.device
+) -> LinearMaker:
+    if device.type != "cpu":
+        return torch_linear
+    makers = {**kernels.linears, "torch": torch_linear}
+    return LinearTrial(makers, dtype, TrialRecord.open(), batch_invariant=config.batch_invariant)
+
+
+def _attention(model: Model, config: EngineConfig, hf_config: PreTrainedConfig) -> AttentionBackend:
+    text_config = hf_config.get_text_config()
+    needs = AttentionNeeds(
+        text_config.num_attention_heads,
+        frozenset(model.layers.values()),
+        frozenset({None, getattr(text_config, "sliding_window", None)}),
+        config.block_size,
+        model.dtype,
+        model.device,
+    )
+    return choose_attention(config.attention_backend, needs) or PagedAttention
+
+
+def _dtype(config: EngineConfig, hf_config: PreTrainedConfig) -> torch.dtype:
+    """float32 if neither configuration names a type."""
+    name = hf_config.dtype if config.dtype == "auto" else config.dtype
+    dtype: torch.dtype = getattr(torch, name) if isinstance(name, str) else name or torch.float32
+    return dtype
+
+
+def _dtype_on_cpu(config: EngineConfig, dtype: torch.dtype) -> torch.dtype:
+    """AWQ and GPTQ checkpoints name float16, for which a CPU has no kernels."""
+    return torch.bfloat16 if config.dtype == "auto" and dtype == torch.float16 else dtype

@@ -1,0 +1,66 @@
+"""How the decoder's matrices come from a checkpoint: as they are, rounded, or unpacked."""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig
+
+from engine.device.kernels.quantized import QuantizedWeight, Weight
+from engine.models.checkpoint import Checkpoint
+from engine.models.packed import packed_weights
+from engine.models.quantized import quantize_int4, quantize_int8
+from engine.protocol.options import EngineConfig
+
+
+class WeightFormat(Protocol):
+    def take(self, checkpoint: Checkpoint, *names: str) -> Weight:
+        """The matrix of the modules `names`, which have the same inputs: the outputs of the first come first.
+        Raises `KeyError` for a missing tensor, `ValueError` for tensors that do not belong together."""
+
+    def take_head(self, checkpoint: Checkpoint, tied: Tensor | None) -> Weight:
+        """The matrix that gives the logits. `tied`: the embedding, if the model has no other such matrix."""
+
+
+class PlainWeights:
+    """Implements `WeightFormat`."""
+
+    def take(self, checkpoint: Checkpoint, *names: str) -> Tensor:
+        return torch.cat([checkpoint.take(f"{name}.weight") for name in names])
+
+    def take_head(self, checkpoint: Checkpoint, tied: Tensor | None) -> Tensor:
+        return self.take(checkpoint, "lm_head") if tied is None else tied
+
+
+class Int8Weights:
+    """Implements `WeightFormat`."""
+
+    def take(self, checkpoint: Checkpoint, *names: str) -> QuantizedWeight:
+        return quantize_int8(PlainWeights().take(checkpoint, *names))
+
+    def take_head(self, checkpoint: Checkpoint, tied: Tensor | None) -> QuantizedWeight:
+        return quantize_int8(PlainWeights().take_head(checkpoint, tied))
+
+
+class Int4Weights(Int8Weights):
+    """Implements `WeightFormat`. The logits' matrix gets 8 bits: 4 cost it more than they cost the others."""
+
+    def __init__(self, group_size: int) -> None:
+        self._group_size = group_size
+
+    def take(self, checkpoint: Checkpoint, *names: str) -> QuantizedWeight:
+        return quantize_int4(PlainWeights().take(checkpoint, *names), self._group_size)
+
+
+def weight_format(config: EngineConfig, hf_config: PreTrainedConfig) -> WeightFormat:
+    """Raises `ValueError` for a checkpoint that cannot be read so."""
+    packing = getattr(hf_config, "quantization_config", None)
+    if packing is not None:
+        if config.quantization:
+            raise ValueError("its weights are rounded already, so quantization must not be set")
+        return packed_weights(packing if isinstance(packing, dict) else packing.to_dict())
+    if config.quantization == "int8":
+        return Int8Weights()
+    if config.quantization == "int4":
+        return Int4Weights(config.quantization_group_size)
+    return PlainWeights()

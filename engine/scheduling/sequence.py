@@ -1,0 +1,324 @@
+"""One output in the making, and the request that it belongs to.
+
+A `Sequence` says who it is: its request, its index, its token ids. How the cache holds it and how it is
+sampled are states of their own. Numbers that follow from others are properties, so that they always agree.
+Pure Python: the scheduler, which moves sequences about, needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.protocol import Delta, FinishReason, GenerationRequest, Scores, Token, Usage
+from engine.sampling.logits_processors import TokenIds
+from engine.sampling.sampling_state import Logprobs, SamplingState
+from engine.scheduling.block_hash import extend_hashes, root_hash
+from engine.turns.bursts import NEVER
+
+if TYPE_CHECKING:
+    from engine.sampling.penalties import LogitBias
+    from engine.text.detokenizer import Detokenizer
+
+
+PROMPT_LOGPROBS_CHUNK = 256
+"""Most prompt tokens computed in one step for a sequence that wants their logprobs. Each of them needs a row
+of logits as wide as the vocabulary; other sequences need one row in all."""
+
+
+class DueTokens(NamedTuple):
+    """Tokens of an output, in order, and what ended it."""
+
+    tokens: tuple[Token, ...]
+    stop_reason: str | int | None
+    """The stop string or the stop token's id that ended the output. None: something else did, or nothing."""
+
+
+Rank = tuple[int, int, int]
+"""Priority, turn, arrival. The least goes first; the greatest is preempted first."""
+
+
+@dataclass(eq=False, slots=True)
+class CacheState:
+    """The part of one sequence that the cache holds, and its blocks. The `Scheduler` fills it; the model
+    reads it."""
+
+    num_computed_tokens: int = 0
+    """Leading tokens of the sequence whose keys and values are in the cache. Preemption sets it back to 0."""
+    block_table: list[int] = field(default_factory=list)
+    """The blocks that hold the computed tokens, in order."""
+    block_hashes: list[bytes] = field(default_factory=list)
+    """Hashes of the sequence's first full blocks (`engine.scheduling.block_hash`), as far as they were needed."""
+    num_draft_tokens: int = 0
+    """Leading tokens that the draft model has computed, with its guesses. The `DraftCache` fills it, and
+    `num_settled_tokens`."""
+    num_settled_tokens: int = 0
+    """Those of them that are known to be the sequence's own."""
+    has_run: bool = False
+    """Whether the sequence ever had blocks."""
+
+    def keep(self, num_tokens: int) -> None:
+        """Note that the blocks hold no more than the first `num_tokens`."""
+        self.num_computed_tokens = min(self.num_computed_tokens, num_tokens)
+        self.num_draft_tokens = min(self.num_draft_tokens, num_tokens)
+        self.num_settled_tokens = min(self.num_settled_tokens, num_tokens)
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """One output: its prompt and the tokens after it. Once added, only the engine's thread has it."""
+
+    group: SequenceGroup
+    index: int
+    """Its number among the request's candidates: the i-th of prompt p is `p * num_candidates + i`. If every
+    candidate is given, this is `GenerationRequest`'s number of the output."""
+    token_ids: list[int]
+    """The prompt's tokens and the generated ones."""
+    num_prompt_tokens: int
+    max_tokens: int
+    """`SamplingParams.max_tokens`, or the room that the model's context leaves."""
+    detokenizer: Detokenizer
+    sampling: SamplingState
+    cache: CacheState = field(default_factory=CacheState)
+    rank: Rank = (0, 0, 0)
+    """Given by the `Scheduler`, like `place`."""
+    place: int = 0
+    """Running sequences of the same caller that go before it."""
+    arrival_step: int = NEVER
+    """The number of the step in which there was a place for it. Given by `Bursts`, like `prefilled_step`."""
+    prefilled_step: int = NEVER
+    """The number of the step that computed the last token of its prompt."""
+    echo_texts: tuple[str, ...] | None = None
+    """The text that each prompt token completes. None: there is no echo, or it was given already."""
+    prompt_logprobs: list[Logprobs] = field(default_factory=list)
+    """Logprobs of the prompt's second token, third token and so on, as far as the prompt is computed."""
+    cumulative_logprob: float = 0.0
+    """Sum over the tokens drawn whose logprobs were computed."""
+    kept: list[Delta] = field(default_factory=list)
+    """A candidate's deltas, until its request chooses its outputs."""
+    has_begun: bool = False
+    """Whether the first delta was made."""
+    finish_reason: FinishReason | None = None
+    """The reason why it gets no more tokens."""
+    scores: list[Scores] = field(default_factory=list)
+    """The probes' scores of its first tokens, as far as they are known. Filled by `StepScores`."""
+    due: DueTokens | None = None
+    """Decided tokens that wait for their scores."""
+    num_given_tokens: int = 0
+    """Output tokens that were decided so far."""
+    queued_at: float = 0.0
+    """The time at which it was added, in seconds. The `EngineMetrics` fill the three times."""
+    scheduled_at: float = 0.0
+    """The time at which it was first scheduled."""
+    first_token_at: float = 0.0
+    """The time at which it got its first token."""
+
+    def rewind(self, num_output_tokens: int, banned: Iterable[int] | None = None) -> None:
+        """Keep only the first output tokens. `banned`: token ids that may not come next; None: the token that
+        is taken back. The `Scheduler` rewinds the cache."""
+        end = self.num_prompt_tokens + num_output_tokens
+        self.sampling.rewind(num_output_tokens, self.token_ids[end : end + 1] if banned is None else banned)
+        del self.token_ids[end:]
+        self.detokenizer = self.detokenizer.rewound(self.token_ids, num_output_tokens)
+        self.finish_reason = None
+        del self.scores[end:]
+        self.due, self.num_given_tokens = None, num_output_tokens
+
+    def extend_hashes(self, block_size: int, num_blocks: int) -> None:
+        """Make the hashes of its first `num_blocks` blocks, which must be full."""
+        group, cache = self.group, self.cache
+        public, secret = self.num_public_tokens, group.secret
+        extend_hashes(
+            cache.block_hashes,
+            group.root_hash,
+            self.token_ids,
+            block_size,
+            num_blocks,
+            num_public=public,
+            secret=secret,
+        )
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended and all its tokens were given."""
+        return self.finish_reason is not None and self.due is None
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether probes score its tokens. Known once its prompt is computed."""
+        return bool(self.scores)
+
+    @property
+    def caller(self) -> str:
+        return self.group.request.caller
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the first of its prompt's candidates."""
+        return self.index % self.sampling.params.num_candidates == 0
+
+    @property
+    def followers(self) -> list[Sequence]:
+        """The other candidates of its prompt, if it is the first."""
+        last = self.index + self.sampling.params.num_candidates
+        return self.group.sequences[self.index + 1 : last] if self.is_first else []
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def num_public_tokens(self) -> int:
+        """Leading tokens whose blocks other requests can find without the group's `secret`."""
+        own = self.group.num_public_tokens
+        return self.num_prompt_tokens if own is None else own
+
+    @property
+    def prompt_token_ids(self) -> list[int]:
+        return self.token_ids[: self.num_prompt_tokens]
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        return len(self.token_ids) - self.cache.num_computed_tokens
+
+    @property
+    def longest_chunk(self) -> int:
+        """Most tokens that one step may compute for it."""
+        num_tokens = self.num_uncomputed_tokens
+        return min(num_tokens, PROMPT_LOGPROBS_CHUNK) if self.needs_prompt_logprobs else num_tokens
+
+    @property
+    def was_rewound(self) -> bool:
+        return self.sampling.num_rewinds > 0
+
+    @property
+    def needs_prompt_logprobs(self) -> bool:
+        """Whether the request wants logprobs of its prompt, and some are not known yet."""
+        return (
+            self.echo_texts is not None
+            and self.group.request.num_prompt_logprobs is not None
+            and len(self.prompt_logprobs) < self.num_prompt_tokens - 1
+        )
+
+
+@dataclass(eq=False, slots=True)
+class SequenceGroup:
+    """One request's sequences, and its running totals."""
+
+    request: GenerationRequest
+    sequences: list[Sequence] = field(default_factory=list)
+    num_prompt_tokens: int = 0
+    """Each prompt counts once, whatever `n` is."""
+    num_output_tokens: int = 0
+    """Tokens of all sequences. It is counted, because every delta tells it."""
+    num_cached_tokens: int = 0
+    """Prompt tokens that the cache held when their sequence began to run. Filled by the `Scheduler`."""
+    root_hash: bytes = root_hash(None)
+    """Sequences with the same root may share blocks."""
+    secret: bytes = b""
+    """If not empty, only requests that know it find blocks behind `num_public_tokens`. Usually this request
+    alone knows it, and its outputs' blocks are its own."""
+    num_public_tokens: int | None = None
+    """Leading tokens that do not need the `secret`. None: each sequence's prompt."""
+    bias: LogitBias | None = None
+    """The request's `logit_bias`, if it has one."""
+    arrival: int | None = None
+    """The number of requests that came before this one. Given by the `Scheduler`."""
+    is_aborted: bool = False
+
+    def add(
+        self,
+        prompt_token_ids: Iterable[int],
+        *,
+        max_tokens: int,
+        detokenizer: Detokenizer,
+        seed: int | None = None,
+        eos_token_ids: frozenset[int] = frozenset(),
+        echo_texts: tuple[str, ...] | None = None,
+    ) -> Sequence:
+        """Append a sequence that begins with this prompt."""
+        ids, index, request = list(prompt_token_ids), len(self.sequences), self.request
+        tokens = TokenIds(ids, len(ids))
+        state = SamplingState(request.request_id, request.sampling, tokens, eos_token_ids, seed, self.bias)
+        seq = Sequence(self, index, ids, len(ids), max_tokens, detokenizer, state, echo_texts=echo_texts)
+        self.sequences.append(seq)
+        return seq
+
+    def close(self) -> None:
+        """Forget the sequences, once nobody needs them. They and the group refer to each other, so their
+        memory would stay until the garbage collector comes by."""
+        self.sequences.clear()
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(self.num_prompt_tokens, self.num_output_tokens, self.num_cached_tokens)
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether the outputs are chosen among more candidates (`best_of`)."""
+        return self.request.sampling.num_candidates > self.request.sampling.n
+
+    @property
+    def is_finished(self) -> bool:
+        return all(s.is_done for s in self.sequences)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledSequence:
+    """A sequence's share of one step: it computes the tokens at positions `start` to `end`."""
+
+    sequence: Sequence
+    start: int
+    end: int
+    draft: tuple[int, ...] = ()
+    """Guesses at the tokens that follow, computed as well. If the next token drawn is the first guess, the
+    logits of the token after it are there already, and so on."""
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The tokens that the model computes, with the draft. 0 stands for a token that is not read yet."""
+        return [*self.sequence.token_ids[self.start : self.end], *self.draft] or [0]
+
+    @property
+    def num_tokens(self) -> int:
+        return self.end - self.start + len(self.draft)
+
+    @property
+    def block_table(self) -> list[int]:
+        return self.sequence.cache.block_table
+
+    @property
+    def num_samples(self) -> int:
+        """Most tokens that the sequence can get, each from a row of logits."""
+        return 1 + len(self.draft) if self.is_sampled else 0
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the step gives the sequence its next token. One that has ended may be computed once more,
+        for the scores of its last token."""
+        seq = self.sequence
+        return self._is_at_end and seq.num_output_tokens < seq.max_tokens and seq.finish_reason is None
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether it computes a single token, and gets the next one or has ended."""
+        is_going_on = self.is_sampled or self.sequence.finish_reason is not None
+        return self.end - self.start == 1 and self._is_at_end and is_going_on
+
+    @property
+    def _is_at_end(self) -> bool:
+        # The last token may be drawn, but not read yet: then the sequence does not have it.
+        return self.end >= self.sequence.num_tokens
+
+    @property
+    def prompt_logprob_positions(self) -> range:
+        """Positions whose logits give the logprobs of prompt tokens that are wanted and not known yet."""
+        seq = self.sequence
+        if not seq.needs_prompt_logprobs:
+            return range(0)
+        return range(max(self.start, len(seq.prompt_logprobs)), min(self.end, seq.num_prompt_tokens - 1))

@@ -1,0 +1,350 @@
+"""The engine that asks an upstream: connections, health, and failures of the network."""
+
+import asyncio
+import json
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, ClassVar
+
+import aiohttp
+import orjson
+
+from engine.protocol import Delta, Deltas, EngineError, GenerationRequest, ModelInfo, RequestError
+from engine.protocol.deltas import in_pieces, join
+from engine.protocol.fields.asked import check_fields
+from engine.protocol.tracing import CURRENT_SPAN
+from engine.turns.fair_threads import FairThreads
+from engine.upstream.address import without_password
+from engine.upstream.body import Body
+from engine.upstream.call import Call
+from engine.upstream.errors import stream_error, upstream_error
+from engine.upstream.events import EventReader, WholeReader
+from engine.upstream.health import UpstreamHealth
+from engine.upstream.limits import Patience, TooMuchError, UpstreamOptions
+from engine.upstream.request_tracker import TrackedEngine
+from engine.upstream.sse import Event, EventTooLongError, SSEDecoder
+
+_KEEPALIVE = 4.0
+"""Seconds that an idle connection is kept. uvicorn closes idle connections after 5, so ours close first."""
+_DRAIN = 0.02
+"""Seconds that the engine waits for a stream to end after its last event, to keep the connection."""
+_BURST = 64
+"""Events of one read after which others get their turn: an upstream may send thousands at once."""
+_LONG_TEXT = 2048
+"""Characters of one delta, about. A guard takes microseconds for each. Others get their turn between two
+deltas of this length."""
+_MAX_ERROR = 64 * 1024
+"""Bytes of an upstream's error that are read."""
+_ERROR_TIMEOUT = 10.0
+"""Seconds that an upstream's error may take to come."""
+_MAX_MODELS = 4 * 1024 * 1024
+"""Bytes of an upstream's list of models that are read."""
+_PROBE_TIMEOUT = aiohttp.ClientTimeout(total=5.0)
+_MAX_LENGTH = 2**31
+"""No model has a longer context."""
+
+_log = logging.getLogger("weir.engine")
+
+
+class _NoCookies(aiohttp.DummyCookieJar):
+    """Keeps no cookies: all callers share the session. It does not read them either, because aiohttp logs the
+    names of cookies that it cannot read."""
+
+    def update_cookies_from_headers(self, headers: Sequence[str], response_url: Any) -> None:
+        pass
+
+
+class UpstreamEngine(TrackedEngine, ABC):
+    """Asks an upstream for a stream, for every request, and translates the stream.
+
+    `upstream`: the upstream's URL, as a client's `base_url`. A user and a password in it become a header, and
+    are nowhere else. `model`: the upstream's name for the model. None: the name that the caller gives.
+    `connect_timeout`: seconds to connect. `options`: bounds of its answers.
+
+    Raises `ValueError` for a URL that cannot be used. The message does not quote the URL.
+    """
+
+    _models_path = "/models"
+    _error_statuses: ClassVar[Mapping[str, int]] = {}
+    """The HTTP statuses that types of errors stand for inside a stream."""
+
+    def __init__(
+        self,
+        upstream: str,
+        *,
+        api_key: str | None = None,
+        model: str | None = None,
+        connect_timeout: float = 10.0,
+        options: UpstreamOptions | None = None,
+    ) -> None:
+        super().__init__()
+        url, password = without_password(upstream)
+        self.url = self._with_version(url)
+        self.model = model
+        if password and api_key:
+            raise ValueError("the upstream has a password in its URL and an API key: give one of them")
+        self._headers = {"Authorization": password} if password else self._key_headers(api_key or "")
+        self._options = options or UpstreamOptions()
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
+        self._session: aiohttp.ClientSession | None = None
+        self.health = UpstreamHealth(self.url)
+        self._reader = FairThreads(1)
+        """Reads whole answers. One with the logprobs of a long prompt takes seconds."""
+
+    @staticmethod
+    @abstractmethod
+    def _with_version(url: str) -> str:
+        """The URL with the version of the API at its end."""
+
+    @staticmethod
+    @abstractmethod
+    def _key_headers(api_key: str) -> dict[str, str]:
+        """The headers for a key."""
+
+    @staticmethod
+    @abstractmethod
+    def _is_last(event: Event) -> bool:
+        """Whether the event ends a stream. Nothing of it is translated."""
+
+    @abstractmethod
+    def _call(self, request: GenerationRequest) -> Call:
+        """Raises `RequestError` for a request that the API cannot express."""
+
+    async def start(self) -> None:
+        """Open the connection pool, and ask for the upstream's models. Succeeds if the upstream is down."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE),
+            cookie_jar=_NoCookies(),
+            headers={"Accept-Encoding": "identity", **self._headers},
+            timeout=self._timeout,
+            auto_decompress=False,
+        )
+        try:
+            with self._engine_errors():
+                self.info = await self._served(self._session)
+        except EngineError as error:
+            _log.warning("upstream %s: %s", self.url, error)
+
+    async def generate(self, request: GenerationRequest) -> Deltas:
+        check_fields(request, self.fields)
+        call = self._call(request)
+        fields, translator = call.fields, call.translator
+        body = orjson.dumps(fields, default=dict)
+        patience = Patience(self._options, asyncio.get_running_loop().time)
+        has_begun = False
+        with self._requests.track() as tracked, self._engine_errors():
+            async with await self._requests.wait(
+                self._post(call.path, body, call.headers), patience.deadline
+            ) as response:
+                self.health.answered(response.status)
+                if response.status != 200:
+                    raise await self._refusal(response, request, fields)
+                with Body(response, self._requests, patience) as answer:
+                    events = self._events(call, patience)
+                    while not events.has_ended:
+                        for burst in _bursts(events.feed(await answer.read())):
+                            if call.is_whole:
+                                read = partial(self._translated, burst, call, has_begun=has_begun)
+                                deltas, error = await self._reader.run(read, request.caller)
+                            else:
+                                deltas, error = self._translated(burst, call, has_begun=has_begun)
+                            for delta in in_pieces(deltas, _LONG_TEXT):
+                                has_begun = True
+                                tracked.usage = delta.usage or tracked.usage
+                                yield delta
+                                patience.renew()
+                                if len(delta.text) >= _LONG_TEXT:
+                                    await asyncio.sleep(0)
+                            if error is not None:
+                                try:
+                                    raise error
+                                finally:
+                                    del error  # it refers to this frame, which refers to all deltas
+                            if translator.is_finished:
+                                patience.end()
+                            if len(burst) == _BURST:
+                                await asyncio.sleep(0)
+                for delta in in_pieces(translator.finish(complete=events.is_complete), _LONG_TEXT):
+                    tracked.usage = delta.usage or tracked.usage
+                    yield delta
+                if events.is_complete:
+                    await _drain(response)
+
+    async def _ask(
+        self,
+        request: GenerationRequest,
+        path: str,
+        fields: Mapping[str, Any],
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """The answer to `fields`, which is a JSON object and no stream. Raises as `generate` does."""
+        body = orjson.dumps({**fields, "model": self.model or request.model}, default=dict)
+        patience = Patience(self._options, asyncio.get_running_loop().time)
+        with self._requests.track(), self._engine_errors():
+            async with await self._requests.wait(
+                self._post(path, body, headers), patience.deadline
+            ) as response:
+                self.health.answered(response.status)
+                if response.status != 200:
+                    raise await self._refusal(response, request, fields)
+                with Body(response, self._requests, patience) as answer:
+                    data = await answer.beginning(self._options.max_upstream_answer)
+                _loads(data)
+                return data
+
+    def _events(self, call: Call, patience: Patience) -> EventReader | WholeReader:
+        if call.is_whole:
+            return WholeReader(self._options.max_upstream_answer)
+        return EventReader(patience, SSEDecoder(self._options.max_upstream_event), self._is_last)
+
+    def check_health(self) -> None:
+        """Raise `EngineError` if the upstream could not be reached, or refused the key, a moment ago."""
+        super().check_health()
+        self.health.check()
+
+    async def probe(self) -> bool:
+        """Ask the upstream how it is, and for its models. Returns False if it takes no new requests: its
+        `/health` answers 503. Raises `EngineError` if it cannot serve. Any server may lack `/health`."""
+        session = self._started()
+        url = self.url.removesuffix("/v1") + "/health"
+        with self._engine_errors():
+            async with session.get(url, timeout=_PROBE_TIMEOUT, allow_redirects=False) as response:
+                status = response.status
+            if status != 503 and status >= 500:
+                raise upstream_error(status, b"")
+            served = await self._served(session)
+        self.info = served if served.names else self.info
+        return status != 503
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        self._reader.close()
+        if self._session is not None:
+            await self._session.close()
+
+    async def _refusal(
+        self, response: aiohttp.ClientResponse, request: GenerationRequest, fields: Collection[str]
+    ) -> RequestError | EngineError:
+        body, wait = await self._error_of(response), response.headers.get("Retry-After")
+        return upstream_error(response.status, body, fields, model=request.model, retry_after=wait)
+
+    async def _error_of(self, response: aiohttp.ClientResponse) -> bytes:
+        """The body of an error. Empty if it cannot be read, or does not come in time."""
+        try:
+            async with asyncio.timeout(_ERROR_TIMEOUT):
+                with Body(response, self._requests) as body:
+                    return await body.beginning(_MAX_ERROR)
+        except (ValueError, TimeoutError):
+            return b""
+
+    def _post(
+        self, path: str, body: bytes, own: Mapping[str, str] | None = None
+    ) -> aiohttp.client._RequestContextManager:
+        trace = CURRENT_SPAN.get().headers
+        headers = {"Content-Type": "application/json", **trace, **(own or {})}
+        return self._started().post(self._url_of(path), data=body, headers=headers, allow_redirects=False)
+
+    def _url_of(self, path: str) -> str:
+        return self.url + path
+
+    def _started(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            raise EngineError("The engine has not been started.", status=503)
+        return self._session
+
+    async def _served(self, session: aiohttp.ClientSession) -> ModelInfo:
+        async with session.get(self.url + self._models_path, timeout=_PROBE_TIMEOUT) as response:
+            self.health.listed(response.status)
+            if response.status != 200:
+                return ModelInfo()
+            with Body(response, self._requests) as body:
+                data = await body.beginning(_MAX_MODELS)
+        listed = _loads(data)
+        models = listed.get("data") or ()
+        names = () if listed.get("has_more") else tuple(str(model["id"]) for model in models)
+        self.health.listed(
+            200, lacks_model=bool(names) and self.model is not None and self.model not in names
+        )
+        lengths = [m.get("max_model_len") for m in models if self.model in (None, m["id"])]
+        length = lengths[0] if lengths else None
+        is_length = type(length) is int and 0 < length < _MAX_LENGTH
+        return ModelInfo(max_model_len=length if is_length else None, names=names)
+
+    def _translated(
+        self, events: list[Event], call: Call, *, has_begun: bool
+    ) -> tuple[list[Delta], Exception | None]:
+        """The deltas of events that came together, joined; and the error of the event that ends the stream.
+
+        Events come together when Weir reads more slowly than the upstream writes. Joined, they cost little
+        more than one: hooks are called once, and the client gets one event.
+        """
+        deltas: list[Delta] = []
+        feed = call.translator.feed
+        try:
+            for event in events:
+                chunk = _loads(event.data)
+                if event.event == "error" or chunk.get("error"):
+                    begun = has_begun or bool(deltas)
+                    raise stream_error(chunk, begun=begun, fields=call.fields, statuses=self._error_statuses)
+                deltas += feed(chunk)
+        except Exception as error:  # noqa: BLE001 - it is raised once the deltas before it have left
+            return join(deltas), error
+        return join(deltas), None
+
+    @contextmanager
+    def _engine_errors(self) -> Iterator[None]:
+        """Turn failures between Weir and the upstream into `EngineError`, with a message for the caller."""
+        try:
+            yield
+        except RequestError:
+            raise
+        except EngineError:
+            self._requests.check()
+            raise
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            self.health.failed()
+            self._requests.check()
+            raise EngineError("The upstream engine cannot be reached.", status=503) from error
+        except TimeoutError as error:
+            raise EngineError("The upstream engine did not answer in time.", status=504) from error
+        except (aiohttp.ClientError, ConnectionError) as error:
+            self._requests.check()
+            raise EngineError("The connection to the upstream engine broke.", status=502) from error
+        except EventTooLongError as error:
+            _log.warning("upstream %s: %s (max_upstream_event)", self.url, error)
+            raise EngineError("The upstream engine sent an event that is too long.", status=502) from error
+        except TooMuchError as error:
+            _log.warning("upstream %s: %s", self.url, error)
+            raise EngineError("The upstream engine sent more than an answer may have.", status=502) from error
+        except (LookupError, ArithmeticError, TypeError, AttributeError, ValueError, RecursionError) as error:
+            _log.warning("upstream %s: answer not understood (%s)", self.url, type(error).__name__)
+            raise EngineError("The upstream engine's answer makes no sense.", status=502) from error
+
+
+def _bursts(events: list[Event]) -> list[list[Event]]:
+    if len(events) <= _BURST:
+        return [events]
+    return [events[start : start + _BURST] for start in range(0, len(events), _BURST)]
+
+
+def _loads(data: bytes) -> dict[str, Any]:
+    """Read a JSON object. Python servers also write `-Infinity` and `NaN`, which are not JSON."""
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        value = json.loads(data, parse_constant=float)
+        orjson.dumps(value)  # raises for a text that cannot be written again: half a surrogate pair
+    if not isinstance(value, dict):
+        raise TypeError("not a JSON object")
+    return value
+
+
+async def _drain(response: aiohttp.ClientResponse) -> None:
+    """Read the last bytes if they come soon, so that the connection can be used again."""
+    with suppress(TimeoutError, aiohttp.ClientError, RuntimeError):  # aiohttp's, if the connection is closed
+        async with asyncio.timeout(_DRAIN):
+            while not response.content.at_eof():
+                await response.content.readany()

@@ -1,0 +1,60 @@
+"""Reads the events of an upstream's answer from bytes as they come, within the answer's bounds. No I/O."""
+
+from collections.abc import Callable
+
+from engine.upstream.limits import Patience, TooMuchError
+from engine.upstream.sse import Event, EventTooLongError, SSEDecoder
+
+
+class WholeReader:
+    """An answer that is no stream, as one event. `longest`: its most bytes; a longer one is cut."""
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._data = bytearray()
+        self.has_ended = self.is_complete = False
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The whole answer, once `data` ends it. `data`: the next bytes; empty at the end."""
+        self._data += data
+        if data and len(self._data) < self._longest:
+            return []
+        self.has_ended = self.is_complete = True
+        return [Event(bytes(self._data[: self._longest]))]
+
+
+class EventReader:
+    """The events of a stream, up to the one for which `is_last` is true. Once the answer has its finish, the
+    stream may end in any way."""
+
+    def __init__(self, patience: Patience, decoder: SSEDecoder, is_last: Callable[[Event], bool]) -> None:
+        self._patience = patience
+        self._decoder = decoder
+        self._is_last = is_last
+        self.has_ended = False
+        self.is_complete = False
+        """Whether the last event came."""
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that `data` completes. `data`: the next bytes; empty at the end.
+
+        Raises `TooMuchError` and `EventTooLongError`.
+        """
+        try:
+            self._patience.take(len(data))
+            self.has_ended = not data
+            events = self._decoder.feed(data) if data else self._rest()
+        except (TooMuchError, EventTooLongError):
+            if not self._patience.has_finish:
+                raise
+            self.has_ended = True
+            return []
+        for number, event in enumerate(events):
+            if self._is_last(event):
+                self.is_complete = self.has_ended = True
+                return events[:number]
+        return events
+
+    def _rest(self) -> list[Event]:
+        """The last event, if its empty line is missing. An event that the deadline cuts off is dropped."""
+        return [] if self._patience.is_over() else self._decoder.flush()

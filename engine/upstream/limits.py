@@ -1,0 +1,115 @@
+"""How much an upstream may send, and how long it may take. No I/O."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from engine.protocol import Channel, GenerationRequest, Prompt
+from engine.upstream.sse import MAX_EVENT
+
+SLICE = 16 * 1024
+"""Bytes of a stream that are read at a time. Others get their turn between two slices."""
+_CHARS_PER_TOKEN = 256
+"""No vocabulary that is in use has a token of more characters, and text averages four."""
+_PIECES_PER_TOKEN = 16
+"""Pieces of text that a token may come in: a server may stream a token's characters one by one."""
+_SLACK = 256
+"""Pieces that a short answer may have beside those of its tokens."""
+_AFTER_FINISH = 5.0
+"""Seconds that usage and `[DONE]` may take to come after the finish reason."""
+_MOST_AFTER_FINISH = 1024 * 1024
+"""Bytes that may come after the finish reason."""
+
+AtLeastOne = Annotated[int, Field(ge=1)]
+
+
+class UpstreamOptions(BaseModel):
+    """The bounds of an upstream's answer. An answer beyond one of them ends with an error."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    upstream_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 600.0
+    """Seconds that an upstream may take for the first piece of its answer, and from one piece to the next.
+    Comments and events without text do not count as a piece (upstreams)"""
+    max_upstream_event: AtLeastOne = MAX_EVENT
+    """Longest event of an upstream's stream, in bytes. About twice as much may come between two pieces of an
+    answer (upstreams)"""
+    max_upstream_output: AtLeastOne = 16 * 1024 * 1024
+    """Longest output of an upstream, in characters. With max_tokens, an output's content and tool calls may
+    have about 256 characters and 16 pieces for each token (upstreams)"""
+    max_upstream_answer: AtLeastOne = 256 * 1024 * 1024
+    """Longest stream of an upstream, in bytes: all outputs of a request, with their JSON (upstreams)"""
+
+
+class TooMuchError(ValueError):
+    """An upstream sends more than it may. The message says which bound it passed."""
+
+
+class Patience:
+    """How long an upstream is waited for until its answer goes on, and how much it may send until then.
+
+    `now` is the clock of `deadline`.
+    """
+
+    def __init__(self, options: UpstreamOptions, now: Callable[[], float]) -> None:
+        self._now = now
+        self._seconds = options.upstream_timeout
+        self._max_silent = 2 * (options.max_upstream_event + SLICE)
+        self._left = options.max_upstream_answer
+        self.has_finish = False
+        self.renew()
+
+    def renew(self) -> None:
+        """A piece of the answer came, and its reader has taken it."""
+        self.deadline = self._now() + self._seconds
+        self._num_silent = 0
+
+    def is_over(self) -> bool:
+        """Whether the deadline has passed."""
+        return self._now() >= self.deadline
+
+    def end(self) -> None:
+        """The answer is finished: only its usage is waited for, and not for long."""
+        if not self.has_finish:
+            self.has_finish = True
+            self._seconds = min(self._seconds, _AFTER_FINISH)
+            self._max_silent = min(self._max_silent, _MOST_AFTER_FINISH)
+            self.renew()
+
+    def take(self, num_bytes: int) -> None:
+        """Count bytes of the stream. Raises `TooMuchError`."""
+        self._num_silent += num_bytes
+        self._left -= num_bytes
+        if self._num_silent > self._max_silent:
+            raise TooMuchError("too many bytes without a piece of the answer (max_upstream_event)")
+        if self._left < 0:
+            raise TooMuchError("the stream is too long (max_upstream_answer)")
+
+
+class OutputLimit:
+    """How much one output may hold. `most`: its characters, whatever they are.
+
+    `max_tokens` bounds content and tool calls too, with the prompt if it is echoed. It does not bound
+    reasoning, which some servers do not count.
+    """
+
+    __slots__ = ("_chars_left", "_pieces_left", "_text_left")
+
+    def __init__(self, request: GenerationRequest, prompt: Prompt, most: int) -> None:
+        self._chars_left = self._text_left = self._pieces_left = most
+        if request.sampling.max_tokens is not None:
+            num_tokens = request.sampling.max_tokens + (len(prompt) if request.echo else 0)
+            self._pieces_left = _PIECES_PER_TOKEN * num_tokens + _SLACK
+            self._text_left = _CHARS_PER_TOKEN * (num_tokens + _PIECES_PER_TOKEN)
+
+    def take(self, channel: Channel, num_chars: int, num_pieces: int) -> None:
+        """Count a piece of the output: its characters, and its tokens. Raises `TooMuchError`."""
+        self._chars_left -= num_chars
+        if self._chars_left < 0:
+            raise TooMuchError("an output is too long (max_upstream_output)")
+        if channel == "content" or channel == "tool_call":
+            self._text_left -= num_chars
+            self._pieces_left -= num_pieces
+            if self._text_left < 0 or self._pieces_left < 0:
+                raise TooMuchError("an output is longer than its max_tokens allow")

@@ -1,0 +1,96 @@
+"""The content blocks of an upstream's answer: the grammar of their events, and the channel of their texts."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import orjson
+
+from engine.protocol import Channel, ToolCall
+from engine.upstream.limits import TooMuchError
+from engine.upstream.messages.signatures import MAX_SIGNATURE
+
+Kind = Literal["text", "thinking", "redacted_thinking", "tool_use"]
+_CHANNELS: dict[str, Channel] = {"text": "content", "thinking": "reasoning", "tool_use": "tool_call"}
+_TEXTS = {"text": ("text_delta", "text"), "thinking": ("thinking_delta", "thinking")}
+_TEXTS["tool_use"] = ("input_json_delta", "partial_json")
+"""By the kind of a block: the kind of its deltas, and their field with the text."""
+_MUTE = {"text": "citations_delta", "thinking": "signature_delta"}
+"""Deltas without text for hooks. They go no further."""
+
+
+class Block:
+    """One block. `start` (the field `content_block`) says its kind. `call_index`: the number of calls before.
+
+    Raises `LookupError`, `TypeError`, `AttributeError` or `ValueError` for what makes no sense, and
+    `TooMuchError` for a signature that is too long.
+    """
+
+    def __init__(self, start: Mapping[str, Any], call_index: int) -> None:
+        kind = start["type"]
+        if kind not in (*_CHANNELS, "redacted_thinking"):
+            raise ValueError("a block of an unknown kind")
+        self.kind: Kind = kind
+        self.channel = _CHANNELS.get(kind, "content")
+        self.call = _call_of(start, call_index) if kind == "tool_use" else None
+        self._delta, self._field = _TEXTS.get(kind, ("", ""))
+        self._input = start.get("input") or {}
+        self._num_pieces = 0
+        self._hash = hashlib.sha256()
+        self._signature = ""
+        self.first = _text(start.get(self._field) or "") if kind in ("text", "thinking") else ""
+        """Text that comes with the start."""
+        if kind == "thinking":
+            self._take_signature(start.get("signature") or "")
+
+    def text_of(self, delta: Mapping[str, Any]) -> str:
+        """The text of a `content_block_delta`. Empty for deltas without text."""
+        if delta["type"] != self._delta:
+            self._take_mute(delta)
+            return ""
+        text = _text(delta[self._field])
+        self._num_pieces += bool(text)
+        return text
+
+    def last(self) -> str:
+        """The text that is left when the block ends: the input of a call that came with the start."""
+        if self.call is None:
+            return ""
+        if not self._num_pieces:
+            return orjson.dumps(self._input).decode()
+        if self._input:
+            raise ValueError("two inputs of one call")
+        return ""
+
+    def sign(self, text: str) -> None:
+        """Take in a piece of reasoning, which the signature is for."""
+        self._hash.update(text.encode())
+
+    @property
+    def signed(self) -> tuple[bytes, str] | None:
+        """The hash of the reasoning, and its signature, if there is one."""
+        return (self._hash.digest(), self._signature) if self._signature else None
+
+    def _take_mute(self, delta: Mapping[str, Any]) -> None:
+        if delta["type"] != _MUTE.get(self.kind):
+            raise ValueError("a delta that does not fit its block")
+        if self.kind == "thinking":
+            self._take_signature(delta["signature"])
+
+    def _take_signature(self, piece: Any) -> None:
+        self._signature += _text(piece)
+        if len(self._signature) > MAX_SIGNATURE:
+            raise TooMuchError("a signature is too long")
+
+
+def _call_of(start: Mapping[str, Any], index: int) -> ToolCall:
+    name, call_id, given = start["name"], start.get("id"), start.get("input")
+    if not isinstance(name, str) or not name or not isinstance(given, Mapping | None):
+        raise TypeError("a call without a name, or with an input that is no object")
+    return ToolCall(index, name, call_id if isinstance(call_id, str) else None)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text that is none")
+    return value

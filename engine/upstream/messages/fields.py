@@ -1,0 +1,25 @@
+"""The treatment of each field of a request with an upstream of the Messages API."""
+
+from engine.protocol.fields.asked import SAMPLING_FIELDS
+from engine.protocol.fields.support import FieldSupport, Treatment
+from engine.upstream.request_tracker import NO_LOGITS
+
+_REASON = "is not supported: the upstream speaks the Messages API, which has no such field"
+_SAMPLING = frozenset({"temperature", "top_p", "top_k", "max_tokens", "stop"})
+_OTHERS = frozenset({"tools", "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort"})
+_EXTRA = frozenset(
+    {"thinking", "thinking.budget_tokens", "service_tier", "cache_control", "anthropic_beta"}
+    | {"safety_identifier", "chat_template_kwargs", "continue_final_message", "add_generation_prompt"}
+)
+
+FIELDS = FieldSupport(
+    honoured_in_chats=_SAMPLING | _OTHERS | _EXTRA,
+    refused={
+        **dict.fromkeys(sorted(SAMPLING_FIELDS - _SAMPLING), _REASON),
+        **dict.fromkeys(("return_token_ids", "cache_salt", "priority"), _REASON),
+        **NO_LOGITS,
+    },
+    ignored=_SAMPLING,
+    rest=Treatment.REFUSED,
+)
+"""Completions are refused by their prompt, so no other field of theirs matters."""

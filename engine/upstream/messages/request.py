@@ -1,0 +1,139 @@
+"""Writes a `GenerationRequest` as the JSON body of the Messages API. No I/O.
+
+A value that the API cannot express is refused by its field's name. `fields` refuses whole fields.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from engine.protocol import GenerationRequest, RequestError, SamplingParams
+from engine.protocol.fields.names import caller_name
+from engine.upstream.messages.options import MessagesOptions
+from engine.upstream.messages.refused import refused
+from engine.upstream.messages.signatures import Signatures
+from engine.upstream.messages.tools import tool_fields
+from engine.upstream.messages.turns import to_turns
+
+_DRAWING = ("temperature", "top_p", "top_k")
+_PROMPT = frozenset(
+    {"model", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "cache_control"}
+)
+"""Fields of the body that make the prompt."""
+_BETAS = re.compile(r"[\w.,:+ -]+", re.ASCII)
+_TIERS = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
+
+
+def request_body(
+    request: GenerationRequest,
+    options: MessagesOptions,
+    model: str | None = None,
+    signatures: Signatures | None = None,
+) -> dict[str, Any]:
+    """The body. It asks for a stream. `model`: the upstream's name for the model; None: the caller's.
+
+    Raises `RequestError` for a request that the API cannot express.
+    """
+    sampling, extra = request.sampling, request.extra
+    _check(request)
+    system, turns = to_turns(request.messages, signatures or Signatures())
+    _check_end(request, turns)
+    body: dict[str, Any] = {"model": model or request.model, "stream": True, "messages": turns}
+    is_given = sampling.max_tokens is not None
+    body["max_tokens"] = sampling.max_tokens if is_given else options.upstream_max_tokens
+    body |= {"system": system} if system else {}
+    body |= {name: getattr(sampling, name) for name in _DRAWING if _says(request, name)}
+    body |= {"stop_sequences": list(sampling.stop)} if sampling.stop else {}
+    body |= tool_fields(request)
+    if thinking := _thinking(request):
+        body["thinking"] = thinking
+    if output_config := _output_config(request):
+        body["output_config"] = output_config
+    if user := extra.get("safety_identifier") or request.user:
+        body["metadata"] = {"user_id": user}
+    if (tier := extra.get("service_tier")) is not None:
+        body["service_tier"] = _TIERS[tier]
+    if cache_control := extra.get("cache_control"):
+        body["cache_control"] = cache_control
+    return body
+
+
+def headers_of(request: GenerationRequest) -> dict[str, str]:
+    """The header with the names of the betas that the caller wants. Raises `RequestError`."""
+    betas = request.extra.get("anthropic_beta")
+    if not betas:
+        return {}
+    if not isinstance(betas, str) or not _BETAS.fullmatch(betas):
+        raise refused("anthropic_beta", "it must be names with commas between them")
+    return {"anthropic-beta": betas}
+
+
+def count_body(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The body that asks how many tokens the prompt of `body` has."""
+    return {name: value for name, value in body.items() if name in _PROMPT}
+
+
+def _check(request: GenerationRequest) -> None:
+    """Refuse what the fields of a request that the API has cannot say there."""
+    if not request.is_chat:
+        raise refused(request.prompt_field, "the upstream speaks the Messages API, which has chats alone")
+    if request.sampling.temperature > 1:
+        raise refused("temperature", "with this upstream, it must be at most 1")
+    tier = request.extra.get("service_tier")
+    if tier is not None and (not isinstance(tier, str) or tier not in _TIERS):
+        raise refused("service_tier", "this upstream has the tiers auto and default")
+
+
+def _check_end(request: GenerationRequest, turns: list[dict[str, Any]]) -> None:
+    """The answer goes on from an assistant's message at the end, and only from one. One without text has no
+    turn, and nothing to go on from."""
+    continues = bool(request.extra.get("continue_final_message"))
+    ends = request.messages if continues else turns
+    if not turns or (ends[-1]["role"] == "assistant") != continues:
+        reason = "an answer goes on from it" if turns and not continues else "the chat ends with another"
+        raise RequestError(
+            f"messages: the last message of the assistant and continue_final_message go together ({reason}).",
+            param="messages",
+        )
+    if not continues and request.extra.get("add_generation_prompt") is False:
+        raise refused("add_generation_prompt")
+
+
+def _says(request: GenerationRequest, name: str) -> bool:
+    value = getattr(request.sampling, name)
+    return bool(value != getattr(SamplingParams(), name) or (name in request.given and name != "top_k"))
+
+
+def _thinking(request: GenerationRequest) -> Mapping[str, Any] | None:
+    """Whether, and how much, the model thinks. None: as the upstream does by default."""
+    extra = request.extra
+    if (thinking := extra.get("thinking")) is not None:
+        if not isinstance(thinking, Mapping):
+            raise RequestError("thinking must be an object.", param="thinking")
+        return thinking
+    template = extra.get("chat_template_kwargs") or {}
+    if not isinstance(template, Mapping) or template.keys() - {"enable_thinking"}:
+        raise refused("chat_template_kwargs", "of its keys, this upstream takes enable_thinking")
+    enabled = template.get("enable_thinking")
+    effort = extra.get("reasoning_effort")
+    if effort == "none" or enabled is False:
+        return {"type": "disabled"}
+    # In the Messages API, an effort alone asks for no thinking. In a chat, it does.
+    if enabled or (effort is not None and request.endpoint != "messages"):
+        return {"type": "adaptive"}
+    return None
+
+
+def _output_config(request: GenerationRequest) -> dict[str, Any]:
+    extra, config = request.extra, dict[str, Any]()
+    if (effort := extra.get("reasoning_effort")) not in (None, "none"):
+        config["effort"] = "low" if effort == "minimal" else effort
+    match extra.get("response_format"):
+        case None | {"type": "text"}:
+            pass
+        case {"type": "json_schema", "json_schema": {"schema": Mapping() as schema}}:
+            config["format"] = {"type": "json_schema", "schema": schema}
+        case _:
+            name = caller_name(request.endpoint, "response_format")
+            raise refused(name, "this upstream takes the type json_schema, with a schema")
+    return config

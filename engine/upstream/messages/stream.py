@@ -1,0 +1,146 @@
+"""Translates the events of the Messages API to `Delta`s. No I/O.
+
+    message_start  BLOCK*  message_delta+  message_stop
+    BLOCK: content_block_start  content_block_delta*  content_block_stop
+
+Any other order of events raises `ValueError`. A ping, and events that later versions of the API may have, are
+no part of the answer. An event without a field that it needs raises `KeyError`, `TypeError` or
+`AttributeError`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.protocol import Delta, FinishReason, GenerationRequest, Usage
+from engine.upstream.errors import stream_broke
+from engine.upstream.limits import OutputLimit, TooMuchError, UpstreamOptions
+from engine.upstream.messages.blocks import Block
+from engine.upstream.messages.signatures import Signatures
+from engine.upstream.usage import UsageCount, count_of
+
+_FINISH_REASONS: dict[str, FinishReason] = {
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}
+"""Any other reason of an upstream is "stop"."""
+_MAX_BLOCKS = 16 * 1024
+"""Blocks of an answer: those of calls without arguments have no text that could be counted."""
+
+
+class StreamTranslator:
+    """One request's stream. Its last delta waits for `finish`, so that it has the upstream's usage.
+
+    Until the upstream sends its usage, the translator counts pieces of text. `signatures` gets what signs the
+    reasoning of an answer that has ended well.
+    """
+
+    def __init__(
+        self, request: GenerationRequest, options: UpstreamOptions, signatures: Signatures | None = None
+    ) -> None:
+        self._stop = request.sampling.stop
+        self._signatures = signatures
+        self._limit = OutputLimit(request, "", options.max_upstream_output)
+        self._count = UsageCount(Usage(prompt_tokens=0, completion_tokens=0))
+        self._has_begun = False
+        self._num_blocks = 0
+        self._num_calls = 0
+        self._open: Block | None = None
+        self._thinking: list[Block] = []
+        self._finish: Delta | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        return self._finish is not None
+
+    def feed(self, chunk: Mapping[str, Any]) -> list[Delta]:
+        kind = chunk["type"]
+        if kind == "content_block_delta":  # nearly all events
+            block = self._block(chunk)
+            text = block.text_of(chunk["delta"])
+            return [self._delta(block, text)] if text else []
+        match kind:
+            case "message_start":
+                self._begin(chunk["message"])
+            case "content_block_start":
+                return self._start(chunk)
+            case "content_block_stop":
+                return self._stop_block(self._block(chunk))
+            case "message_delta":
+                self._end(chunk)
+        return []
+
+    def finish(self, *, complete: bool) -> list[Delta]:
+        if self._finish is None or not complete:
+            raise stream_broke()
+        if self._signatures is not None and len(self._thinking) == 1 and self._thinking[0].signed:
+            self._signatures.add(*self._thinking[0].signed)
+        self._finish.usage = self._count.usage
+        return [self._finish]
+
+    def _begin(self, message: Mapping[str, Any]) -> None:
+        if self._has_begun or message.get("content"):
+            raise ValueError("a second beginning, or one with content")
+        self._has_begun = True
+        self._take_usage(message.get("usage"))
+
+    def _start(self, chunk: Mapping[str, Any]) -> list[Delta]:
+        if not self._has_begun or self._open is not None or self.is_finished:
+            raise ValueError("a block where none can begin")
+        if chunk["index"] != self._num_blocks:
+            raise ValueError("a gap between blocks")
+        if self._num_blocks >= _MAX_BLOCKS:
+            raise TooMuchError("an output has too many blocks")
+        block = self._open = Block(chunk["content_block"], self._num_calls)
+        self._num_blocks += 1
+        self._num_calls += block.call is not None
+        if block.kind == "thinking":
+            self._thinking.append(block)
+        return [self._delta(block, block.first)] if block.first else []
+
+    def _stop_block(self, block: Block) -> list[Delta]:
+        self._open = None
+        last = block.last()
+        return [self._delta(block, last)] if last else []
+
+    def _block(self, chunk: Mapping[str, Any]) -> Block:
+        """The open block, which the event is for."""
+        if self._open is None or chunk["index"] != self._num_blocks - 1:
+            raise ValueError("an event of a block that is not open")
+        return self._open
+
+    def _end(self, chunk: Mapping[str, Any]) -> None:
+        if not self._has_begun or self._open is not None:
+            raise ValueError("an end where none can be")
+        self._take_usage(chunk.get("usage"))
+        reason = chunk["delta"].get("stop_reason")
+        if reason is None or self.is_finished:
+            return
+        stop_sequence = chunk["delta"].get("stop_sequence")
+        # Any text but the caller's own stop strings could be output that no hook has seen.
+        told = stop_sequence if reason == "stop_sequence" and stop_sequence in self._stop else None
+        self._finish = Delta(
+            finish_reason=_FINISH_REASONS.get(reason, "stop"),
+            stop_reason=told,
+            is_cut=reason not in ("end_turn", "tool_use"),
+        )
+
+    def _delta(self, block: Block, text: str) -> Delta:
+        if block.kind == "thinking":
+            block.sign(text)
+        self._limit.take(block.channel, len(text), 1)
+        return Delta(text=text, channel=block.channel, tool_call=block.call, usage=self._count.add(1))
+
+    def _take_usage(self, told: Any) -> None:
+        """Counts that an event lacks are as they were. The API counts cached tokens of the prompt apart."""
+        if not isinstance(told, Mapping):
+            return
+        used = self._count.usage
+        read = count_of(told, "cache_read_input_tokens", used.cached_tokens)
+        prompt = used.prompt_tokens
+        if told.get("input_tokens") is not None:
+            written = count_of(told, "cache_creation_input_tokens", 0)
+            prompt = count_of(told, "input_tokens", 0) + read + written
+        generated = count_of(told, "output_tokens", used.completion_tokens)
+        self._count.usage = Usage(prompt, generated, read, used.reasoning_tokens)

@@ -1,0 +1,26 @@
+"""The options of upstreams that speak OpenAI's API."""
+
+from pydantic import BaseModel, ConfigDict, field_validator
+
+from engine.protocol.fields.table import FIELDS, Relay
+
+
+class OpenAIOptions(BaseModel):
+    """What an upstream gets of a request (openai)."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    relay_fields: tuple[str, ...] = ()
+    """Field of requests that the upstream gets beside those that docs/fields.md lists; repeat. It may name
+    hosts, adapters and other callers' sessions there (openai)"""
+
+    @field_validator("relay_fields")
+    @classmethod
+    def _may_be_relayed(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            field = FIELDS.get(name)
+            if field is not None and field.limit is not None:
+                raise ValueError(f"{name} is a name for {field.limit}, which the upstream always gets")
+            if field is not None and field.relay is Relay.NEVER:
+                raise ValueError(f"no upstream gets {name}: it is refused or answered here")
+        return names

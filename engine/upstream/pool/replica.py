@@ -1,0 +1,233 @@
+"""One engine of a pool: what it does now, what it did, and whether it gets requests."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+from engine.protocol import Engine, EngineError, LogitsProcessorError, QueueFullError, RequestError
+from engine.protocol.stats import Histogram, ReplicaOutcome, ReplicaStats
+from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, Span
+from engine.upstream.pool.breaker import Breaker
+from engine.upstream.pool.routing import Candidate
+
+FIRST_TOKEN_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
+
+Probe = Callable[[], Awaitable[bool]]
+"""Asks how an engine is: True if it takes new requests, False if it only ends those that run. Raises
+`EngineError` if it cannot serve."""
+
+_log = logging.getLogger("weir.engine")
+
+
+class Replica(Candidate):
+    """An engine, under a name that no other replica of the pool has.
+
+    `max_connections`: most requests at the same time (None: any number). `serves_all`: the engine gives every
+    request to the same model, whatever name the caller gave. `problem`: says what is wrong with the engine.
+    `address`: attributes of its spans.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        *,
+        weight: float = 1.0,
+        max_connections: int | None = None,
+        serves_all: bool = False,
+        probe: Probe | None = None,
+        problem: Callable[[], str | None] = lambda: None,
+        address: Mapping[str, str | int] | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        super().__init__(name, weight)
+        self.engine = engine
+        self.address = address or {}
+        self.breaker = Breaker()
+        self.is_drained = False
+        """An operator wants it to get no new request."""
+        self.says_drained = False
+        """It told its health check that it takes no new request."""
+        self.clock = clock
+        self._probe = probe
+        self._problem = problem
+        self._was_well = True
+        self.max_connections = max_connections
+        self._serves_all = serves_all
+        self._outcomes: Counter[ReplicaOutcome] = Counter()
+        self._retries = 0
+        self._first_token_seconds = Histogram(FIRST_TOKEN_SECONDS)
+
+    @property
+    def is_draining(self) -> bool:
+        return self.is_drained or self.says_drained
+
+    @property
+    def has_room(self) -> bool:
+        return self.max_connections is None or self.outstanding < self.max_connections
+
+    def allows(self, *, trial: bool) -> bool:
+        """Whether the breaker lets a request begin. `trial`: whether the request may be a trial."""
+        now = self.clock()
+        return self.breaker.allows(now) and (trial or self.breaker.state(now) == "closed")
+
+    def refusal(self, caller: str) -> QueueFullError | None:
+        """Why this caller may not add a request now. None: it may."""
+        if not self.has_room:
+            return all_busy()
+        try:
+            self.engine.check_room(caller)
+        except QueueFullError as error:
+            return error
+        return None
+
+    @property
+    def can_serve(self) -> bool:
+        """Whether new requests get an answer, as far as anybody knows."""
+        if self.is_draining or self.breaker.state(self.clock()) == "open":
+            return False
+        try:
+            self.engine.check_health()
+        except EngineError:
+            return False
+        return True
+
+    @property
+    def problem(self) -> str | None:
+        """The engine's fault, as far as anybody knows."""
+        return self._problem()
+
+    def serves(self, model: str) -> bool:
+        """Whether the engine answers to the model's name, or may."""
+        names = self.engine.info.names
+        return not names or self._serves_all or model in names
+
+    def stats(self) -> ReplicaStats:
+        return ReplicaStats(
+            outstanding=self.outstanding,
+            outcomes=self._outcomes,
+            retries_total=self._retries,
+            state="draining" if self.is_draining else self.breaker.state(self.clock()),
+            first_token_seconds=self._first_token_seconds,
+            problem=self.problem,
+        )
+
+    async def probe(self) -> bool:
+        """Ask how the engine is (see `Probe`)."""
+        if self._probe is not None:
+            return await self._probe()
+        self.engine.check_health()
+        return True
+
+    def is_well(self, *, takes_new: bool) -> None:
+        """A health check was answered. If the one before failed, a request may try the replica at once."""
+        self.says_drained = not takes_new
+        if not self._was_well:
+            self.breaker.admit_trial(self.clock())
+        self._was_well = True
+
+    def is_unwell(self) -> None:
+        """A health check failed."""
+        self._was_well = False
+        self.fail(trial=self.breaker.state(self.clock()) == "half_open")
+
+    def fail(self, *, trial: bool = False) -> None:
+        """A request, or a health check, says that the engine does not work."""
+        if self.breaker.fail(self.clock(), trial=trial):
+            _log.warning("upstream %s fails, and gets no requests for a while", self.name)
+
+
+def all_busy() -> QueueFullError:
+    """The error of replicas that have as many requests as they may."""
+    return QueueFullError("All upstream engines are busy; try again later.")
+
+
+class Attempt:
+    """One request at one replica, and what its end says about the replica.
+
+    A failure before the first delta may be the request's fault, unless the replica cannot be reached. So it
+    counts against the replica only when another one answers the same request (`blame`). Otherwise a caller
+    could have every replica left out with one request that no engine can answer.
+    """
+
+    __slots__ = ("_began", "_replica", "has_begun", "is_suspect", "is_trial", "span")
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self.has_begun = False
+        """Whether the replica yielded a delta."""
+        self.is_trial = False
+        """Whether the replica's breaker lets this request through to see how the replica is."""
+        self.is_suspect = False
+        """Whether the replica failed, and `blame` may say so."""
+        self.span: Span = NO_SPAN
+
+    def __enter__(self) -> Self:
+        self._began = self._replica.clock()
+        self._replica.outstanding += 1
+        self.span = CURRENT_SPAN.get().child("upstream", is_remote=True)
+        self.span.set({"weir.upstream": self._replica.name, **self._replica.address})
+        self.is_trial = self._replica.breaker.begin()
+        return self
+
+    @property
+    def engine(self) -> Engine:
+        return self._replica.engine
+
+    def begin(self) -> None:
+        """The first delta came."""
+        replica = self._replica
+        self.has_begun = True
+        seconds = replica.clock() - self._began
+        replica._first_token_seconds.observe(seconds)
+        self.span.set({"gen_ai.response.time_to_first_chunk": seconds})
+        if self.is_trial:
+            self.is_trial = False
+            replica.breaker.succeed(trial=True)
+            _log.warning("upstream %s is back", replica.name)
+
+    def blame(self) -> None:
+        """Another replica answered the request on which this one failed."""
+        self._replica.fail()
+
+    def retry(self) -> None:
+        """Another replica gets the request."""
+        self._replica._retries += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.span.end(error)
+        replica = self._replica
+        replica.outstanding -= 1
+        outcome = _outcome(error)
+        replica._outcomes[outcome] += 1
+        if outcome in ("finished", "refused"):
+            replica.breaker.succeed(trial=self.is_trial)
+        elif outcome != "failed" or isinstance(error, LogitsProcessorError):
+            replica.breaker.leave(trial=self.is_trial)
+        elif self.has_begun or self.is_trial or _is_unreachable(error):
+            replica.fail(trial=self.is_trial)
+        else:
+            self.is_suspect = True
+
+
+def _outcome(error: BaseException | None) -> ReplicaOutcome:
+    match error:
+        case None:
+            return "finished"
+        case GeneratorExit() | asyncio.CancelledError():
+            return "closed"
+        case RequestError():
+            return "refused"
+        case QueueFullError():
+            return "full"
+    return "failed"
+
+
+def _is_unreachable(error: BaseException | None) -> bool:
+    return isinstance(error, EngineError) and error.status == 503

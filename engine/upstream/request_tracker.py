@@ -1,0 +1,130 @@
+"""The base of engines without a model of their own: it counts their requests, and ends them at closing."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
+
+from engine.protocol import EngineError, EngineStats, ModelInfo, Tokenizer, Usage
+from engine.protocol.fields.support import FieldSupport
+
+T = TypeVar("T")
+
+
+class TrackedRequest:
+    """A request that runs. Its engine keeps `usage` up to date."""
+
+    usage = Usage(prompt_tokens=0, completion_tokens=0)
+
+
+class RequestTracker:
+    """The requests of one engine."""
+
+    def __init__(self) -> None:
+        self.is_closing = False
+        self._stops: set[Callable[[], None]] = set()
+        self._num_running = 0
+        self._aborted = 0
+        self._prompt_tokens = 0
+        self._generation_tokens = 0
+
+    def close(self) -> None:
+        """End every request that runs, and refuse new ones."""
+        if self.is_closing:
+            return
+        self.is_closing = True
+        for stop in list(self._stops):
+            stop()
+
+    def check(self) -> None:
+        """Raise `EngineError` (503) if the engine is closing."""
+        if self.is_closing:
+            raise EngineError("The engine is shutting down.", status=503)
+
+    def on_close(self, stop: Callable[[], None]) -> None:
+        """Call `stop` when the engine closes, unless `forget` takes it back."""
+        self._stops.add(stop)
+
+    def forget(self, stop: Callable[[], None]) -> None:
+        self._stops.discard(stop)
+
+    async def wait(self, work: Awaitable[T], deadline: float | None = None) -> T:
+        """Await `work`. Raises `EngineError` (503) at once when the engine closes, and `TimeoutError` at
+        `deadline`, in the event loop's time."""
+        try:
+            async with asyncio.timeout_at(0 if self.is_closing else deadline) as wait:
+                stop = partial(wait.reschedule, 0)
+                self.on_close(stop)
+                try:
+                    return await work
+                finally:
+                    self.forget(stop)
+        except TimeoutError:
+            self.check()
+            raise
+
+    async def pause(self, seconds: float = 0) -> None:
+        """Sleep, or let other tasks run once. Raises `EngineError` (503) at once when the engine closes."""
+        if seconds > 0:
+            await self.wait(asyncio.sleep(seconds))
+        else:
+            await asyncio.sleep(0)
+            self.check()
+
+    @contextmanager
+    def track(self) -> Iterator[TrackedRequest]:
+        """Count one request's work. A request that is closed, cancelled or shut down counts as aborted."""
+        self.check()
+        request = TrackedRequest()
+        self._num_running += 1
+        try:
+            yield request
+        except (GeneratorExit, asyncio.CancelledError):
+            self._aborted += 1
+            raise
+        except EngineError:
+            self._aborted += self.is_closing
+            raise
+        finally:
+            self._num_running -= 1
+            self._prompt_tokens += request.usage.prompt_tokens
+            self._generation_tokens += request.usage.completion_tokens
+
+    def stats(self) -> EngineStats:
+        return EngineStats(
+            num_running=self._num_running,
+            prompt_tokens_total=self._prompt_tokens,
+            generation_tokens_total=self._generation_tokens,
+            aborted_total=self._aborted,
+        )
+
+
+class TrackedEngine:
+    """The base of engines that have no scheduler. It implements `protocol.Engine`, but for `generate`."""
+
+    fields = FieldSupport()
+    tokenizer: Tokenizer | None = None
+
+    def __init__(self) -> None:
+        self.info = ModelInfo()
+        self._requests = RequestTracker()
+
+    async def start(self) -> None:
+        pass
+
+    def stats(self) -> EngineStats:
+        return self._requests.stats()
+
+    def check_room(self, caller: str) -> None:
+        pass
+
+    def check_health(self) -> None:
+        self._requests.check()
+
+    async def aclose(self) -> None:
+        self._requests.close()
+
+
+NO_LOGITS = {"logits_processors": "is refused: this engine has no logits of its own to process"}
+"""The field that an engine without a model refuses, with the reason (contract 7.7)."""

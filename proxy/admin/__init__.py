@@ -1,1 +1,0 @@
-"""The API of the one who operates the server."""

@@ -1,1 +1,0 @@
-"""A dialogue with a server in a terminal: `weir chat`."""

@@ -1,0 +1,130 @@
+"""`weir config`: check a settings file, explain what a key gets, and make a key."""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from engine.protocol import RequestError
+from engine.protocol.did_you_mean import did_you_mean
+from proxy.deployment.checks.settings import check
+from proxy.deployment.directory import Directory
+from proxy.deployment.explain import explain
+from proxy.deployment.keys import ANONYMOUS, Key, digest_of, new_key
+from proxy.deployment.read import directory_of, faults
+from proxy.settings.duplicates import duplicates
+from proxy.settings.fault import Place
+from proxy.settings.serve import load_settings
+from proxy.wire.errors import APIError
+
+
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(required=True, metavar="{check,explain,key}")
+    checks = commands.add_parser("check", help="tell all that is wrong with a settings file")
+    checks.add_argument("file", type=Path, help="the YAML file of weir serve --config")
+    checks.set_defaults(run=check_config)
+    explains = commands.add_parser("explain", help="tell what a request with a key for a model would get")
+    explains.add_argument("key", help=f"the name of a key, or {ANONYMOUS.name} if there are none")
+    explains.add_argument("model", help="a name that requests may use for the model")
+    explains.add_argument("--config", required=True, help="the YAML file of weir serve --config")
+    explains.add_argument("--json", action="store_true", help="print JSON")
+    explains.set_defaults(run=explain_config)
+    makes = commands.add_parser("key", help="make a key: print it, and its hash for the settings file")
+    makes.set_defaults(run=make_key)
+
+
+def check_config(options: argparse.Namespace) -> None:
+    """Exits with 1 if something is wrong, and with 2 if the file cannot be read."""
+    try:
+        text = options.file.read_text(encoding="utf-8")
+        content, tree = yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}" if mark else ""
+        _leave("check", f"{options.file} cannot be read ({type(error).__name__}{place})")
+    content = {} if content is None else content
+    if not isinstance(content, Mapping) or not all(isinstance(name, str) for name in content):
+        _leave("check", f"{options.file} must hold options by name")
+    found = [(_line(tree, fault.place), str(fault)) for fault in check(content)]
+    found += [(line, f"{name}: this name stands here twice") for line, name in duplicates(tree)]
+    for line, told in sorted(found):
+        print(f"{options.file}:{line}: {' '.join(told.split())}")  # an error of a library may have lines
+    if found:
+        raise SystemExit(1)
+    print(f"{options.file}: nothing is wrong")
+
+
+def _line(tree: yaml.Node | None, place: Place) -> int:
+    """The line of the value there, or of the last thing on the way that the file has."""
+    line = 1
+    for step in place:
+        if isinstance(tree, yaml.MappingNode):
+            found = [(key, value) for key, value in tree.value if key.value == str(step)]
+            if not found:
+                break
+            key, tree = found[0]
+            line = key.start_mark.line + 1
+        elif isinstance(tree, yaml.SequenceNode) and isinstance(step, int) and step < len(tree.value):
+            tree = tree.value[step]
+            line = tree.start_mark.line + 1
+        else:
+            break
+    return line
+
+
+def explain_config(options: argparse.Namespace) -> None:
+    """Exits with 1 if the request would be refused, and with 2 if the settings cannot be used."""
+    try:
+        settings = load_settings(["--config", options.config])
+    except SystemExit as error:
+        _leave("explain", str(error).removeprefix("weir serve: "))
+    if wrong := faults(settings):
+        _leave("explain", "the settings are wrong" + "".join(f"\n  {fault}" for fault in wrong))
+    directory = directory_of(settings)
+    try:
+        explained = explain(directory, _key_called(directory, options.key), options.model)
+    except (RequestError, APIError) as error:
+        _leave("explain", str(error), status=1)
+    lines = [json.dumps(explained, indent=2, ensure_ascii=False)] if options.json else _lines(explained)
+    print(*lines, sep="\n")
+
+
+def _key_called(directory: Directory, name: str) -> Key:
+    named = {key.name: key for key in directory.keys.values() if key.name}
+    if not directory.keys:
+        named[ANONYMOUS.name] = ANONYMOUS
+    if name not in named:
+        _leave("explain", f"there is no key {name!r}{did_you_mean(name, named)}", status=1)
+    return named[name]
+
+
+def _lines(explained: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for name, value in explained.items():
+        title = name.replace("_", " ")
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            lines += [f"{title}:", *(f"  {i}. {_inline(one)}" for i, one in enumerate(value, 1))]
+        elif isinstance(value, dict):
+            lines.append(f"{title}: {_inline(value)}")
+        else:
+            told = ", ".join(map(str, value)) or "none" if isinstance(value, list) else value
+            lines.append(f"{title}: {'any' if told is None else told}")
+    return lines
+
+
+def _inline(value: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {json.dumps(one, ensure_ascii=False)}" for name, one in value.items())
+
+
+def make_key(_: argparse.Namespace) -> None:
+    key = new_key()
+    print(f"key:   {key}\nhash:  sha256:{digest_of(key.encode())}")
+
+
+def _leave(command: str, reason: str, status: int = 2) -> NoReturn:
+    print(f"weir config {command}: {reason}", file=sys.stderr)
+    raise SystemExit(status)

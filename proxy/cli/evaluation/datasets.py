@@ -1,0 +1,232 @@
+"""Exchanges from files: the project's own format, recordings, and public datasets as they are published.
+
+A dataset is known by its columns: BeaverTails, ToxicChat, Aegis 2, WildGuardMix, and lists of behaviours in
+the form of HarmBench and JailbreakBench. A file is CSV, JSON (a list), JSON lines, each also packed by gzip,
+or parquet if pyarrow is installed.
+"""
+
+import csv
+import gzip
+import importlib
+import io
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from engine.streams.recording import Recording
+from proxy.cli.evaluation.exchange import Exchange, exchange_of, own_exchange
+
+Row = Mapping[str, Any]
+_YES = {"1", "1.0", "true", "yes", "unsafe", "harmful"}
+_NO = {"0", "0.0", "false", "no", "safe", "unharmful"}
+
+
+def _beavertails(name: str, row: Row) -> Exchange:
+    # https://huggingface.co/datasets/PKU-Alignment/BeaverTails
+    categories = row["category"] if isinstance(row["category"], Mapping) else {}
+    is_safe = _label(row["is_safe"])
+    return exchange_of(
+        name,
+        _text(row["prompt"]),
+        _text(row["response"]),
+        is_unsafe=None if is_safe is None else not is_safe,
+        category=next((one for one, holds in categories.items() if holds), None),
+    )
+
+
+def _toxicchat(name: str, row: Row) -> Exchange:
+    # https://huggingface.co/datasets/lmsys/toxic-chat: its labels are about the prompt.
+    labels = [_label(row["toxicity"]), _label(row.get("jailbreaking"))]
+    return exchange_of(
+        name, _text(row["user_input"]), _text(row.get("model_output")), is_prompt_unsafe=any(labels)
+    )
+
+
+def _aegis(name: str, row: Row) -> Exchange:
+    # https://huggingface.co/datasets/nvidia/Aegis-AI-Content-Safety-Dataset-2.0
+    return exchange_of(
+        name,
+        _text(row["prompt"]),
+        _text(row.get("response")),
+        is_unsafe=_label(row["response_label"]),
+        is_prompt_unsafe=_label(row["prompt_label"]),
+        category=_text(row.get("violated_categories")).partition(",")[0] or None,
+    )
+
+
+def _wildguard(name: str, row: Row) -> Exchange:
+    # https://huggingface.co/datasets/allenai/wildguardmix
+    return exchange_of(
+        name,
+        _text(row["prompt"]),
+        _text(row.get("response")),
+        is_unsafe=_label(row["response_harm_label"]),
+        is_prompt_unsafe=_label(row["prompt_harm_label"]),
+        category=_text(row.get("subcategory")) or None,
+    )
+
+
+def _behaviour(name: str, row: Row) -> Exchange:
+    # https://github.com/centerforaisafety/HarmBench, https://jailbreakbench.github.io: requests for something
+    # harmful. JailbreakBench also has harmless ones, in a file of their own name.
+    text = _text(row.get("Goal") or row["Behavior"])
+    context = _text(row.get("ContextString"))
+    category = _text(row.get("SemanticCategory") or row.get("Category")) or None
+    return exchange_of(
+        name,
+        f"{context}\n\n{text}" if context else text,
+        "",
+        is_prompt_unsafe="benign" not in name.lower(),
+        category=category,
+    )
+
+
+_FORMATS: tuple[tuple[frozenset[str], Callable[[str, Row], Exchange]], ...] = (
+    (frozenset({"prompt", "response", "category", "is_safe"}), _beavertails),
+    (frozenset({"user_input", "toxicity"}), _toxicchat),
+    (frozenset({"prompt", "prompt_label", "response_label"}), _aegis),
+    (frozenset({"prompt", "prompt_harm_label", "response_harm_label"}), _wildguard),
+    (frozenset({"Behavior", "Category", "Goal"}), _behaviour),
+    (frozenset({"Behavior", "SemanticCategory"}), _behaviour),
+)
+"""The columns that tell a dataset, and what makes an exchange of its row."""
+
+
+def load(path: Path, *, is_unsafe: bool | None = None) -> list[Exchange]:
+    """The exchanges of a file, or of each file of a folder, in the order of their names. `is_unsafe`: the
+    label of replies that have none. Raises `ValueError` for a file of no known format, and `OSError`."""
+    files = sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]
+    found = [one for file in files for one in _load_file(file)]
+    if not found:
+        raise ValueError(f"{path}: there is no exchange")
+    if is_unsafe is None:
+        return found
+    return [_labelled(one, is_unsafe) for one in found]
+
+
+def _labelled(exchange: Exchange, is_unsafe: bool) -> Exchange:
+    if exchange.is_unsafe is not None and exchange.is_unsafe != is_unsafe:
+        raise ValueError(f"{exchange.name} has another label")
+    return Exchange(
+        exchange.name,
+        exchange.stream,
+        is_unsafe,
+        exchange.unsafe_from,
+        exchange.is_prompt_unsafe,
+        exchange.category,
+    )
+
+
+def _load_file(path: Path) -> Iterator[Exchange]:
+    if path.name.removesuffix(".gz").endswith(".jsonl") and _is_recording(path):
+        yield Exchange(str(path), Recording.load(path))
+        return
+    make = None
+    for number, row in _rows(path):
+        name = f"{path}:{number}"
+        if not isinstance(row, Mapping):
+            raise ValueError(f"{name}: it is no object with columns")
+        make = make or _format_of(row)
+        try:
+            yield make(name, row)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{name}: {_reason(error)}") from error
+
+
+def _format_of(row: Row) -> Callable[[str, Row], Exchange]:
+    return next((make for columns, make in _FORMATS if columns <= row.keys()), own_exchange)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"there is no column {error}"
+    if isinstance(error, ValidationError):
+        return "; ".join(
+            ": ".join([*map(str, one["loc"]), one["msg"].removeprefix("Value error, ")])
+            for one in error.errors()
+        )
+    return " ".join(str(error).split())
+
+
+def _is_recording(path: Path) -> bool:
+    if path.suffix == ".gz":
+        return False
+    with path.open("rb") as file:
+        first = next((line for line in file if line.strip()), b"{}")
+    fields = _json(first, f"{path}, first line")
+    return isinstance(fields, Mapping) and {"version", "request"} <= fields.keys()
+
+
+def _rows(path: Path) -> Iterable[tuple[int, Any]]:
+    """The rows of a table, each with its number; the number of JSON lines is the line's. Raises `ValueError`
+    for a file of another kind."""
+    name = path.name.removesuffix(".gz")
+    if name.endswith(".parquet"):
+        return enumerate(_parquet_rows(path), start=1)
+    text = _text_of(path)
+    if name.endswith(".csv"):
+        try:
+            return [*enumerate(csv.DictReader(io.StringIO(text, newline=""), strict=True), start=1)]
+        except csv.Error as error:
+            raise ValueError(f"{path}: {error}") from error
+    if name.endswith(".jsonl"):
+        # Not `splitlines`: JSON may have U+2028 and others in a string.
+        lines = enumerate(text.split("\n"), start=1)
+        return [(number, _json(line, f"{path}:{number}")) for number, line in lines if line.strip()]
+    if name.endswith(".json"):
+        rows = _json(text, str(path))
+        return enumerate(rows if isinstance(rows, list) else [rows], start=1)
+    raise ValueError(f"{path}: it is no .jsonl, .json, .csv or .parquet file")
+
+
+def _text_of(path: Path) -> str:
+    data = path.read_bytes()
+    try:
+        return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: it is not in UTF-8, from byte {error.start} on") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: it is no whole gzip file") from error
+
+
+def _json(text: str | bytes, place: str) -> Any:
+    """Raises `ValueError`, with the place, for a text that is not JSON."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{place}: it is not JSON: {error.msg} (character {error.pos})") from error
+    except ValueError as error:  # such as an integer of thousands of digits
+        raise ValueError(f"{place}: {error}") from error
+    except RecursionError as error:
+        raise ValueError(f"{place}: its JSON is nested too deeply") from error
+
+
+def _parquet_rows(path: Path) -> Iterable[Row]:
+    try:
+        parquet = importlib.import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise ValueError(f"{path}: parquet files need pyarrow (pip install pyarrow)") from error
+    with path.open("rb") as file:
+        try:
+            rows: list[Row] = parquet.read_table(file).to_pylist()
+        except (ValueError, OSError) as error:
+            raise ValueError(f"{path}: it is no whole parquet file") from error
+    return rows
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _label(value: Any) -> bool | None:
+    """Whether a cell says yes. None: it is empty. Raises `ValueError` for any other word."""
+    word = "" if value is None else str(value).strip().lower()
+    if word in _YES or word in _NO:
+        return word in _YES
+    if word in ("", "none", "null", "nan"):
+        return None
+    raise ValueError(f"{word!r} is no label")

@@ -1,0 +1,69 @@
+"""`weir serve`: start the service, greet whoever started it, and serve until a signal."""
+
+import asyncio
+
+from proxy.deployment.read import check_directory
+from proxy.deployment.start_errors import START_ERRORS, start_error
+from proxy.service.reload import Read
+from proxy.settings.serve import ServeSettings
+from proxy.telemetry.logs import flush_log, log_to_stderr
+from proxy.workers.run import ENGINE_FAILED, running, until_over
+from proxy.workers.signals import Signals, leave_within
+from proxy.workers.supervisor import supervised
+
+
+def serve(settings: ServeSettings, read: Read) -> None:
+    """Serve until SIGTERM or SIGINT. Exits with 1 and a reason if the service cannot start. `read`: reads the
+    settings again, for a reload."""
+    log_to_stderr(settings.log_level, settings.log_format)
+    try:
+        check_directory(settings)
+        asyncio.run((_serve if settings.workers == 1 else _supervise)(settings, read))
+    except START_ERRORS as error:
+        raise SystemExit(f"weir serve: {start_error(error)}") from error
+
+
+async def _serve(settings: ServeSettings, read: Read) -> None:
+    signals = Signals()
+    async with running(settings) as (server, url):
+        reloads = server.service.reloads
+        reloads.read = read
+        signalled = signals.obey(server.ending.leave, reloads.signal)
+        try:
+            _greet(url, server.service.deployment.default_name or "MODEL", settings)
+            has_failed = await until_over(signalled, lambda: server.service.deployment.check_alive())
+        finally:
+            if not signalled.is_set():
+                leave_within(server.ending.leave, status=1)
+    if has_failed:
+        raise SystemExit(f"weir serve: {ENGINE_FAILED}")
+
+
+async def _supervise(settings: ServeSettings, read: Read) -> None:
+    signals = Signals()
+    async with supervised(settings, read) as (supervisor, url):
+        signalled = signals.obey(supervisor.ending.leave, supervisor.reload_by_signal)
+        _greet(url, supervisor.model, settings)
+        await supervisor.wait(signalled)
+
+
+def _greet(url: str, model: str, settings: ServeSettings) -> None:
+    guarded = (
+        _count(len(settings.policies), "policy", "policies")
+        if settings.policies
+        else (_count(len(settings.hook_specs), "hook", "hooks"))
+    )
+    processes = f" in {settings.workers} processes" if settings.workers > 1 else ""
+    page = f"Open {url}/ in a browser, or try" if settings.page else "Try"
+    flush_log()
+    print(
+        f"Weir serves {model} at {url}/v1{processes}, with {guarded}. {page}:\n\n"
+        f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+        f'    -d \'{{"model": "{model}", "stream": true, '
+        '"messages": [{"role": "user", "content": "Hello!"}]}\'\n',
+        flush=True,
+    )
+
+
+def _count(number: int, one: str, several: str) -> str:
+    return f"{number or 'no'} {one if number == 1 else several}"

@@ -1,1 +1,0 @@
-"""One way to talk to a database, whichever it is."""

@@ -1,0 +1,65 @@
+"""Builds a deployment from settings: imports hooks, makes engines, starts nothing."""
+
+from contextlib import AsyncExitStack
+
+from pydantic import BaseModel
+
+from engine.protocol import Engine
+from engine.turns.prompt_threads import PromptThreads
+from hooks.pipeline.options import PipelineOptions
+from hooks.pipeline.pipeline import GuardFactory, Pipeline
+from hooks.workers.pool import WorkerPool
+from proxy.deployment.deployment import Deployment
+from proxy.deployment.directory import ModelEntry, PolicyEntry
+from proxy.deployment.engines import make_engine
+from proxy.deployment.read import check_directory, directory_of
+from proxy.settings.model import ModelSettings
+from proxy.settings.serve import ServeSettings
+from proxy.telemetry.logs import log_formatter
+
+PROMPT_THREADS = 1
+"""Threads on which hooks read long prompts, and as many for short ones. They hold the interpreter's lock most
+of the time, so that more threads would make no prompt faster."""
+
+
+async def build(settings: ServeSettings, older: Deployment | None = None) -> Deployment:
+    """`older`: the one to replace. Models keep their engines if their settings are the same. Hooks are built
+    anew: their code may have changed.
+
+    Raises `HookLoadError`, `ImportError` for libraries that are not installed, and `ValueError` for settings
+    that name what there is not, or that an engine cannot run with. The hooks that were built are then closed.
+    """
+    check_directory(settings)
+    directory = directory_of(settings)
+    policies = directory.policies.values()
+    can_withhold = any(one.settings.hooks or one.settings.allowed_hooks for one in policies)
+    pipelines: dict[str, GuardFactory] = {}
+    async with AsyncExitStack() as built:
+        for policy in policies:
+            pipelines[policy.name] = pipeline = await _pipeline(policy)
+            built.push_async_callback(pipeline.aclose)
+        engines = {model.name: _engine(model, can_withhold, older) for model in directory.models.values()}
+        built.pop_all()
+    number = 1 if older is None else older.number + 1
+    return Deployment(directory, engines, pipelines, can_withhold=can_withhold, number=number)
+
+
+def _engine(model: ModelEntry, can_withhold: bool, older: Deployment | None) -> Engine:
+    same = older and older.models.get(model.name)
+    if same and same.can_withhold == can_withhold and _alike(same.settings, model.settings, ModelSettings):
+        return same.engine
+    return make_engine(model.settings, can_withhold=can_withhold)
+
+
+async def _pipeline(policy: PolicyEntry) -> GuardFactory:
+    settings = policy.settings
+    options = PipelineOptions(**{name: getattr(settings, name) for name in PipelineOptions.model_fields})
+    hooks = settings.hooks, settings.allowed_hooks, options
+    if settings.hook_workers:
+        return WorkerPool(settings.hook_workers, *hooks, log_formatter=log_formatter())
+    return await Pipeline.load(*hooks, prompt_threads=PromptThreads(PROMPT_THREADS))
+
+
+def _alike(one: BaseModel, other: BaseModel, group: type[BaseModel]) -> bool:
+    """Whether the options of one group are the same."""
+    return all(getattr(one, name) == getattr(other, name) for name in group.model_fields)

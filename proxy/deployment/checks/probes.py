@@ -1,0 +1,34 @@
+"""Checks the probes of a configuration: their files, and that they are probes of the model that has them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from engine.protocol import ProbeInfo
+from proxy.deployment.engines import engine_config
+from proxy.settings.fault import Fault, Place
+from proxy.settings.model import ModelSettings
+
+
+def probe_faults(place: Place, model: ModelSettings) -> Iterator[Fault]:
+    """`place`: the model's. Reads the headers of the model's files, and the beginnings of its tensors."""
+    try:
+        probes_of(model)
+    except (ImportError, NotImplementedError):
+        return
+    except (ValueError, OSError) as error:
+        yield Fault((*place, "probes"), str(error))
+
+
+def probes_of(model: ModelSettings) -> tuple[ProbeInfo, ...]:
+    """Raises `ValueError` and `OSError` for probes that the model cannot have, as loading would;
+    `NotImplementedError` for a model whose layers only loading can tell, `ImportError` without torch. Of the
+    probes of a model on the hub, only the files are read."""
+    if not model.probes:
+        return ()
+    from engine.execution.outline import Outline
+    from engine.execution.probes.load import read_probes
+
+    probes = read_probes(model.probes)
+    if not Path(model.model).is_dir():
+        return tuple(probe.info for probe in probes)
+    return Outline(engine_config(model, can_withhold=True)).probes()

@@ -1,1 +1,0 @@
-"""Labelled exchanges, played through guards, and what the guards made of them."""

@@ -1,0 +1,69 @@
+"""The configuration in effect: its models and policies, the route of a key's request, and the reload."""
+
+from typing import Any
+
+from aiohttp import web
+
+from proxy.deployment.explain import explain, explain_policy
+from proxy.deployment.guard_models import Model, fault_of
+from proxy.deployment.keys import Key
+from proxy.http.access.auth import sender
+from proxy.http.access.operator import admin_name
+from proxy.http.admin.wire import answer, listing
+from proxy.service.service import SERVICE, Service
+from proxy.wire.errors import APIError
+
+
+async def reload(http: web.Request) -> web.Response:
+    service = http.config_dict[SERVICE]
+    await service.reloads.reload(admin_name(http))
+    deployment = service.deployment
+    names = {"models": list(deployment.models), "policies": list(deployment.policies)}
+    return answer({"object": "configuration", "number": deployment.number, **names})
+
+
+async def list_models(http: web.Request) -> web.Response:
+    deployment = http.config_dict[SERVICE].deployment
+    unhealthy = deployment.unhealthy()
+    served = [
+        {
+            "object": "model",
+            "name": name,
+            "aliases": list(model.aliases),
+            "engine": model.settings.engine,
+            "policy": model.entry.policy,
+            "max_model_len": model.engine.info.max_model_len,
+            "is_healthy": name not in unhealthy,
+            "only_guards": False,
+        }
+        for name, model in deployment.models.items()
+    ]
+    return listing([*served, *map(_guard_model, deployment.guard_models.guards)])
+
+
+def _guard_model(used: tuple[str, Model]) -> dict[str, Any]:
+    name, model = used
+    return {"object": "model", "name": name, "is_healthy": fault_of(model) is None, "only_guards": True}
+
+
+async def list_policies(http: web.Request) -> web.Response:
+    directory = http.config_dict[SERVICE].deployment.directory
+    policies = [{"object": "policy", **explain_policy(policy)} for policy in directory.policies.values()]
+    return listing(policies, default=directory.default_policy)
+
+
+async def explained(http: web.Request) -> web.Response:
+    """`key`: a key's name; without it, the client's key in the request or, on a server that needs no key,
+    anybody. `model`: as a request names it; without it, the key's first."""
+    service = http.config_dict[SERVICE]
+    name = http.query.get("key")
+    key = sender(http, service.find_key, service.needs_keys) if name is None else _key_named(service, name)
+    if key is None:
+        told = "there is no valid key in the request" if name is None else f"there is no valid key '{name}'"
+        raise APIError(404, f"key: {told}.", "not_found_error", param="key")
+    return answer(explain(service.deployment.directory, key, http.query.get("model")))
+
+
+def _key_named(service: Service, name: str) -> Key | None:
+    keys = (*service.deployment.keys.values(), *service.made_keys.valid)
+    return next((key for key in keys if key.name == name), None)

@@ -1,0 +1,58 @@
+"""The parts that the operator's requests and answers share."""
+
+from typing import Any, TypeVar
+
+import orjson
+from aiohttp import web
+from pydantic import BaseModel
+
+from proxy.http.access.bodies import read_body
+from proxy.wire.errors import APIError
+
+MAX_BODY = 64 * 1024
+"""Bytes of a request's body."""
+
+Fields = TypeVar("Fields", bound=BaseModel)
+
+
+async def read(http: web.Request, fields: type[Fields]) -> Fields:
+    """The body. Raises `APIError` 400, 413 or 415, and `ValidationError`."""
+    if http.content_type != "application/json":
+        raise APIError(415, "The body must be JSON, with the header Content-Type: application/json.")
+    try:
+        value = orjson.loads(await read_body(http, MAX_BODY))
+    except orjson.JSONDecodeError:
+        raise APIError(400, "The body is not valid JSON.") from None
+    return fields.model_validate(value)
+
+
+def answer(body: dict[str, Any], status: int = 200) -> web.Response:
+    # A key, or what a caller said, stays in no cache.
+    headers = {"Cache-Control": "no-store"}
+    return web.Response(
+        body=orjson.dumps(body), status=status, content_type="application/json", headers=headers
+    )
+
+
+def listing(data: list[dict[str, Any]], **more: Any) -> web.Response:
+    return answer({"object": "list", "data": data, **more})
+
+
+def number(http: web.Request, name: str, default: int, most: int) -> int:
+    """A number in the query. Raises `APIError` 400 for one that is not between 1 and `most`."""
+    text = http.query.get(name, str(default))
+    if not (text.isascii() and text.isdecimal() and len(text) <= 20 and 1 <= int(text) <= most):
+        raise APIError(400, f"{name}: a number from 1 to {most} is needed.", param=name)
+    return int(text)
+
+
+def moment(http: web.Request, name: str) -> float | None:
+    """A time in the query, in seconds since 1970. Raises `APIError` 400."""
+    text = http.query.get(name)
+    try:
+        seconds = None if text is None else float(text)
+    except ValueError:
+        seconds = -1.0
+    if seconds is not None and not 0 <= seconds < 1e10:
+        raise APIError(400, f"{name}: a time in seconds since 1970 is needed.", param=name)
+    return seconds

@@ -1,0 +1,278 @@
+"""The HTTP application: its routes, and its life from the start to the end of the last stream."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Self
+
+import orjson
+from aiohttp import web
+from pydantic import BaseModel
+
+from proxy.deployment.deployment import Deployment
+from proxy.http import handlers
+from proxy.http.access.auth import auth_middleware
+from proxy.http.access.browser import browser_middleware, cors_signal
+from proxy.http.access.callers import caller_middleware
+from proxy.http.access.operator import OPERATOR_RULE, OperatorRule
+from proxy.http.admin.app import add_admin, add_metrics, admin_port_app, operator_rule
+from proxy.http.dialect import error_response
+from proxy.http.error_middleware import error_middleware
+from proxy.http.openapi import openapi
+from proxy.http.page.files import add_page
+from proxy.http.request_log import add_request_id, request_log_middleware
+from proxy.network.addresses import FORWARDERS
+from proxy.network.connections import Connections, connection_middleware
+from proxy.network.listener import SharedPort
+from proxy.network.port import Port
+from proxy.service.quotas import add_rate_headers
+from proxy.service.service import SERVICE, Service
+from proxy.settings.serve import ServeSettings
+from proxy.storage.errors import StateError
+from proxy.wire.errors import Handler
+from proxy.wire.messages.fields import CountFields, MessagesRequest
+from proxy.wire.openai.chat import ChatRequest
+from proxy.wire.openai.completions import CompletionRequest
+from proxy.wire.openai.moderations import ModerationRequest
+from proxy.wire.openai.relayed import EmbeddingsRequest, RerankRequest, ScoreRequest
+from proxy.wire.openai.responses import ResponsesRequest
+from proxy.wire.openai.tokens import DetokenizeRequest, TokenizeRequest
+
+logger = logging.getLogger("weir.proxy")
+
+TELEMETRY_SECONDS = 2.0
+"""How long the end of a server waits for the collector to take the last spans and metrics."""
+
+Endpoint = tuple[str, str, str, type[BaseModel] | None, Handler]
+
+ENDPOINTS: list[Endpoint] = [
+    ("POST", "/v1/chat/completions", "Answer a chat", ChatRequest, handlers.chat_completions),
+    ("POST", "/v1/completions", "Complete one or more prompts", CompletionRequest, handlers.completions),
+    ("POST", "/v1/responses", "Respond to a conversation", ResponsesRequest, handlers.responses),
+    ("POST", "/v1/messages", "Answer a conversation (Messages API)", MessagesRequest, handlers.messages),
+    ("POST", "/v1/messages/count_tokens", "Count a prompt's tokens", CountFields, handlers.count_tokens),
+    ("POST", "/v1/moderations", "What the hooks say to texts", ModerationRequest, handlers.moderations),
+    ("POST", "/v1/embeddings", "Vectors of texts, by an upstream", EmbeddingsRequest, handlers.embeddings),
+    ("POST", "/v1/rerank", "The order of documents, by an upstream", RerankRequest, handlers.rerank),
+    ("POST", "/rerank", "The order of documents, by an upstream", RerankRequest, handlers.rerank),
+    ("POST", "/v1/score", "Scores of pairs of texts, by an upstream", ScoreRequest, handlers.score),
+    ("POST", "/score", "Scores of pairs of texts, by an upstream", ScoreRequest, handlers.score),
+    ("GET", "/v1/responses/{id}", "A stored response", None, handlers.response),
+    ("DELETE", "/v1/responses/{id}", "Forget a stored response", None, handlers.delete_response),
+    ("GET", "/v1/models", "The models served", None, handlers.models),
+    ("GET", "/v1/models/{id}", "One of the models served", None, handlers.model),
+    ("POST", "/tokenize", "A text's or a chat's token ids", TokenizeRequest, handlers.tokenize),
+    ("POST", "/detokenize", "Token ids' text", DetokenizeRequest, handlers.detokenize),
+    ("GET", "/health", "Whether the process can serve", None, handlers.health),
+    ("GET", "/ready", "Whether new requests are taken", None, handlers.ready),
+    ("GET", "/version", "Weir's version", None, handlers.version),
+]
+
+
+@cache
+def _description() -> bytes:
+    """The OpenAPI document: the same for every service, and slow to make."""
+    return orjson.dumps(openapi([endpoint[:4] for endpoint in ENDPOINTS]))
+
+
+def make_app(service: Service, rule: OperatorRule) -> web.Application:
+    """The application of `service`. Its runner needs aiohttp's `handler_cancellation`: without it, a client
+    that leaves is noticed only at the next write."""
+    settings = service.settings
+    browser = browser_middleware(settings, settings.host)
+    callers = caller_middleware(settings, service.limits, service.state)
+    app = web.Application(
+        # A preflight request has no key.
+        middlewares=[
+            request_log_middleware(service),
+            error_middleware(error_response),
+            connection_middleware,
+            browser,
+            auth_middleware(service.find_key, service.needs_keys),
+            callers,
+        ],
+        client_max_size=0,  # `read_json` bounds each body
+    )
+    app[SERVICE] = service
+    app[FORWARDERS] = settings.trusted_forwarders
+    app[OPERATOR_RULE] = rule
+    app.on_response_prepare.extend((add_request_id, add_rate_headers, cors_signal(settings)))
+    description = _description()
+
+    async def openapi_json(_: web.Request) -> web.Response:
+        return web.Response(body=description, content_type="application/json")
+
+    for method, path, _, _, handler in ENDPOINTS:
+        add = getattr(app.router, f"add_{method.lower()}")
+        add(path.replace("{id}", "{id:.+}"), handler)  # a model's name may contain slashes
+    app.router.add_get("/openapi.json", openapi_json)
+    if settings.admin_port is None:
+        add_admin(app)
+        add_metrics(app)
+    if settings.page:
+        add_page(app)
+    return app
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a server shares out the seconds of `shutdown_timeout`, from its first to its last."""
+
+    drain: float
+    """Running requests may finish until then."""
+    tell: float
+    """The clients of aborted requests may read until then."""
+    close: float
+    """Requests, hooks and connections must have ended."""
+    leave: float
+    """The process ends, whatever still runs."""
+
+    @classmethod
+    def within(cls, timeout: float) -> Self:
+        leave = max(timeout, 2.0)  # enough to tell clients why their requests end
+        close = leave - min(1.0, leave / 10)
+        drain = max(0.0, close - (leave - timeout) - min(2.0, timeout / 4))
+        return cls(drain, (drain + close) / 2, close, leave)
+
+
+class Server:
+    """A service on a socket, as `weir serve` runs it."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        settings: ServeSettings,
+        *,
+        shared: Sequence[SharedPort] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`shared`: the port and the operator's port, if other processes listen there as well. `clock`: as
+        `Service` takes it."""
+        self.service = Service(deployment, settings, clock)
+        self._shared = shared
+        self.ending = Ending.within(settings.shutdown_timeout)
+        self.connections = Connections(settings)
+        access = self.connections, settings.trusted_forwarders, self.service.certificates
+        rule = operator_rule(self.service)
+        self._port = Port(make_app(self.service, rule), *access)
+        self._ports = [self._port]
+        if settings.admin_port is not None:
+            admin = admin_port_app(self.service, rule)
+            self._ports.append(Port(admin, *access))
+        self._tasks: list[asyncio.Task[None]] = []
+        self._state_is_open = False
+        self.admin_url: str | None = None
+        """The base URL of `--admin-port`, once it is open."""
+
+    async def start(self, salt: bytes | None = None) -> str:
+        """Run every hook's self-test, start the engine, then listen. Returns the base URL.
+
+        `salt`: the shared state's, as another process of this service knows it. With it, a state that does
+        not answer keeps nobody from starting: only requests that need the state fail until it does.
+
+        Raises `EngineError`, `HookLoadError`, `StateError` or `OSError` if the service cannot
+        start.
+        """
+        service = self.service
+        try:
+            # Hooks come first: they fail fast, before a model is loaded.
+            await service.deployment.start_hooks()
+            await self._open_state(salt)
+            await service.deployment.start_engines()
+            for work in (
+                self.connections.watch(),
+                service.limits.run(),
+                service.rates.run(),
+                service.made_keys.run(),
+            ):
+                self._tasks.append(asyncio.get_running_loop().create_task(work))
+            settings = service.settings
+            url = await self._port.start(settings.host, settings.port, *self._shared[:1])
+            await self._start_admin_port()
+            service.telemetry.start()
+        except BaseException:
+            for port in self._ports:
+                await port.aclose()
+            await _ended("", service.telemetry.aclose(), self._now())
+            await service.deployment.aclose()
+            await self._close_state()
+            raise
+        return url
+
+    async def _start_admin_port(self) -> None:
+        settings = self.service.settings
+        for port in self._ports[1:]:
+            assert settings.admin_port is not None
+            self.admin_url = await port.start(settings.admin_host, settings.admin_port, *self._shared[1:])
+            logger.info("the operator's API is at %s/admin", self.admin_url)
+
+    async def stop(self) -> None:
+        """Accept no more requests, let running ones finish, and abort those that take too long.
+
+        Returns `ending.close` seconds later at the latest, whatever clients, hooks and the engine do.
+        """
+        service = self.service
+        started = self._now()
+        drain, tell, close = (started + s for s in (self.ending.drain, self.ending.tell, self.ending.close))
+        service.draining = True
+        for port in self._ports:
+            port.close()
+        await _ended("", service.deployments.wait_until_idle(), drain)
+        # Requests that still run fail together with the engine, so each client gets an error event.
+        await _ended("the engine", service.deployments.close_engines(), tell)
+        service.prompt_threads.close()
+        self.connections.close()
+        await _ended("", self.connections.closed(), tell)
+        self.connections.abort()
+        await _ended("", service.deployments.wait_until_idle(), (tell + close) / 2)
+        await _ended("the collector", service.telemetry.aclose(), min(close, self._now() + TELEMETRY_SECONDS))
+        await _ended("the shared state", self._close_state(), (tell + 3 * close) / 4)
+        await _ended("", service.reloads.aclose(), close)
+        await _ended("the hooks", service.deployments.close_hooks(), close)
+        for port in self._ports:
+            await _ended("", port.aclose(), close)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+    async def _open_state(self, salt: bytes | None) -> None:
+        service = self.service
+        for start in (service.state.start, service.store.start, service.made_keys.refresh):
+            try:
+                await start()
+            except StateError as error:
+                if salt is None:
+                    raise
+                logger.warning("the shared state or the store cannot be used now: %s", error)
+        service.state.salt = service.state.salt or salt or b""
+        self._state_is_open = True
+        if self.service.store.is_kept:
+            self.service.decision_writer.start()
+
+    async def _close_state(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._state_is_open:
+            self._state_is_open = False
+            with contextlib.suppress(StateError):
+                await self.service.limits.aclose()
+            with contextlib.suppress(StateError):
+                await self.service.decision_writer.aclose()
+        await self.service.state.aclose()
+        await self.service.store.aclose()
+
+
+async def _ended(name: str, ending: Awaitable[None], deadline: float) -> None:
+    """Await an ending until the loop's time is `deadline`. Logs if the part with this name has not ended."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            await ending
+    except TimeoutError:
+        if name:
+            logger.warning("%s did not end in time", name)

@@ -1,1 +1,0 @@
-"""Making a probe: labelled exchanges, training, calibration, a report. It needs the extra `engine`."""

@@ -1,0 +1,146 @@
+"""Writes decisions, and what hooks do in each hour, to the store. No request waits for it."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import islice
+
+from proxy.deployment.deployment import Policy
+from proxy.service.decision_work import WorkCounts
+from proxy.settings.decisions import DecisionOptions
+from proxy.storage.errors import StateError
+from proxy.storage.operator import decisions, hook_hours
+from proxy.storage.operator.decision_record import DecisionRecord
+from proxy.storage.operator.hook_hours import HookWork
+from proxy.storage.operator.store import Store
+from proxy.telemetry.feed import DecisionFeed
+
+logger = logging.getLogger("weir.decisions.store")
+
+MAX_WAITING = 10_000
+"""Decisions that may wait to be written. One that finds more waiting is lost, and counted."""
+BATCH = 500
+"""Most decisions in one transaction."""
+GATHER = 0.05
+"""Seconds in which decisions gather for a transaction."""
+INTERVAL = 10.0
+"""Seconds between two times that the hooks' work is written."""
+PRUNING = 60.0
+"""Seconds between two times that old rows are removed."""
+RETRY = 1.0
+"""Seconds between a failed write and the next try."""
+REMIND = 60.0
+"""Seconds between two log messages that writing fails."""
+DAY = 24 * 60 * 60
+
+
+class DecisionWriter:
+    """Subscribes to the decisions of all requests from `start` to `aclose`."""
+
+    def __init__(
+        self,
+        store: Store,
+        feed: DecisionFeed,
+        options: DecisionOptions,
+        policies: Callable[[], Iterable[Policy]],
+    ) -> None:
+        """`policies`: those that requests run under now."""
+        self._store = store
+        self._feed = feed
+        self._options = options
+        self._work = WorkCounts(policies, feed)
+        self._waiting: deque[DecisionRecord] = deque()
+        self._num_lost = 0
+        self._is_changed = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._running: asyncio.Task[None] | None = None
+        self._is_closing = False
+        self._reminded = -REMIND
+        self._worked = 0.0
+        self._pruned = 0.0
+
+    def start(self) -> None:
+        self._running = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        end = self._feed.subscribe(self.put)
+        try:
+            while not self._is_closing:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(INTERVAL):
+                        await self._is_changed.wait()
+                await asyncio.sleep(GATHER)
+                try:
+                    await self._write_all()
+                except StateError as error:
+                    self._remind(error)
+                    await asyncio.sleep(RETRY)
+                    self._is_changed.set()
+        finally:
+            end()
+
+    async def aclose(self) -> None:
+        """Write what is waiting. Raises `StateError`."""
+        if self._running is None:
+            return
+        # A write that is under way is not cancelled: its decisions would be written twice.
+        self._is_closing = True
+        self._is_changed.set()
+        await self._running
+        try:
+            await self.flush()
+        finally:
+            if self._waiting:
+                logger.error("%d decisions could not be written", len(self._waiting))
+
+    async def flush(self) -> None:
+        """Returns once all that was told so far is written. Raises `StateError`."""
+        self._worked = 0.0
+        await self._write_all()
+
+    def put(self, record: DecisionRecord) -> None:
+        if len(self._waiting) >= MAX_WAITING:
+            self._num_lost += 1
+            self._remind("they come faster than they can be written")
+            return
+        self._waiting.append(record)
+        self._is_changed.set()
+
+    async def _write_all(self) -> None:
+        async with self._writing:
+            self._is_changed.clear()
+            while batch := list(islice(self._waiting, BATCH)):
+                await self._store.run(decisions.add(batch), alone=False)
+                for _ in batch:
+                    self._waiting.popleft()
+            if self._num_lost:
+                logger.error("%d decisions are lost", self._num_lost)
+                self._num_lost = 0
+            now = time.monotonic()
+            if now - self._worked >= INTERVAL:
+                if work := self._work.take():
+                    await self._keep(work)
+                self._worked = now
+            if now - self._pruned >= PRUNING:
+                before = time.time() - self._options.decisions_max_age * DAY
+                await self._store.run(decisions.prune(before, self._options.decisions_max_rows))
+                await self._store.run(hook_hours.prune(before))
+                self._pruned = now
+
+    async def _keep(self, work: list[HookWork]) -> None:
+        try:
+            await self._store.run(hook_hours.add(time.time(), work))
+        except StateError:
+            self._work.give_back()
+            raise
+
+    def _remind(self, reason: object) -> None:
+        if time.monotonic() - self._reminded >= REMIND:
+            self._reminded = time.monotonic()
+            logger.error(
+                "decisions cannot be written: %s (%d wait, %d are lost)",
+                *(reason, len(self._waiting), self._num_lost),
+            )

@@ -1,0 +1,179 @@
+"""The limits of keys and policies: requests and tokens within a minute, and requests at the same time.
+
+A request is refused before anything is generated for it. Its tokens are known, and counted, when it ends: the
+requests that run when a limit is reached may exceed it.
+"""
+
+import math
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
+from typing import NamedTuple
+
+from aiohttp import web
+
+from engine.protocol import Deltas, GenerationRequest, Rewind, Usage
+from engine.protocol.prompt_size import prompt_size
+from proxy.service.rates import Rates
+from proxy.service.request_limits import RequestLimits
+from proxy.settings.limits import Subject
+from proxy.wire.errors import APIError
+
+CHARACTERS_PER_TOKEN = 4
+"""The estimate for a request that ends before its engine has told the tokens."""
+
+RATE_HEADERS = web.RequestKey("rate_headers", dict[str, str])
+"""The limits in an answer, by OpenAI's headers."""
+
+
+class _Rate(NamedTuple):
+    """One limit of a minute."""
+
+    subject: Subject
+    what: str
+    """`requests` or `tokens`."""
+    limit: int
+
+    @property
+    def name(self) -> str:
+        return self.subject.of(self.what)
+
+
+class Spending:
+    """The spending of one admitted request."""
+
+    def __init__(self, rates: Rates, names: list[str]) -> None:
+        """`names`: what its tokens are counted under."""
+        self._rates = rates
+        self._names = names
+        self._num_generated = 0
+        """Characters, the withheld ones among them."""
+
+    def spend(self, tokens: int) -> None:
+        for name in self._names:
+            self._rates.spend(name, tokens)
+
+    def counted(self, deltas: Deltas) -> Deltas:
+        """The engine's deltas, the same. `settle` reckons by them if the request ends before it tells its
+        tokens. A `Rewind` sent to this generator goes to `deltas`."""
+        return self._counted(deltas) if self._names else deltas
+
+    async def _counted(self, deltas: Deltas) -> Deltas:
+        rewind: Rewind | None = None
+        async with aclosing(deltas):
+            while True:
+                try:
+                    delta = await deltas.asend(rewind)
+                except StopAsyncIteration:
+                    return
+                self._num_generated += len(delta.text)
+                rewind = yield delta
+
+    def settle(self, request: GenerationRequest, usage: Usage | None) -> None:
+        """Count the tokens of the request, which ends now. `usage`: what the client was told of them."""
+        if not self._names:
+            return
+        if usage is None:
+            self.spend(estimated_tokens(request) + self._num_generated // CHARACTERS_PER_TOKEN)
+        else:
+            self.spend(usage.prompt_tokens + usage.completion_tokens)
+
+
+class Quotas:
+    """Enforces the limits of keys and policies, in all processes that share the state."""
+
+    def __init__(self, under_way: RequestLimits, rates: Rates) -> None:
+        self._under_way = under_way
+        self._rates = rates
+        self._unlimited = nullcontext(Spending(rates, []))
+
+    def admitted(
+        self, http: web.Request, subjects: Sequence[Subject]
+    ) -> AbstractAsyncContextManager[Spending]:
+        """Counts a request, to its end, if any of its `subjects` has limits. Sets `RATE_HEADERS`. Raises
+        `APIError` 429 if it is one too many."""
+        return self._admitted(http, subjects) if subjects else self._unlimited
+
+    @asynccontextmanager
+    async def _admitted(self, http: web.Request, subjects: Sequence[Subject]) -> AsyncIterator[Spending]:
+        rates = [rate for subject in subjects for rate in _rates_of(subject)]
+        async with AsyncExitStack() as stack:
+            for subject in subjects:
+                if limit := subject.limits.concurrent_requests:
+                    await self._enter(stack, subject, limit)
+            if rates:
+                await self._spend_request(http, rates)
+            yield Spending(self._rates, [rate.name for rate in rates if rate.what == "tokens"])
+
+    async def _enter(self, stack: AsyncExitStack, subject: Subject, limit: int) -> None:
+        name = subject.of("under_way")
+        if not await self._under_way.enter(name, limit):
+            raise _too_many(subject, f"{limit} requests at the same time (concurrent_requests)", 1)
+        stack.callback(self._under_way.leave, name)
+
+    async def _spend_request(self, http: web.Request, rates: list[_Rate]) -> None:
+        """Count the request, unless it is one too many. What others have spent is learned in between, so that
+        no two processes admit the same last request."""
+        self._check(http, rates, own=1)
+        try:
+            for rate in rates:
+                self._rates.spend(rate.name, _cost(rate))
+            await self._rates.settle()
+            self._check(http, rates, own=0)
+        except BaseException:
+            for rate in rates:
+                self._rates.spend(rate.name, -_cost(rate))
+            raise
+
+    def _check(self, http: web.Request, rates: list[_Rate], own: int) -> None:
+        """Raise `APIError` 429 if a limit is exceeded. `own`: this request, if it is not counted yet."""
+        http[RATE_HEADERS] = self._headers(rates, own)
+        for rate in rates:
+            # A request that is let in may spend any number of tokens: one of them must be left.
+            most = rate.limit - (own if rate.what == "requests" else 1)
+            if self._rates.used(rate.name) > most:
+                seconds = max(1, math.ceil(self._rates.seconds_until(rate.name, most)))
+                reason = f"{rate.limit} {rate.what} in a minute ({rate.what}_per_minute)"
+                raise _too_many(rate.subject, reason, seconds)
+
+    def _headers(self, rates: list[_Rate], own: int) -> dict[str, str]:
+        """As OpenAI names them. If the key and the policy have a limit, the one with less left is told."""
+        headers: dict[str, str] = {}
+        left = {rate: self._left(rate, own) for rate in rates}
+        for what in ("requests", "tokens"):
+            tightest = min((rate for rate in rates if rate.what == what), key=left.__getitem__, default=None)
+            if tightest is not None:
+                headers[f"x-ratelimit-limit-{what}"] = str(tightest.limit)
+                headers[f"x-ratelimit-remaining-{what}"] = str(left[tightest])
+                reset = math.ceil(self._rates.seconds_until(tightest.name, 0))
+                headers[f"x-ratelimit-reset-{what}"] = f"{reset}s"
+        return headers
+
+    def _left(self, rate: _Rate, own: int) -> int:
+        used = self._rates.used(rate.name) + (own if rate.what == "requests" else 0)
+        return max(0, math.floor(rate.limit - used))
+
+
+async def add_rate_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Adds `RATE_HEADERS` to a response. For the application's `on_response_prepare`."""
+    if (headers := request.get(RATE_HEADERS)) is not None:
+        response.headers.update(headers)
+
+
+def estimated_tokens(request: GenerationRequest) -> int:
+    """The tokens of a request's prompts, about."""
+    return prompt_size(request) // CHARACTERS_PER_TOKEN
+
+
+def _rates_of(subject: Subject) -> list[_Rate]:
+    limits = subject.limits
+    each = ("requests", limits.requests_per_minute), ("tokens", limits.tokens_per_minute)
+    return [_Rate(subject, what, limit) for what, limit in each if limit is not None]
+
+
+def _cost(rate: _Rate) -> int:
+    return 1 if rate.what == "requests" else 0
+
+
+def _too_many(subject: Subject, limit: str, seconds: int) -> APIError:
+    told = f"Too many requests for this {subject.kind}: the limit is {limit}."
+    return APIError(429, told, "rate_limit_error", code="rate_limit_exceeded", retry_after=seconds)

@@ -1,0 +1,134 @@
+"""How many requests each caller has under way, in this process and in all that share its state.
+
+A process says its own counts, and learns the sums. It does so in one call for all requests that came since
+the last call. Counts are said whole, never as differences: one that was lost, or told late, is put right by
+the next. A process that dies has its counts forgotten (`State.count`).
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from contextlib import suppress
+
+from proxy.storage.shared.protocol import LEASE, State
+
+logger = logging.getLogger("weir.proxy")
+
+RENEWAL = LEASE / 3
+"""Seconds after which all counts are said again."""
+RETRY = 1.0
+"""Seconds between two calls of a state that does not answer. The process's own counts then decide alone."""
+LOG_INTERVAL = 60.0
+
+
+class RequestLimits:
+    """Bounds the requests that each caller has under way."""
+
+    def __init__(self, limit: int, state: State | None = None, process: str = "") -> None:
+        """`state`: None if no other process shares the limit. `process`: a name that no other process has."""
+        self._limit = limit
+        self._state = state
+        self._process = process
+        self._under_way: Counter[str] = Counter()
+        self._changed = asyncio.Event()
+        self._unsaid: set[str] = set()
+        """Callers whose count has changed."""
+        self._waiting: dict[tuple[str, int], list[asyncio.Future[bool]]] = {}
+        """Requests that are counted, and wait for the sums, by their caller and its limit."""
+        self._answers = state is not None
+        """Whether the state has answered the last call."""
+        self._logged_at = -LOG_INTERVAL
+
+    async def enter(self, caller: str, limit: int | None = None) -> bool:
+        """Count a request. False if the caller has too many: the request is not counted then. `limit`: the
+        caller's own, if it has one."""
+        limit = limit or self._limit
+        if self._under_way[caller] >= limit:
+            return False
+        self._under_way[caller] += 1
+        try:
+            admitted = await self._ask(caller, limit) if self._answers else self._admit_alone(caller)
+        except BaseException:
+            self.leave(caller)
+            raise
+        if not admitted:
+            self.leave(caller)
+        return admitted
+
+    def leave(self, caller: str) -> None:
+        """A request that `enter` counted has ended."""
+        self._under_way[caller] -= 1
+        if not self._under_way[caller]:
+            del self._under_way[caller]
+        if self._state is not None:
+            self._unsaid.add(caller)
+            self._changed.set()
+
+    def _admit_alone(self, caller: str) -> bool:
+        if self._state is not None:  # the next call that it answers tells it of the request
+            self._unsaid.add(caller)
+        return True
+
+    async def run(self) -> None:
+        """Say the counts whenever they change. Runs until it is cancelled."""
+        if self._state is None:
+            return
+        said_all_at = time.monotonic()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RENEWAL):
+                    await self._changed.wait()
+            self._changed.clear()
+            if time.monotonic() - said_all_at >= RENEWAL:
+                said_all_at = time.monotonic()
+                self._unsaid.update(self._under_way)
+            await self._say(self._state)
+
+    async def aclose(self) -> None:
+        """Raises `StateError`."""
+        if self._state is not None:
+            await self._state.forget(self._process)
+
+    async def _ask(self, caller: str, limit: int) -> bool:
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault((caller, limit), []).append(waiter)
+        self._changed.set()
+        return await waiter
+
+    async def _say(self, state: State) -> None:
+        unsaid, self._unsaid = self._unsaid, set()
+        waiting = self._take_waiting()
+        callers = {caller for caller, _ in waiting}
+        counts = {caller: self._under_way[caller] for caller in unsaid | callers}
+        try:
+            sums = await state.count(self._process, counts)
+        except Exception as error:  # noqa: BLE001 - whatever happened, no request waits for ever
+            self._answers = False
+            self._log(error)
+            self._unsaid |= counts.keys()
+            sums = {}
+            for asked, waiters in self._take_waiting().items():  # they came meanwhile
+                waiting.setdefault(asked, []).extend(waiters)
+        else:
+            self._answers = True
+        for (caller, limit), waiters in waiting.items():
+            too_many = max(0, sums.get(caller, 0) - limit)
+            for place, waiter in enumerate(waiters):
+                if not waiter.done():
+                    waiter.set_result(place < len(waiters) - too_many)
+        if not self._answers:
+            await asyncio.sleep(RETRY)
+            self._changed.set()
+
+    def _take_waiting(self) -> dict[tuple[str, int], list[asyncio.Future[bool]]]:
+        """Those whose clients have left are not in the counts, either."""
+        waiting, self._waiting = self._waiting, {}
+        return {asked: [one for one in waiters if not one.done()] for asked, waiters in waiting.items()}
+
+    def _log(self, error: Exception) -> None:
+        now = time.monotonic()
+        if now - self._logged_at >= LOG_INTERVAL:
+            self._logged_at = now
+            reason = "the limit of a caller's requests holds for this process alone"
+            logger.warning("%s: %s", error, reason)

@@ -1,0 +1,82 @@
+"""Says what is wrong with settings: every problem, each with its place, and with the name that was meant."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from engine.protocol.did_you_mean import did_you_mean as did_you_mean
+
+_UNKNOWN = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
+_CHOICES = frozenset({"literal_error", "enum"})
+
+
+def problems(error: ValidationError, settings: type[BaseModel]) -> list[str]:
+    """One line for each problem that the validation of `settings` found. It quotes no value.
+
+    Such a line is `models.small.upstraem: there is no such option; did you mean 'upstream'?`.
+    """
+    return [_place(one["loc"]) + message_of(one, settings) for one in error.errors(include_url=False)]
+
+
+def message_of(problem: ErrorDetails, settings: type[BaseModel]) -> str:
+    """The fault, without its place and its value."""
+    if problem["type"] in _UNKNOWN:
+        *outer, name = problem["loc"]
+        return "there is no such option" + did_you_mean(str(name), _names_at(settings, outer))
+    return problem["msg"].removeprefix("Value error, ") + choice_hint(problem)
+
+
+def choice_hint(problem: ErrorDetails) -> str:
+    """The end of a message about a value that is none of its choices. Empty for other problems."""
+    if problem["type"] not in _CHOICES or not isinstance(problem["input"], str):
+        return ""
+    return did_you_mean(problem["input"], re.findall(r"'([^']*)'", problem["ctx"]["expected"]))
+
+
+def _place(location: Sequence[int | str]) -> str:
+    return ".".join(map(str, location)) + ": " if location else ""
+
+
+def _names_at(annotation: Any, location: Sequence[int | str]) -> set[str]:
+    """The names of the options that the value at `location` has, by the type of the outermost one."""
+    types = [annotation]
+    for step in location:
+        types = [inner for one in types for inner in _inner_types(one, step)]
+    return {name for one in types for name in _options(one)}
+
+
+def _inner_types(annotation: Any, step: int | str) -> Iterator[Any]:
+    """The types that the item `step` may have of a value of the type `annotation`."""
+    options = _options(annotation)
+    if options:
+        yield from _members(options[step]) if isinstance(step, str) and step in options else ()
+    elif arguments := get_args(annotation):  # of a list the only type, of a mapping the type of its values
+        yield from _members(arguments[-1])
+
+
+def _members(annotation: Any) -> Iterator[Any]:
+    """The types that a union joins. `Annotated` is left out."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        yield from _members(get_args(annotation)[0])
+    elif origin in (Union, UnionType):
+        for member in get_args(annotation):
+            yield from _members(member)
+    else:
+        yield annotation
+
+
+def _options(annotation: Any) -> dict[str, Any]:
+    """The options of a group by name, each with its type."""
+    if isinstance(annotation, type):
+        if issubclass(annotation, BaseModel):
+            return {name: field.annotation for name, field in annotation.model_fields.items()}
+        if is_dataclass(annotation):
+            hints = get_type_hints(annotation, include_extras=True)
+            return {field.name: hints[field.name] for field in fields(annotation)}
+    return {}

@@ -1,0 +1,123 @@
+"""The settings of one model: which engine runs it, and that engine's options.
+
+A group of options is defined where it is used: the in-process engine's in `engine.protocol.options`, those of upstreams
+in `engine.local`.
+"""
+
+import re
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
+
+from engine.protocol.options import EngineOptions
+from engine.upstream.limits import UpstreamOptions
+from engine.upstream.messages.options import MessagesOptions
+from engine.upstream.openai.options import OpenAIOptions
+from engine.upstream.pool.options import PoolOptions, UpstreamConfig
+from engine.vllm.options import VLLMOptions
+from proxy.settings.values import File, parts
+
+Options = TypeVar("Options", bound=BaseModel)
+
+UPSTREAM_ENGINES = ("openai", "messages")
+"""Engines that ask upstream servers. Each is named by its API."""
+WITH_LOGITS = ("local", "vllm")
+"""Engines that have a model in their process. They run logits processors, in one process."""
+
+
+def _logits_processor(value: Any) -> Any:
+    """A processor may be given as `name=path`. One that ships, or is installed, may be given by its name."""
+    if isinstance(value, str):
+        name, _, path = value.partition("=")
+        return {"name": name, "path": path or name}
+    if isinstance(value, dict) and "path" not in value and "name" in value:
+        return {**value, "path": value["name"]}
+    return value
+
+
+def _upstreams(value: Any) -> Any:
+    """An upstream may be given by its URL alone. A URL may contain commas."""
+    value = re.split(r",(?=\s*https?://)", value) if isinstance(value, str) else value
+    value = [value] if isinstance(value, dict) else value
+    return [{"url": one.strip()} if isinstance(one, str) else one for one in value or ()]
+
+
+Upstreams = Annotated[list[UpstreamConfig], BeforeValidator(_upstreams), Field(repr=False)]
+
+
+class EngineChoice(BaseModel):
+    """Which engine runs, and the options of the engines that are not in this process."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    engine: Literal["local", "vllm", "openai", "messages", "replay", "echo"] = "local"
+    """local: a model in this process. vllm: vLLM's engine. openai, messages: an upstream server, by its API.
+    replay: recorded streams. echo: the prompt back"""
+    upstream: Upstreams = []
+    """Base URL of a server, as its API's clients have it; repeat for a pool of them (upstreams)"""
+    upstream_model: str | None = None
+    """Model name to ask upstreams for (upstreams)"""
+    upstream_api_key: SecretStr | None = None
+    """Key for upstreams; better set as WEIR_UPSTREAM_API_KEY"""
+    recordings: File | None = None
+    """Folder of recorded streams (replay)"""
+    replay_speed: Annotated[float, Field(ge=0)] = 0.0
+    """1: as fast as recorded; 0: without waiting (replay)"""
+    record: File | None = None
+    """Folder to keep every request and the model's answer in, before any hook changes it"""
+    record_max_bytes: Annotated[int, Field(ge=1)] = 1024**3
+    """Bytes of recordings to keep; the oldest are removed (record)"""
+    record_max_age: Annotated[float | None, Field(gt=0)] = None
+    """Days after which a recording is removed (record)"""
+
+
+class ModelSettings(
+    VLLMOptions, EngineOptions, MessagesOptions, OpenAIOptions, UpstreamOptions, PoolOptions, EngineChoice
+):
+    """One model's engine and its options."""
+
+    def options(self, group: type[Options]) -> Options:
+        """The options of one group, for the part that defines and uses it."""
+        return group(**{name: getattr(self, name) for name in group.model_fields})
+
+    @field_validator("logits_processors", mode="before")
+    @classmethod
+    def _read_logits_processors(cls, value: Any) -> Any:
+        return parts(value, _logits_processor)
+
+    @field_validator("probes", "relay_fields", mode="before")
+    @classmethod
+    def _read_names(cls, value: Any) -> Any:
+        return parts(value)
+
+    @model_validator(mode="after")
+    def _engine_has_what_it_needs(self) -> Self:
+        self.check_engine()
+        return self
+
+    def check_engine(self) -> None:
+        """Raise `ValueError` if the engine lacks an option that it needs, or has one that it cannot obey."""
+        if self.engine in UPSTREAM_ENGINES and not self.upstream:
+            raise ValueError(f"engine '{self.engine}' needs an upstream: --upstream URL")
+        if self.engine in ("replay", "echo") and self.tokenizer is not None:
+            raise ValueError(f"engine '{self.engine}' uses no tokenizer")
+        if self.engine == "replay" and self.recordings is None:
+            raise ValueError("engine 'replay' needs recordings: --recordings DIR")
+        if self.engine not in WITH_LOGITS and (self.logits_processors or self.enable_test_logits_processor):
+            reason = "has no logits of its own: it cannot run logits processors"
+            raise ValueError(f"engine '{self.engine}' {reason}")
+        if self.engine != "local" and self.probes:
+            reason = "does not show its activations: probes need the engine 'local'"
+            raise ValueError(f"engine '{self.engine}' {reason}")
+        if self.engine != "openai" and self.relay_fields:
+            raise ValueError("relay_fields needs the engine 'openai': no other engine relays fields")
+        if self.engine != "vllm" and (self.vllm or self.vllm_prefill or self.vllm_lora_modules):
+            raise ValueError("options of vLLM need the engine 'vllm': --engine vllm")

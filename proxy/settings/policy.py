@@ -1,0 +1,93 @@
+"""The settings of one policy, and of one key."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+from hooks.loading.loader import HookSpec
+from hooks.pipeline.options import PipelineOptions
+from proxy.settings.limits import NO_LIMITS, Limits
+from proxy.settings.values import Names, parts
+
+
+def _hook(value: Any) -> Any:
+    """A hook may be given by its import path alone."""
+    return {"path": value} if isinstance(value, str) else value
+
+
+def _processor(value: Any) -> Any:
+    """A processor without parameters may be given by its name alone."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+Hooks = Annotated[list[HookSpec], BeforeValidator(lambda value: parts(value, _hook))]
+
+
+class PolicyProcessor(BaseModel):
+    """A logits processor that runs for every request of a policy."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    name: str
+    """Its name in `logits_processors` of the model."""
+    params: Mapping[str, Any] = {}
+
+
+Processors = Annotated[list[PolicyProcessor], BeforeValidator(lambda value: parts(value, _processor))]
+
+
+class HookSettings(PipelineOptions, BaseModel):
+    """The hooks of the requests of one policy."""
+
+    hooks: Hooks = []
+    """Guardrail hook: pkg.module.Class or path/to/file.py:Class; repeat in order"""
+    allowed_hooks: Hooks = []
+    """Hook that a request may name in its field hooks, to run beside the others; repeat"""
+    hook_workers: Annotated[int, Field(ge=0)] = 0
+    """Processes that hooks run in (0: in the service's own)"""
+
+
+class PolicySettings(HookSettings, BaseModel):
+    """The rules for requests that get this policy."""
+
+    logits_processors: Processors = []
+    """Logits processors that run for every request, by their names on the server, with their parameters"""
+    allowed_logits_processors: Names | None = None
+    """Logits processors that a request may name (default: all that the model lets requests name)"""
+    limits: Limits = NO_LIMITS
+    """Limits of all requests of this policy together"""
+
+
+class KeyRules(BaseModel):
+    """The models, policies and limits of one key."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    tenant: str = "default"
+    """The team or customer that the key belongs to"""
+    policy: str | dict[str, str] | None = None
+    """The policy of the key's requests, or a policy for each model by its name"""
+    models: Names | None = None
+    """Models that the key may use (default: all)"""
+    limits: Limits = NO_LIMITS
+    """Limits of all requests of this key together"""
+
+
+class KeySettings(KeyRules):
+    """One client's key, by its digest."""
+
+    hash: Annotated[str, Field(repr=False)]
+    """sha256: and the SHA-256 of the key, as `weir config key` prints it"""
+
+    @field_validator("hash")
+    @classmethod
+    def _is_a_digest(cls, given: str) -> str:
+        kind, _, digits = given.lower().partition(":")
+        if kind != "sha256" or len(digits) != 64 or set(digits) - set("0123456789abcdef"):
+            raise ValueError("this must be sha256: and 64 hexadecimal digits; weir config key makes one")
+        return f"{kind}:{digits}"
+
+    @property
+    def digest(self) -> str:
+        return self.hash.removeprefix("sha256:")

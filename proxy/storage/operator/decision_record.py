@@ -1,0 +1,100 @@
+"""A decision of a hook as an operator sees it: what the hook decided, when, for whom, under which policy."""
+
+import time
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple
+
+from engine.protocol import Channel
+from hooks.api.decision import Action, Decision, Mode
+
+MAX_NAME = 256
+"""Characters kept of a name that a caller or a model gave."""
+
+
+JUDGED = ("num_judged", "num_unjudged", "max_unjudged")
+"""The fields that only an action `judged` has."""
+
+
+class Asker(NamedTuple):
+    """The client whose request a decision concerns, and the model and policy that served it.
+
+    All names are the configuration's.
+    """
+
+    tenant: str
+    key: str
+    """The key's name, never the key."""
+    policy: str
+    model: str
+
+
+class DecisionRecord(NamedTuple):
+    """The fields that `Decision` has too mean the same as there."""
+
+    time: float
+    """Seconds since 1970-01-01 UTC."""
+    request_id: str
+    tenant: str
+    key: str
+    policy: str
+    model: str
+    endpoint: str
+    user: str | None
+    hook: str
+    action: Action
+    reason: str | None
+    mode: Mode
+    output_index: int | None
+    channel: Channel | Literal["prompt"]
+    tool_name: str | None
+    """None also for a name that the model made up: it counts as the model's text."""
+    offset: int
+    num_withheld: int
+    num_released: int
+    held_seconds: float
+    num_judged: int | None
+    """Only an action `judged` has this number and the two that follow."""
+    num_unjudged: int | None
+    max_unjudged: int | None
+    withheld: str | None
+    """The withheld text; None unless the setting `keep_withheld_text` keeps it."""
+
+    @classmethod
+    def of(cls, decision: Decision, asker: Asker, *, with_text: bool) -> "DecisionRecord":
+        """The record of a decision that is made now. `with_text`: keep the withheld text."""
+        is_judged = decision.action == "judged"
+        return cls(
+            time.time(),
+            decision.request_id,
+            *asker,
+            decision.endpoint,
+            decision.user and decision.user[:MAX_NAME],
+            decision.hook,
+            decision.action,
+            decision.reason,
+            decision.mode,
+            decision.output_index,
+            decision.channel,
+            decision.tool_name[:MAX_NAME] if decision.tool_name and not decision.is_own_tool else None,
+            decision.offset,
+            decision.num_withheld,
+            decision.num_released,
+            round(decision.held_seconds, 6),
+            decision.num_judged if is_judged else None,
+            decision.num_unjudged if is_judged else None,
+            decision.max_unjudged if is_judged else None,
+            decision.withheld if with_text else None,
+        )
+
+    def json(self, *, with_text: bool = False) -> dict[str, Any]:
+        """The record as JSON has it; its time is in ISO 8601. `with_text`: with the field `withheld`, if the
+        text is kept."""
+        fields = self._asdict()
+        moment = datetime.fromtimestamp(self.time, UTC)
+        fields["time"] = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        if not with_text or self.withheld is None:
+            del fields["withheld"]
+        if self.action != "judged":
+            for name in JUDGED:
+                del fields[name]
+        return fields

@@ -1,0 +1,25 @@
+"""The shared state that the options name."""
+
+from proxy.settings.state import StateOptions
+from proxy.storage.connect import make_database
+from proxy.storage.shared.protocol import State
+from proxy.storage.shared.sql import SQLState
+from proxy.storage.sqlite import MEMORY
+
+
+def make_state(options: StateOptions) -> State:
+    """Not yet started. Raises `ValueError` for a URL that cannot be used, and `ImportError` if it needs a
+    library that is not installed."""
+    url = MEMORY if options.state is None else options.state.get_secret_value()
+    try:
+        return _make(url, options)
+    except ValueError:  # its message may have a part of the URL, and the URL a password
+        raise ValueError("state: this URL cannot be used") from None
+
+
+def _make(url: str, options: StateOptions) -> State:
+    if url.startswith(("redis://", "rediss://")):
+        from proxy.storage.shared.redis import RedisState
+
+        return RedisState(url, options)
+    return SQLState(make_database(url, options.state_timeout), options)

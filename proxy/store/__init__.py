@@ -1,1 +1,0 @@
-"""The store of a server's operator: keys, changes, decisions."""

@@ -1,0 +1,73 @@
+"""The decisions of all requests, as they are made, for those who subscribe to them."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+
+from hooks.api.decision import Decision, Listener
+from proxy.storage.operator.decision_record import Asker, DecisionRecord
+
+logger = logging.getLogger("weir.proxy")
+
+Subscriber = Callable[[DecisionRecord], object]
+"""Is called on the event loop, in the request's context, before anything that follows from the decision
+leaves. It returns at once."""
+
+
+class DecisionFeed:
+    """Passes each decision on to all subscribers. While there are none, no decision is made at all.
+
+    Subscribers to all requests hear of no short clean hold: of one that was shorter than `min_held` seconds,
+    and whose text was released untouched. The hooks' tallies count how long text was held.
+    """
+
+    def __init__(self, *, keeps_withheld_text: bool = False, min_held: float = 0.0) -> None:
+        self.min_held = min_held
+        self.keeps_withheld_text = keeps_withheld_text
+        self.num_requests: Counter[str] = Counter()
+        """Requests whose decisions somebody hears, by policy."""
+        self._subscribers: tuple[Subscriber, ...] = ()
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Tell `subscriber` the decisions of all requests that begin from now on. Returns the function that
+        ends this."""
+        self._subscribers = (*self._subscribers, subscriber)
+
+        def end() -> None:
+            self._subscribers = tuple(one for one in self._subscribers if one is not subscriber)
+
+        return end
+
+    def listener(self, asker: Asker, own: Subscriber | None = None) -> Listener | None:
+        """The listener of one request's guard; None: nobody wants to know. `own`: hears this request's
+        decisions alone, short clean holds included."""
+        if not self._subscribers and own is None:
+            return None
+        self.num_requests[asker.policy] += 1
+
+        def hear(decision: Decision) -> None:
+            record = DecisionRecord.of(decision, asker, with_text=self.keeps_withheld_text)
+            if not (own and is_short(decision, self.min_held)):
+                self.publish(record)
+            if own is not None:
+                own(record)
+
+        return hear
+
+    def min_held_for(self, own: Subscriber | None) -> float:
+        """The shortest clean hold that a request's listener is told, in seconds."""
+        return self.min_held if own is None else 0.0
+
+    def publish(self, record: DecisionRecord) -> None:
+        """A subscriber that fails is logged, and harms neither the request nor the other subscribers."""
+        for subscriber in self._subscribers:
+            try:
+                subscriber(record)
+            except Exception as error:  # noqa: BLE001 - whatever happened, the others are told
+                # Only the error's type: its message may have the record.
+                logger.error("a decision was not passed on (%s)", type(error).__name__)
+
+
+def is_short(decision: Decision, min_held: float) -> bool:
+    is_clean = decision.action == "hold" and not decision.num_withheld
+    return is_clean and decision.held_seconds < min_held

@@ -1,0 +1,69 @@
+"""TODO"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+
+import orjson
+
+from engine.protocol import Delta, Deltas, Rewind
+from engine.streams.rewindable import answered
+from hooks.api.decision import Held
+from hooks.pipeline.open_guard import OpenGuard
+from proxy.storage.operator.decision_record import DecisionRecord
+from proxy.wire.sse import event
+
+DECISION = "weir.decision"
+HELD = "weir.held"
+FIELD = "weir_decisions"
+
+
+class AnswerDecisions:
+    """One request's decisions. Subscribes to them."""
+
+    def __init__(self, *, with_text: bool) -> None:
+        """`with_text`: tell the withheld text, if it is kept."""
+        self.write: Callable[[bytes], Awaitable[None]] | None = None
+        """Sends events while the answer streams."""
+        self._with_text = with_text
+        self._unsent: list[bytes] = []
+        self._held: dict[Held, int] = {}
+        """By stream and hook, as last told."""
+
+    def __call__(self, record: DecisionRecord) -> None:
+        self._unsent.append(orjson.dumps(record.json(with_text=self._with_text)))
+
+    def take_events(self) -> bytes:
+        """Take out the events of the decisions that were not sent yet."""
+        unsent, self._unsent = self._unsent, []
+        return b"".join(event(one, DECISION) for one in unsent)
+
+    def before(self, frames_of: Callable[[Delta], bytes]) -> Callable[[Delta], bytes]:
+        """As `frames_of`, with the events before a delta's frames of what was decided until then."""
+
+        def told(delta: Delta) -> bytes:
+            frames = frames_of(delta)
+            return self.take_events() + frames
+
+        return told
+
+    def added_to(self, body: bytes) -> bytes:
+        """A JSON object with the decisions as one more field."""
+        return b'%b,"%b":[%b]}' % (body[:-1], FIELD.encode(), b",".join(self._unsent))
+
+    async def watched(self, guard: OpenGuard, deltas: Deltas) -> Deltas:
+        """The deltas for the guard. Once the guard is done with one, and takes the next, what it decided and
+        what it holds is sent: nothing else would be, while it releases nothing."""
+        rewind: Rewind | None = None
+        async with aclosing(deltas):
+            while (delta := await answered(deltas, rewind)) is not None:
+                rewind = yield delta
+                if self.write is not None and (events := self.take_events() + self._held_events(guard)):
+                    await self.write(events)
+
+    def _held_events(self, guard: OpenGuard) -> bytes:
+        """The events of the numbers of held characters that have changed."""
+        held = {one._replace(num_held=0): one.num_held for one in guard.held()}
+        before, self._held = self._held, held
+        changed = [one for one in (before | held) if held.get(one, 0) != before.get(one, 0)]
+        events = (orjson.dumps(one._replace(num_held=held.get(one, 0))._asdict()) for one in changed)
+        return b"".join(event(one, HELD) for one in events)

@@ -1,0 +1,180 @@
+"""An answer of the Messages API, made from released deltas: events for a stream, or one message."""
+
+import orjson
+
+from engine.protocol import Delta, EngineError, GenerationRequest
+from proxy.wire.messages.blocks import Block, Event, Text, Thinking, ToolUse, written
+from proxy.wire.messages.errors import error_body
+from proxy.wire.messages.fields import MessagesRequest
+from proxy.wire.openai.answer import Answer, JSONObject
+from proxy.wire.sse import event
+
+_BYTES_PER_TOKEN = 4
+"""For a prompt that the engine has not counted yet."""
+
+
+class MessagesAnswer(Answer):
+    """A message.
+
+    One block is open at a time. Text of another kind begins the next block.
+
+    A call of a tool opens its block only when its whole input is there, vetted to the end: clients read the
+    beginning of an input as if it were whole, and run it. A call whose input never becomes whole is left out,
+    and the stop reason says why.
+    """
+
+    fields: MessagesRequest
+    done = b""
+    keep_alive = event(b'{"type":"ping"}', "ping")
+
+    def __init__(self, fields: MessagesRequest, request: GenerationRequest) -> None:
+        super().__init__(fields, request)
+        self._blocks: list[Block] = []
+        self._open: Block | None = None
+        """The last block, if it is not complete."""
+        self._calls: dict[int, tuple[str, list[str]]] = {}
+        """Calls that have no block yet: their name and their input so far, by the engine's index."""
+        self._finish = Delta()
+        """The delta with the finish reason."""
+        self._has_begun = False
+        self._last_events: list[Event] = []
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {**super().headers, "request-id": self.request.request_id}
+
+    def chunk(self, delta: Delta) -> bytes:
+        return written(self._take(delta))
+
+    def fold(self, delta: Delta) -> None:
+        self._take(delta)
+
+    async def settle(self) -> None:
+        self._last_events = self._complete()
+
+    def end(self) -> bytes:
+        reasons = {name: value for name, value in self._reasons().items() if value or name != "stop_details"}
+        delta: Event = ("message_delta", {"delta": reasons, "usage": self._usage_object()})
+        return written([*self._last_events, delta, ("message_stop", {})])
+
+    def failure(self, error: JSONObject) -> bytes:
+        """The error ends the stream. Nothing follows it."""
+        return written([("error", error_body(error["error"], self.request.request_id))])
+
+    def whole(self) -> bytes:
+        return orjson.dumps(self._message() | self._reasons())
+
+    def _take(self, delta: Delta) -> list[Event]:
+        """The events for `delta`."""
+        delta = self._taken(delta)
+        events = self._begin()
+        if delta.finish_reason is not None:
+            self._finish = delta
+        if delta.tool_call is not None:
+            _, pieces = self._calls.setdefault(delta.tool_call.index, (delta.tool_call.name, []))
+            pieces.append(delta.text)
+        elif delta.text:
+            kind = Thinking if delta.channel == "reasoning" else Text
+            events += self._turn_to(kind)
+            assert self._open is not None
+            events += self._open.add(delta.text)
+        return events
+
+    def _begin(self) -> list[Event]:
+        if self._has_begun:
+            return []
+        self._has_begun = True
+        return [("message_start", {"message": self._message()})]
+
+    def _turn_to(self, kind: type[Text | Thinking]) -> list[Event]:
+        """Open a block of this kind."""
+        if type(self._open) is kind:
+            return []
+        return [*self._close(), *self._opened(kind(len(self._blocks)))]
+
+    def _opened(self, block: Block) -> list[Event]:
+        self._open = block
+        self._blocks.append(block)
+        return block.begin()
+
+    def _close(self) -> list[Event]:
+        block, self._open = self._open, None
+        return [] if block is None else block.end()
+
+    def _complete(self) -> list[Event]:
+        """End the blocks, the calls among them."""
+        events = [*self._begin(), *self._close()]
+        for name, pieces in self._calls.values():
+            call_input = "".join(pieces)
+            if self._is_whole(call_input):
+                events += self._opened(ToolUse(len(self._blocks), name))
+                events += [*self._blocks[-1].add(call_input), *self._close()]
+        return events
+
+    def _is_whole(self, call_input: str) -> bool:
+        """Whether the input of a call is complete. Raises `EngineError` if the model ended it, and it is no
+        object."""
+        is_ended = self._finish.finish_reason in ("stop", "tool_calls") and not self._is_guarded
+        if not call_input.strip():
+            return is_ended
+        try:
+            is_object = isinstance(orjson.loads(call_input), dict)
+        except orjson.JSONDecodeError:
+            is_object = False
+        if is_ended and not is_object:
+            raise EngineError("The model called a tool with an input that is no JSON object.")
+        return is_object
+
+    @property
+    def _is_guarded(self) -> bool:
+        """Whether a guard ended the answer."""
+        finish = self._finish
+        if finish.finish_reason == "content_filter":
+            return True
+        named = isinstance(finish.stop_reason, str) and finish.stop_reason not in self.request.sampling.stop
+        return finish.finish_reason == "stop" and named
+
+    def _reasons(self) -> JSONObject:
+        """The fields that say why the answer ended."""
+        finish = self._finish
+        reasons: JSONObject = {"stop_reason": "end_turn", "stop_sequence": None, "stop_details": None}
+        if self._is_guarded:
+            reasons["stop_reason"] = "refusal"
+            details = {"type": "refusal", "category": None, "explanation": finish.stop_reason}
+            reasons["stop_details"] = details
+        elif finish.finish_reason == "length":
+            reasons["stop_reason"] = "max_tokens"
+        elif any(isinstance(block, ToolUse) for block in self._blocks):
+            reasons["stop_reason"] = "tool_use"
+        elif isinstance(finish.stop_reason, str):
+            reasons |= {"stop_reason": "stop_sequence", "stop_sequence": finish.stop_reason}
+        return reasons
+
+    def _message(self) -> JSONObject:
+        return {
+            "id": self.request.request_id,
+            "type": "message",
+            "role": "assistant",
+            "model": self.request.model,
+            "content": [block.whole() for block in self._blocks],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": self._usage_object(),
+        }
+
+    def _usage_object(self) -> JSONObject:
+        used = self._usage
+        # After a prompt that a hook answered, no tokens are counted (contract 8.8).
+        is_unasked = self._finish.finish_reason is not None and not used.completion_tokens
+        num_prompt = used.prompt_tokens or (0 if is_unasked else self._guess())
+        return {
+            "input_tokens": num_prompt - used.cached_tokens,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": used.cached_tokens,
+            "output_tokens": used.completion_tokens,
+        }
+
+    def _guess(self) -> int:
+        """The prompt's tokens, before the engine tells. Some clients compact their history by this number."""
+        prompt = orjson.dumps([*self.request.messages, *self.request.tools], default=dict)
+        return -(-len(prompt) // _BYTES_PER_TOKEN)

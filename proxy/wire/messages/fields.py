@@ -1,0 +1,244 @@
+"""`POST /v1/messages`: the request's fields, and the chat that an engine gets."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from engine.protocol import GenerationRequest, RequestError
+from engine.protocol.fields.names import is_binding, is_neutral
+from engine.protocol.fields.support import FieldSupport, Treatment
+from proxy.wire.messages.turns import Block, Content, Turn, system_text, to_messages
+from proxy.wire.openai.answer import JSONObject
+from proxy.wire.openai.endpoint_fields import MAX_NAMES, Options, RequestObject
+from proxy.wire.openai.fields import GenerationFields, StopString
+
+FEWEST_THINKING_TOKENS = 1024
+
+
+_OF_THIS_API = frozenset({"thinking.budget_tokens", "service_tier", "cache_control"})
+"""Fields that a chat has no words for. Only an upstream of this API gets them."""
+
+
+class Tool(RequestObject):
+    """A function that the model may call. Other kinds of tools are refused."""
+
+    type: Literal["custom"] | None = None
+    name: Annotated[str, Field(min_length=1)]
+    description: str | None = None
+    input_schema: dict[str, Any]
+    strict: bool | None = None
+
+    @property
+    def unread(self) -> list[str]:
+        """The names of the fields that ask for something and have no effect here."""
+        given = (self.model_extra or {}).items()
+        return [name for name, value in given if name != "cache_control" and not is_neutral(name, value)]
+
+    def to_chat(self) -> JSONObject:
+        given = {"description": self.description, "parameters": self.input_schema, "strict": self.strict}
+        function = {name: value for name, value in given.items() if value is not None}
+        return {"type": "function", "function": {"name": self.name, **function}}
+
+
+class ToolChoice(RequestObject):
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool = False
+
+    @model_validator(mode="after")
+    def _names_a_tool(self) -> "ToolChoice":
+        if (self.type == "tool") != (self.name is not None):
+            raise ValueError("name goes with type tool, and only with it")
+        return self
+
+    def to_chat(self) -> str | JSONObject:
+        if self.type == "tool":
+            return {"type": "function", "function": {"name": self.name}}
+        return {"any": "required"}.get(self.type, self.type)
+
+
+class Thinking(Options):
+    type: Literal["enabled", "disabled", "adaptive", "between_tools"]
+    budget_tokens: int | None = Field(None, ge=FEWEST_THINKING_TOKENS)
+    display: Literal["summarized", "omitted"] | None = None
+
+
+class OutputConfig(Options):
+    format: dict[str, Any] | None = None
+    effort: str | None = None
+
+
+class Metadata(Options):
+    user_id: str | None = None
+
+
+class CountFields(GenerationFields):
+    """The fields that make a prompt. Unknown fields are ignored: this API's clients send new ones with every
+    version."""
+
+    endpoint = "messages"
+    refused: ClassVar[Mapping[str, str]] = {
+        **GenerationFields.refused,
+        "n": "must be 1",
+        **dict.fromkeys(
+            ("return_token_ids", "return_tokens_as_token_ids", "mcp_servers", "thread", "compaction"),
+            "is not supported",
+        ),
+    }
+    without_effect = frozenset(
+        {
+            "stream_options.include_usage",  # events always have it
+            "stream_options.continuous_usage_stats",
+        }
+    )
+
+    messages: list[Turn] = Field(min_length=1, fail_fast=True)
+    system: Content = Field([])
+    tools: list[Tool] = Field([], fail_fast=True)
+    tool_choice: ToolChoice | None = None
+    thinking: Thinking | None = Field(
+        None, description="disabled asks for no thinking; budget_tokens reaches upstreams of this API alone"
+    )
+    output_config: OutputConfig = OutputConfig()
+    metadata: Metadata = Metadata()  # type: ignore[assignment]
+    stop: Annotated[list[StopString], Field(fail_fast=True)] = Field(
+        [], alias="stop_sequences", description="Texts that end an answer and are not part of it"
+    )
+
+    @field_validator("system")
+    @classmethod
+    def _system_is_text(cls, system: list[Block]) -> list[Block]:
+        if other := next((block.type for block in system if block.type != "text"), None):
+            raise ValueError(f"a system prompt has no {other} block")
+        return system
+
+    def ignored(self, support: FieldSupport) -> list[str]:
+        """Also the fields of tools and blocks: `tools.defer_loading`."""
+        names = dict.fromkeys([*super().ignored(support), *self._unread()])
+        return [*names][: MAX_NAMES + 1]
+
+    def _unread(self) -> Iterator[str]:
+        for tool in self.tools:
+            yield from (f"tools.{name}" for name in tool.unread)
+        for block in self.system:
+            yield from (f"system.{name}" for name in block.unread)
+        for turn in self.messages:
+            for block in turn.content:
+                yield from (f"messages.content.{name}" for name in block.unread)
+
+    @classmethod
+    def treatment(cls, name: str, support: FieldSupport) -> Treatment:
+        if name not in _OF_THIS_API:
+            return super().treatment(name, support)
+        is_honoured = support.treatment(name, cls.endpoint) is Treatment.HONOURED
+        return Treatment.HONOURED if is_honoured else Treatment.IGNORED
+
+    @classmethod
+    def passes(cls, name: str) -> bool:
+        return is_binding(name)
+
+    @property
+    def is_prefilled(self) -> bool:
+        """Whether the answer goes on from the last turn."""
+        return self.messages[-1].role == "assistant"
+
+    def to_request(
+        self, request_id: str, model: str, *, caller: str = "", betas: Iterable[str] = ()
+    ) -> GenerationRequest:
+        """`betas`: values of the header `anthropic-beta`. Raises `RequestError` for fields that contradict
+        each other."""
+        self._check()
+        messages = to_messages(self.messages)
+        if system := system_text(self.system):
+            messages.insert(0, {"role": "system", "content": system})
+        choice = self.tool_choice
+        request = self.shared_request(
+            request_id,
+            model,
+            caller=caller,
+            logprobs=None,
+            messages=tuple(messages),
+            tools=tuple(tool.to_chat() for tool in self.tools),
+            tool_choice=choice.to_chat() if choice is not None and self.tools else None,
+            parallel_tool_calls=choice is None or not choice.disable_parallel_tool_use,
+            extra={**self._prefill(), **self._thinking(), **self._output_config(), **self._own_fields()},
+        )
+        if names := ",".join(betas):
+            request = replace(request, extra={**request.extra, "anthropic_beta": names})
+        return replace(request, user=self.user or self.metadata.user_id, metadata={})
+
+    def _check(self) -> None:
+        names = [tool.name for tool in self.tools]
+        choice = self.tool_choice
+        if choice is not None and choice.type == "tool" and choice.name not in names:
+            raise RequestError("tool_choice names a tool that is not in tools", param="tool_choice.name")
+        if choice is not None and choice.type == "any" and not names:
+            raise RequestError("tool_choice any needs tools", param="tool_choice")
+
+    def _prefill(self) -> JSONObject:
+        if not self.is_prefilled:
+            return {}
+        if any(block.type == "tool_use" for block in self.messages[-1].content):
+            raise RequestError("the last turn calls a tool: its result must follow", param="messages")
+        return {"continue_final_message": True, "add_generation_prompt": False}
+
+    def _thinking(self) -> JSONObject:
+        if self.thinking is None or self.thinking.type != "disabled":
+            return {}
+        return {"chat_template_kwargs": {"enable_thinking": False}}
+
+    def _own_fields(self) -> JSONObject:
+        """The fields of `_OF_THIS_API`, and the rest of `thinking`."""
+        given: JSONObject = {}
+        if self.thinking is not None:
+            given["thinking"] = self.thinking.model_dump(
+                include=set(Thinking.model_fields), exclude_none=True
+            )
+        if (tier := (self.model_extra or {}).get("service_tier")) is not None:
+            given["service_tier"] = tier
+        return given | self._cache_control()
+
+    def _cache_control(self) -> JSONObject:
+        """The first mark for the cache. A chat has no place to mark blocks, so the mark becomes the whole
+        prompt's: the API then caches up to the last block."""
+        blocks = [*self.system, *(block for turn in self.messages for block in turn.content)]
+        for marked in (self, *self.tools, *blocks):
+            match (marked.model_extra or {}).get("cache_control"):
+                case {"type": "ephemeral", "ttl": "1h"}:
+                    return {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+                case {"type": "ephemeral"}:
+                    return {"cache_control": {"type": "ephemeral"}}
+        return {}
+
+    def _output_config(self) -> JSONObject:
+        chat: JSONObject = {}
+        if self.output_config.effort is not None:
+            chat["reasoning_effort"] = self.output_config.effort
+        match self.output_config.format:
+            case None:
+                pass
+            case {"type": "json_schema", "schema": dict() as schema}:
+                named = {"name": "output", "schema": schema, "strict": True}
+                chat["response_format"] = {"type": "json_schema", "json_schema": named}
+            case _:
+                reason = "output_config.format must be of type json_schema, with a schema"
+                raise RequestError(reason, param="output_config.format")
+        return chat
+
+
+class MessagesRequest(CountFields):
+    """The fields of a message to answer."""
+
+    max_tokens: int = Field(ge=1)
+
+    @property
+    def shows_reasoning(self) -> bool:
+        return self.thinking is None or self.thinking.display != "omitted"
+
+    def _check(self) -> None:
+        super()._check()
+        budget = self.thinking.budget_tokens if self.thinking is not None else None
+        if budget is not None and budget >= self.max_tokens:
+            raise RequestError("budget_tokens must be less than max_tokens", param="thinking.budget_tokens")

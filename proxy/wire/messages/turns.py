@@ -1,0 +1,194 @@
+"""The turns of a request to the Messages API, and the chat that they stand for.
+
+A turn's content is a text or blocks. The blocks of one turn become one chat message, but each result of a
+tool becomes a message of its own, in front of the turn's other blocks.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import BeforeValidator, Field, model_validator
+
+from engine.protocol.fields.names import is_neutral
+from proxy.wire.openai.answer import JSONObject
+from proxy.wire.openai.endpoint_fields import RequestObject
+
+
+def _text_is_a_block(value: Any) -> Any:
+    return [{"type": "text", "text": value}] if isinstance(value, str) else value
+
+
+class Source(RequestObject):
+    """The bytes of an image or a document, or the place to find them."""
+
+    type: Literal["base64", "url", "text"]
+    media_type: str | None = None
+    data: str | None = None
+    url: str | None = None
+
+    @model_validator(mode="after")
+    def _has_what_its_type_says(self) -> "Source":
+        needed = {"base64": ("media_type", "data"), "url": ("url",), "text": ("data",)}[self.type]
+        if missing := [name for name in needed if getattr(self, name) is None]:
+            raise ValueError(f"a source of type {self.type} needs {', '.join(missing)}")
+        return self
+
+    @property
+    def as_url(self) -> str:
+        return self.url or f"data:{self.media_type};base64,{self.data}"
+
+
+class Block(RequestObject):
+    """A block of a turn's content. The fields of other types than its own are ignored."""
+
+    type: Literal["text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"]
+    text: str | None = None
+    source: Source | None = None
+    title: str | None = None
+    context: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: dict[str, Any] | None = None
+    tool_use_id: str | None = None
+    content: "Content" = Field([])
+    is_error: bool | None = None
+    thinking: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, data: Any) -> Any:
+        return {k: v for k, v in data.items() if v is not None} if isinstance(data, dict) else data
+
+    @model_validator(mode="after")
+    def _has_what_its_type_says(self) -> "Block":
+        if missing := [name for name in _NEEDED.get(self.type, ()) if getattr(self, name) is None]:
+            raise ValueError(f"a {self.type} block needs {', '.join(missing)}")
+        if self.type == "image" and self.source is not None and self.source.type == "text":
+            raise ValueError("an image's source is base64 or url")
+        return self
+
+    @property
+    def unread(self) -> Iterator[str]:
+        """The names of the fields that ask for something and have no effect here."""
+        for name, value in (self.model_extra or {}).items():
+            if name not in _MARKS and not is_neutral(name, value):
+                yield name
+        if self.context and self.source is not None and self.source.type != "text":
+            yield "context"  # a file has no place for it
+        for block in self.content:
+            yield from block.unread
+
+    def to_part(self) -> JSONObject:
+        """The part of a chat message's content."""
+        source = self.source
+        if source is None:
+            return {"type": "text", "text": self.text}
+        if self.type == "image":
+            return {"type": "image_url", "image_url": {"url": source.as_url}}
+        if source.type == "text":
+            return {
+                "type": "text",
+                "text": "\n\n".join(filter(None, (self.title, self.context, source.data))),
+            }
+        file = {"file_data": source.as_url} | ({"filename": self.title} if self.title else {})
+        return {"type": "file", "file": file}
+
+
+_MARKS = frozenset({"cache_control", "caller", "signature", "data"})
+"""Fields that servers put into blocks, and marks for the cache. Clients send them back."""
+_NEEDED = {
+    "text": ("text",),
+    "image": ("source",),
+    "document": ("source",),
+    "tool_use": ("id", "name", "input"),
+    "tool_result": ("tool_use_id",),
+    "thinking": ("thinking",),
+}
+
+Content = Annotated[list[Block], BeforeValidator(_text_is_a_block, json_schema_input_type=str | list[Block])]
+Block.model_rebuild()
+
+_USER, _ASSISTANT = {"text", "image", "document", "tool_result"}, {"text", "tool_use", "thinking"}
+_ALLOWED = {"user": _USER, "assistant": _ASSISTANT | {"redacted_thinking"}, "system": {"text"}}
+_RESULT = {"text", "image", "document"}
+
+
+class Turn(RequestObject):
+    """One turn of a conversation."""
+
+    role: Literal["user", "assistant", "system"]
+    content: Content
+
+    @model_validator(mode="after")
+    def _has_blocks_of_its_role(self) -> "Turn":
+        for block in self.content:
+            if block.type not in _ALLOWED[self.role]:
+                raise ValueError(f"a turn of {self.role} has no {block.type} block")
+            if any(inner.type not in _RESULT for inner in block.content):
+                raise ValueError("a tool_result has text, image and document blocks")
+        return self
+
+
+def system_text(content: Iterable[Block]) -> str:
+    """The text of a system prompt, which is a text or text blocks."""
+    return "\n\n".join(block.text for block in content if block.text)
+
+
+def to_messages(turns: Iterable[Turn]) -> list[JSONObject]:
+    """The turns as a chat. Turns of one role in a row are one turn."""
+    messages: list[JSONObject] = []
+    for role, run in groupby(turns, attrgetter("role")):
+        blocks = [block for turn in run for block in turn.content]
+        if role == "user":
+            messages += _of_user(blocks)
+        elif role == "assistant":
+            messages.append(_of_assistant(blocks))
+        else:
+            messages.append({"role": "system", "content": system_text(blocks)})
+    return messages
+
+
+def _of_user(blocks: list[Block]) -> Iterator[JSONObject]:
+    for block in blocks:
+        if block.type == "tool_result":
+            content = _content(block.content)
+            yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": _failed(content, block)}
+    rest = [block for block in blocks if block.type != "tool_result"]
+    if rest or not blocks:
+        yield {"role": "user", "content": _content(rest)}
+
+
+def _failed(content: str | list[JSONObject], block: Block) -> str | list[JSONObject]:
+    """The result's content. A chat has no other place to say that a tool failed."""
+    if not block.is_error:
+        return content
+    if isinstance(content, str):
+        return f"Error: {content}" if content else "Error"
+    return [{"type": "text", "text": "Error:"}, *content]
+
+
+def _content(blocks: list[Block]) -> str | list[JSONObject]:
+    """One text as a plain string, which every engine accepts; otherwise a list of parts."""
+    parts = [block.to_part() for block in blocks]
+    if not parts:
+        return ""
+    return parts[0]["text"] if len(parts) == 1 and "text" in parts[0] else parts
+
+
+def _of_assistant(blocks: list[Block]) -> JSONObject:
+    """Signatures of thinking, and redacted thinking, come from other servers and say nothing here."""
+    message: JSONObject = {"role": "assistant"}
+    message["content"] = "".join(block.text or "" for block in blocks if block.type == "text")
+    if thinking := "".join(block.thinking or "" for block in blocks if block.type == "thinking"):
+        message["reasoning_content"] = thinking
+    if calls := [_call(block) for block in blocks if block.type == "tool_use"]:
+        message["tool_calls"] = calls
+    return message
+
+
+def _call(block: Block) -> JSONObject:
+    arguments = orjson.dumps(block.input).decode()
+    return {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": arguments}}

@@ -1,0 +1,249 @@
+"""The common parts of every endpoint's answer. A whole answer is its chunks, folded into one."""
+
+import os
+import time
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import orjson
+
+from engine.protocol import Delta, GenerationRequest, Token, TopLogprob, Usage
+from proxy.wire.answer_decisions import AnswerDecisions
+from proxy.wire.openai.endpoint_fields import ignored_header
+from proxy.wire.openai.fields import GenerationFields
+from proxy.wire.openai.prompt_logprobs import prompt_logprobs
+from proxy.wire.sse import COMMENT, DONE, event
+
+JSONObject = dict[str, Any]
+
+PROMPT_FIELDS = frozenset({"prompt_token_ids", "prompt_logprobs"})
+"""The fields of a choice that tell of its prompt."""
+_MARK = "text"
+"""Stands for a delta's text where an event is split in two. The rest of an event never contains it."""
+
+
+class Answer(ABC):
+    """An answer made from released deltas: events for a stream (`chunk`, then `end` or `failure`), or one
+    whole (`fold`, then `whole`)."""
+
+    done: ClassVar[bytes] = DONE
+    """Comes after the last event of a stream, also of one that failed."""
+    keep_alive: ClassVar[bytes] = COMMENT
+    """Says that the answer goes on, in a silence."""
+
+    def __init__(self, fields: GenerationFields, request: GenerationRequest) -> None:
+        self.fields = fields
+        self.request = request
+        self.ignored: list[str] = []
+        """Fields of the request that have no effect."""
+        self.decisions: AnswerDecisions | None = None
+        """The hooks' decisions, if they are told in the answer."""
+        self._usage = Usage(0, 0)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return ignored_header(self.ignored)
+
+    @abstractmethod
+    def chunk(self, delta: Delta) -> bytes:
+        """The events for `delta`; may be empty."""
+
+    async def settle(self) -> None:  # noqa: B027 - most answers have nothing to settle
+        """Comes after the last delta, and before `end` or `whole`."""
+
+    @abstractmethod
+    def end(self) -> bytes:
+        """The events that end a stream; may be empty."""
+
+    def failure(self, error: JSONObject) -> bytes:
+        """The events that end a failed stream. `error` is an error object (contract 4.2)."""
+        return event(orjson.dumps(error), "error")
+
+    @abstractmethod
+    def fold(self, delta: Delta) -> None:
+        """Add `delta` to the whole answer."""
+
+    @abstractmethod
+    def whole(self) -> bytes:
+        """The whole answer, as JSON."""
+
+    def token_name(self, token: Token | TopLogprob) -> str:
+        """The token's text. Its id if the caller wants ids, or if nobody may know the text (contract 8.4)."""
+        if token.id is not None and (self.fields.return_tokens_as_token_ids or not token.raw):
+            return f"token_id:{token.id}"
+        return token.raw.decode("utf-8", "replace")
+
+    def token_logprobs(self, delta: Delta) -> list[JSONObject]:
+        """The tokens that have a logprob, each with it and its top alternatives; none if not asked for."""
+        if self.request.sampling.logprobs is None:
+            return []
+        num_top = self.request.sampling.num_top_logprobs
+        return [
+            {**self._named(token), "top_logprobs": [self._named(top) for top in token.top[:num_top]]}
+            for token in delta.tokens
+            if token.logprob is not None
+        ]
+
+    def _named(self, token: Token | TopLogprob) -> JSONObject:
+        return {"token": self.token_name(token), "logprob": token.logprob, "bytes": list(token.raw)}
+
+    def _taken(self, delta: Delta) -> Delta:
+        """The delta as the caller gets it. Its usage is counted."""
+        if delta.usage is not None:
+            self._usage = delta.usage
+        if delta.channel == "reasoning" and not self.fields.shows_reasoning:
+            return replace(delta, channel="content", text="", tokens=())
+        return delta
+
+
+class ChoicesAnswer(Answer):
+    """An answer with `choices`, one for each output: the answer to a chat or a completion."""
+
+    def __init__(self, fields: GenerationFields, request: GenerationRequest) -> None:
+        super().__init__(fields, request)
+        options = fields.stream_options
+        self._include_usage = options is not None and options.include_usage
+        self._continuous_usage = options is not None and options.continuous_usage_stats
+        # A request may ask for thousands of outputs, and be refused. A stream needs none of these.
+        self._choices: dict[int, JSONObject] = {}
+        self._num_prompt_logprobs = request.sampling.prompt_logprobs
+        # All chunks begin with the same bytes, up to their choices. These are formatted once.
+        self._head = orjson.dumps(self._identity())[:-1] + b',"choices":'
+        # Most chunks differ only in their text: the bytes before and after it, by output and channel.
+        self._around: dict[tuple[int, str], tuple[bytes, bytes]] = {}
+        self._gives_text_alone = not (
+            self._continuous_usage or self.gives_ids or request.sampling.logprobs is not None
+        )
+
+    @property
+    def gives_ids(self) -> bool:
+        """Whether the answer has token ids."""
+        return self.fields.return_token_ids
+
+    @property
+    @abstractmethod
+    def object(self) -> str:
+        """The API's name for this kind of answer, or of chunk if the answer is streamed."""
+
+    @abstractmethod
+    def begin_choice(self, delta: Delta) -> JSONObject:
+        """The index, the content and the logprobs of the choice in the chunk that `delta` becomes."""
+
+    @abstractmethod
+    def empty_content(self) -> JSONObject:
+        """The content of a whole answer's choice before any text is released."""
+
+    @abstractmethod
+    def fold_choice(self, whole: JSONObject, part: JSONObject) -> None:
+        """Add the content and logprobs of a chunk's choice to a whole answer's."""
+
+    @abstractmethod
+    def finish_choice(self, whole: JSONObject) -> JSONObject:
+        """The whole answer's choice, as it is sent."""
+
+    def chunk(self, delta: Delta) -> bytes:
+        around = self._around.get((delta.index, delta.channel))
+        if around is None or not delta.text or delta.tool_call or delta.finish_reason:
+            return self.new_chunk(delta)
+        self._usage = delta.usage or self._usage
+        return around[0] + orjson.dumps(delta.text) + around[1]
+
+    def new_chunk(self, delta: Delta) -> bytes:
+        """The events for a delta that is no further text."""
+        shown = self._taken(delta)
+        if shown is not delta and shown.finish_reason is None and shown.prompt_token_ids is None:
+            return b""  # nothing of it is shown
+        first = self._event(shown)  # a first chunk also has a role
+        if self._gives_text_alone and shown.text and not shown.tool_call and not shown.finish_reason:
+            like_it = Delta(index=shown.index, channel=shown.channel, text=_MARK)
+            begin, _, end = self._event(like_it).rpartition(orjson.dumps(_MARK))
+            self._around[shown.index, shown.channel] = begin, end
+        return first
+
+    def beside_choices(self, choices: list[JSONObject]) -> JSONObject:
+        """Fields to take out of the choices, because they stand beside `choices`."""
+        return {}
+
+    def _event(self, delta: Delta) -> bytes:
+        choice = self.chunk_choice(delta)
+        beside = self.beside_choices([choice])
+        body = self._head + orjson.dumps([choice])
+        if beside:
+            body += b"," + orjson.dumps(beside)[1:-1]
+        if self._continuous_usage:
+            body += b',"usage":' + orjson.dumps(self.usage())
+        elif self._include_usage:
+            body += b',"usage":null'
+        return event(body + b"}")
+
+    def end(self) -> bytes:
+        """The usage, if the caller asked for it."""
+        if not self._include_usage:
+            return b""
+        return event(self._head + b'[],"usage":' + orjson.dumps(self.usage()) + b"}")
+
+    def fold(self, delta: Delta) -> None:
+        delta = self._taken(delta)
+        whole = self._whole_choice(delta.index)
+        if delta.channel == "echo" and self._num_prompt_logprobs is not None:
+            entries = prompt_logprobs(delta.tokens, self._num_prompt_logprobs)
+            whole["prompt_logprobs"] = (whole["prompt_logprobs"] or []) + entries
+        if delta.channel == "echo" and not self.request.echo:
+            delta = replace(delta, text="", tokens=())  # the prompt came for its logprobs alone
+        part = self.chunk_choice(delta)
+        self.fold_choice(whole, part)
+        for field in ("finish_reason", "stop_reason", "prompt_token_ids"):
+            if part.get(field) is not None:
+                whole[field] = part[field]
+        if "token_ids" in part:
+            whole.setdefault("token_ids", []).extend(part["token_ids"])
+
+    def chunk_choice(self, delta: Delta) -> JSONObject:
+        """The choice in the chunk that `delta` becomes."""
+        choice = self.begin_choice(delta)
+        choice["finish_reason"] = delta.finish_reason
+        if delta.stop_reason is not None:
+            choice["stop_reason"] = delta.stop_reason
+        if self.gives_ids:
+            released = delta.tokens if delta.channel != "echo" else ()
+            choice["token_ids"] = [token.id for token in released if token.id is not None]
+            if delta.prompt_token_ids is not None:
+                choice["prompt_token_ids"] = delta.prompt_token_ids
+        return choice
+
+    def whole(self) -> bytes:
+        num = self.request.num_outputs
+        choices = [self.finish_choice(self._whole_choice(i)) for i in range(num)]
+        beside = self.beside_choices(choices)
+        return orjson.dumps({**self._identity(), "choices": choices, "usage": self.usage(), **beside})
+
+    def _whole_choice(self, index: int) -> JSONObject:
+        if index not in self._choices:
+            nothing = {"logprobs": None, "finish_reason": None, "stop_reason": None}
+            if self._num_prompt_logprobs is not None:
+                nothing["prompt_logprobs"] = None
+            self._choices[index] = {"index": index, **self.empty_content(), **nothing}
+        return self._choices[index]
+
+    def usage(self) -> JSONObject:
+        used = self._usage
+        return {
+            "prompt_tokens": used.prompt_tokens,
+            "completion_tokens": used.completion_tokens,
+            "total_tokens": used.prompt_tokens + used.completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": used.cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
+        }
+
+    def _identity(self) -> JSONObject:
+        return {
+            "id": self.request.request_id,
+            "object": self.object,
+            "created": int(time.time()),
+            "model": self.request.model,
+        }
+
+
+def new_id(prefix: str, separator: str = "-") -> str:
+    return f"{prefix}{separator}{os.urandom(16).hex()}"

@@ -1,0 +1,199 @@
+"""`POST /v1/chat/completions`: the request's fields, and the answer as chunks and as a whole."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from engine.protocol import Delta, GenerationRequest, RequestError, ToolCall
+from proxy.wire.openai.answer import PROMPT_FIELDS, ChoicesAnswer, JSONObject, new_id
+from proxy.wire.openai.endpoint_fields import RequestObject
+from proxy.wire.openai.fields import GenerationFields, PromptLogprobs, TokenId
+
+
+class ContentPart(RequestObject):
+    type: str
+    text: str | None = None
+
+
+class Message(RequestObject):
+    role: Annotated[str, Field(min_length=1)]
+    content: str | Annotated[list[ContentPart], Field(fail_fast=True)] | None = None
+    name: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+
+
+class Function(RequestObject):
+    name: Annotated[str, Field(min_length=1)]
+
+
+class Tool(RequestObject):
+    """A function that the model may call."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class NamedTool(Tool):
+    """The function that the model must call."""
+
+
+class ChatRequest(GenerationFields):
+    """The fields of a chat."""
+
+    endpoint = "chat"
+    by_service = frozenset({"echo", "include_reasoning"})
+
+    messages: list[Message] = Field(min_length=1, fail_fast=True)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    logprobs: bool = False
+    top_logprobs: int = Field(0, ge=0, le=20)
+    logprob_token_ids: list[TokenId] = Field(
+        [], max_length=128, fail_fast=True, description="The alternatives of each token, beside logprobs"
+    )
+    prompt_logprobs: PromptLogprobs = None
+    echo: bool = Field(False, description="Begin the answer with the message that it continues")
+    tools: list[Tool] = Field([], fail_fast=True)
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool = True
+    response_format: dict[str, Any] | None = None
+    include_reasoning: bool = Field(True, description="False: the answer leaves reasoning out")
+
+    @property
+    def shows_reasoning(self) -> bool:
+        return self.include_reasoning
+
+    def to_request(self, request_id: str, model: str, *, caller: str = "") -> GenerationRequest:
+        """Raises `RequestError` for fields that contradict each other."""
+        if self.top_logprobs and not self.logprobs:
+            raise RequestError("top_logprobs can only be given when logprobs is true", param="top_logprobs")
+        if self.max_tokens == 0:
+            raise RequestError("max_tokens must be at least 1", param="max_tokens")
+        if self.echo and self.prompt_logprobs is not None:
+            raise RequestError("echo cannot be combined with prompt_logprobs in a chat", param="echo")
+        self._check_tools()
+        response_format = {"response_format": self.response_format} if self.response_format else {}
+        choice = self.tool_choice
+        return self.shared_request(
+            request_id,
+            model,
+            caller=caller,
+            logprobs=self.top_logprobs if self.logprobs else None,
+            logprob_token_ids=self.logprob_token_ids,
+            prompt_logprobs=self.prompt_logprobs,
+            echo=self.echo,
+            messages=tuple(message.model_dump(exclude_unset=True) for message in self.messages),
+            extra=response_format,
+            tools=tuple(tool.model_dump(exclude_unset=True) for tool in self.tools),
+            tool_choice=choice.model_dump(exclude_unset=True) if isinstance(choice, NamedTool) else choice,
+            parallel_tool_calls=self.parallel_tool_calls,
+        )
+
+    def _check_tools(self) -> None:
+        names = [tool.function.name for tool in self.tools]
+        if isinstance(self.tool_choice, NamedTool) and self.tool_choice.function.name not in names:
+            raise RequestError("tool_choice names a tool that is not in tools", param="tool_choice")
+        if self.tool_choice == "required" and not names:
+            raise RequestError("tool_choice 'required' needs tools", param="tool_choice")
+
+
+class ChatAnswer(ChoicesAnswer):
+    """The answer to a chat, made from released deltas."""
+
+    def __init__(self, fields: ChatRequest, request: GenerationRequest) -> None:
+        super().__init__(fields, request)
+        self._begun: set[int] = set()
+        self._calls: list[list[int]] = [[] for _ in range(request.num_outputs)]
+        """The engine's indices of each output's tool calls, in the order released. A client's indices have no
+        gaps."""
+
+    @property
+    def object(self) -> str:
+        return "chat.completion.chunk" if self.request.stream else "chat.completion"
+
+    def new_chunk(self, delta: Delta) -> bytes:
+        """The events for a delta that is no further text.
+
+        With several outputs or with logprobs, an empty chunk for each output comes first, in order. OpenAI's
+        SDKs need them in their stream helpers: the one for Python takes the first chunk that has a new index
+        for the next choice, and both count the logprobs of that chunk twice.
+        """
+        if self._begun or (self.request.num_outputs == 1 and self.request.sampling.logprobs is None):
+            return super().new_chunk(delta)
+        begin = [self._event(Delta(index=i)) for i in range(self.request.num_outputs)]
+        return b"".join([*begin, super().new_chunk(delta)])
+
+    def begin_choice(self, delta: Delta) -> JSONObject:
+        tokens = self.token_logprobs(delta)
+        logprobs = {"content": tokens, "refusal": None} if tokens else None
+        return {"index": delta.index, "delta": self._message(delta), "logprobs": logprobs}
+
+    def _message(self, delta: Delta) -> JSONObject:
+        message: JSONObject = {}
+        if delta.index not in self._begun:
+            self._begun.add(delta.index)
+            message["role"] = "assistant"
+            message["content"] = "" if delta.channel in ("content", "echo") else None
+        if delta.tool_call is not None:
+            message["tool_calls"] = [self._tool_call(delta, delta.tool_call)]
+        elif delta.channel == "reasoning":
+            message["reasoning_content"] = delta.text
+        elif delta.text:
+            message["content"] = delta.text
+        return message
+
+    def _tool_call(self, delta: Delta, call: ToolCall) -> JSONObject:
+        calls = self._calls[delta.index]
+        if call.index in calls:
+            return {"index": calls.index(call.index), "function": {"arguments": delta.text}}
+        calls.append(call.index)
+        return {
+            "index": len(calls) - 1,
+            # An upstream's own id is text that no hook has seen, so it is never used.
+            "id": new_id("call"),
+            "type": "function",
+            "function": {"name": call.name, "arguments": delta.text},
+        }
+
+    def empty_content(self) -> JSONObject:
+        return {"message": {"content": [], "reasoning_content": [], "tool_calls": []}}
+
+    def fold_choice(self, whole: JSONObject, part: JSONObject) -> None:
+        message, delta = whole["message"], part["delta"]
+        for field in ("content", "reasoning_content"):
+            if delta.get(field):
+                message[field].append(delta[field])
+        for call in delta.get("tool_calls", ()):
+            if call["index"] == len(message["tool_calls"]):
+                message["tool_calls"].append({**call, "arguments": []})
+            message["tool_calls"][call["index"]]["arguments"].append(call["function"]["arguments"])
+        if part["logprobs"] is not None:
+            whole["logprobs"] = whole["logprobs"] or {"content": [], "refusal": None}
+            whole["logprobs"]["content"] += part["logprobs"]["content"]
+
+    def finish_choice(self, whole: JSONObject) -> JSONObject:
+        message = whole["message"]
+        calls = [
+            {
+                "id": call["id"],
+                "type": "function",
+                "function": {"name": call["function"]["name"], "arguments": "".join(call["arguments"])},
+            }
+            for call in message["tool_calls"]
+        ]
+        content: str | None = "".join(message["content"])
+        content = content if content or not calls else None
+        finished: JSONObject = {"role": "assistant", "content": content, "refusal": None}
+        if message["reasoning_content"]:
+            finished["reasoning_content"] = "".join(message["reasoning_content"])
+        if calls:
+            finished["tool_calls"] = calls
+        return {**whole, "message": finished}
+
+    def beside_choices(self, choices: list[JSONObject]) -> JSONObject:
+        """A chat has one prompt: its ids and logprobs stand there once, as vLLM gives them."""
+        of_prompt: JSONObject = {}
+        for choice in choices:
+            for name in PROMPT_FIELDS & choice.keys():
+                of_prompt.setdefault(name, choice.pop(name))
+        return of_prompt

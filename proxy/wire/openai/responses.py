@@ -1,0 +1,162 @@
+"""`POST /v1/responses`: the request's fields. An engine gets the request as a chat."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from engine.protocol import GenerationRequest, RequestError
+from engine.protocol.fields.support import FieldSupport
+from proxy.wire.openai.answer import JSONObject
+from proxy.wire.openai.endpoint_fields import Options, RequestObject
+from proxy.wire.openai.fields import GenerationFields
+from proxy.wire.openai.response_input import InputItem, to_messages
+
+_UNSUPPORTED = ("background", "conversation", "prompt", "previous_input_messages", "return_token_ids")
+LOGPROBS = "message.output_text.logprobs"
+"""The entry of `include` that asks for logprobs."""
+
+
+class FunctionTool(RequestObject):
+    """A function that the model may call. Other kinds of tools are refused."""
+
+    type: Literal["function"]
+    name: Annotated[str, Field(min_length=1)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+    def to_chat(self) -> JSONObject:
+        return {"type": "function", "function": self.model_dump(exclude={"type"}, exclude_none=True)}
+
+
+def _text_is_a_message(value: Any) -> Any:
+    return [{"role": "user", "content": value}] if isinstance(value, str) else value
+
+
+Items = Annotated[
+    list[InputItem], BeforeValidator(_text_is_a_message, json_schema_input_type=str | list[InputItem])
+]
+
+
+class TextOptions(Options):
+    format: dict[str, Any] | None = Field(default=None, description="text, json_schema or json_object")
+    verbosity: Any = None
+
+
+class ReasoningOptions(Options):
+    effort: Any = None
+
+
+class ResponsesRequest(GenerationFields):
+    """The fields of a response to a conversation."""
+
+    endpoint = "responses"
+    refused: ClassVar[Mapping[str, str]] = {
+        **GenerationFields.refused,
+        "n": "must be 1",
+        "max_tokens": "is called max_output_tokens here",
+        **dict.fromkeys(_UNSUPPORTED, "is not supported"),
+    }
+    by_service = frozenset({"include_reasoning"})
+    without_effect = frozenset(
+        {
+            "max_tool_calls",  # it limits built-in tools, and there are none
+            "truncation",  # a prompt that is too long is refused
+            "stream_options.include_usage",  # the last event always has it
+            "stream_options.continuous_usage_stats",
+        }
+    )
+
+    input: Items
+    instructions: str | None = Field(
+        None, description="A system message in front of the input, for this response only"
+    )
+    previous_response_id: str | None = None
+    store: bool = Field(True, description="Keep the response for previous_response_id")
+    max_output_tokens: int | None = Field(None, ge=1)
+    include: list[str] = Field([], description=f"{LOGPROBS}; anything else is ignored")
+    top_logprobs: int = Field(0, ge=0, le=20)
+    tools: list[FunctionTool] = Field([])
+    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] = "auto"
+    parallel_tool_calls: bool = True
+    text: TextOptions = TextOptions()
+    reasoning: ReasoningOptions = ReasoningOptions()
+    truncation: Literal["auto", "disabled"] = Field(
+        "disabled", description="Nothing is ever truncated: a prompt that is too long is refused"
+    )
+    max_tool_calls: int | None = Field(None, description="It limits built-in tools, and there are none")
+    include_reasoning: bool = Field(True, description="False: the answer leaves reasoning out")
+
+    @property
+    def shows_reasoning(self) -> bool:
+        return self.include_reasoning
+
+    def ignored(self, support: FieldSupport) -> list[str]:
+        others = set(self.include) - {LOGPROBS}
+        return [*(["include"] if others else []), *super().ignored(support)]
+
+    def to_request(
+        self, request_id: str, model: str, conversation: Iterable[InputItem], *, caller: str = ""
+    ) -> GenerationRequest:
+        """`conversation`: all items, up to the last item of the input. Raises `RequestError` for fields that
+        contradict each other."""
+        self._check()
+        messages = to_messages(conversation)
+        if not messages:
+            raise RequestError("input must not be empty", param="input")
+        if self.instructions:
+            messages.insert(0, {"role": "system", "content": self.instructions})
+        return self.shared_request(
+            request_id,
+            model,
+            caller=caller,
+            logprobs=self.top_logprobs if LOGPROBS in self.include else None,
+            messages=tuple(messages),
+            tools=tuple(tool.to_chat() for tool in self.tools),
+            tool_choice=self._tool_choice(),
+            parallel_tool_calls=self.parallel_tool_calls,
+            extra={**self._text(), **self._reasoning()},
+        )
+
+    def _check(self) -> None:
+        self.check_refused()
+        if self.top_logprobs and LOGPROBS not in self.include:
+            raise RequestError(
+                f"top_logprobs can only be given when include has {LOGPROBS}", param="top_logprobs"
+            )
+
+    def _tool_choice(self) -> str | JSONObject | None:
+        """The chat form of `tool_choice`. It is None without tools: upstreams refuse it then."""
+        names = [tool.name for tool in self.tools]
+        choice = self.tool_choice
+        if isinstance(choice, dict):
+            if choice.get("type") != "function" or choice.get("name") not in names:
+                raise RequestError("tool_choice must name a function that is in tools", param="tool_choice")
+            return {"type": "function", "function": {"name": choice["name"]}}
+        if choice == "required" and not names:
+            raise RequestError("tool_choice 'required' needs tools", param="tool_choice")
+        return choice if names and "tool_choice" in self.model_fields_set else None
+
+    def _text(self) -> JSONObject:
+        """The chat form of `text`."""
+        chat: JSONObject = {}
+        if self.text.verbosity is not None:
+            chat["verbosity"] = self.text.verbosity
+        form = self.text.format or {"type": "text"}
+        match form:
+            case {"type": "text"}:
+                pass
+            case {"type": "json_object"}:
+                chat["response_format"] = {"type": "json_object"}
+            case {"type": "json_schema", "name": str(), "schema": dict()}:
+                schema = {name: value for name, value in form.items() if name != "type"}
+                chat["response_format"] = {"type": "json_schema", "json_schema": schema}
+            case _:
+                reason = "text.format must be of type text, json_object or json_schema (with name and schema)"
+                raise RequestError(reason, param="text.format")
+        return chat
+
+    def _reasoning(self) -> JSONObject:
+        effort = self.reasoning.effort
+        return {} if effort is None else {"reasoning_effort": effort}

@@ -1,0 +1,195 @@
+"""Static buffers, buckets and padding, without a GPU: all but the capture itself.
+
+A trace of torch's operators stands in for a capture. Like a CUDA graph, it is a fixed list of operators over
+fixed memory. Values that Python or the host read while it was made never change.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from engine.device.batch import Batch
+from engine.device.layout import Layout
+from engine.execution.cuda_graphs import Run, buckets_for
+from engine.execution.model_runner import ModelRunner
+from engine.scheduling.sequence import ScheduledSequence, SequenceGroup
+from tests.engine.conftest import completion
+from tests.engine.device.steps import decoding, graphs_of, pools
+
+
+@pytest.mark.parametrize(
+    ("max_rows", "buckets"),
+    [(1, [1]), (3, [1, 2, 4]), (8, [1, 2, 4, 8]), (9, [1, 2, 4, 8, 16]), (33, [1, 2, 4, 8, 16, 32, 48])],
+)
+def test_buckets_have_room_for_every_decode_step(max_rows: int, buckets: list[int]) -> None:
+    assert buckets_for(max_rows) == buckets
+
+
+def test_buckets_end_where_launching_no_longer_matters() -> None:
+    assert buckets_for(10_000)[-1] == 512
+
+
+@torch.inference_mode()
+def test_padding_does_not_change_a_steps_logits(runner: ModelRunner) -> None:
+    graphs = graphs_of(runner)
+    for rows in (1, 3, 16, 2, 9, 5):  # rows that are not new hold the step before
+        layout = decoding(runner, [1 + 29 * i % 300 for i in range(rows)])
+        assert graphs.has_room(layout)
+        expected = runner.model.forward(Batch.of(layout, runner.device), runner.kv_cache)
+        found = graphs.run(layout)
+        assert found.shape == expected.shape
+        assert torch.allclose(found, expected, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_padding_writes_only_to_the_scratch_block(runner: ModelRunner) -> None:
+    graphs = graphs_of(runner, capture=lambda run: run)
+    graphs.run(decoding(runner, [40, 7, 300, 19, 5, 111, 80, 64]))
+    layout = decoding(runner, [33, 90, 17, 18, 200])
+    before = [pool.clone() for pool in pools(runner)]
+    runner.model.forward(Batch.of(layout, runner.device), runner.kv_cache)
+    unpadded = [pool.clone() for pool in pools(runner)]
+    for pool, earlier in zip(pools(runner), before, strict=True):
+        pool.copy_(earlier)
+    graphs.run(layout)
+    for pool, expected in zip(pools(runner), unpadded, strict=True):
+        assert torch.allclose(pool[:-1], expected[:-1], atol=1e-6)
+        assert not torch.equal(pool[-1], expected[-1])
+
+
+@torch.inference_mode()
+def test_draft_tokens_have_rows_of_their_own(runner: ModelRunner) -> None:
+    layout = decoding(runner, [40, 7, 120], drafts=2)
+    expected = runner.model.forward(Batch.of(layout, runner.device), runner.kv_cache)
+    assert len(expected) == 9
+    assert torch.allclose(graphs_of(runner).run(layout), expected, atol=1e-5)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("has_graphs", [False, True])
+def test_tokens_that_only_the_device_knows_take_the_place_of_those_given(
+    has_graphs: bool, runner: ModelRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs = graphs_of(runner, capture=lambda run: run) if has_graphs else None
+    monkeypatch.setattr(runner, "graphs", graphs)
+    group = SequenceGroup(completion((5,)))
+    sequences = [group.add((5, i), max_tokens=9, detokenizer=None) for i in (40, 7, 120)]  # type: ignore[arg-type]
+    for block, seq in enumerate(sequences):
+        seq.cache.block_table = [block]
+    step = [ScheduledSequence(seq, 1, 2) for seq in sequences]
+    expected, _ = runner.run(step)
+    for seq in sequences:
+        del seq.token_ids[1:]
+    found, _ = runner.run(step, torch.tensor([40, 7, 120]))
+    assert torch.allclose(found, expected, atol=1e-5)
+    assert not torch.allclose(runner.run(step)[0], expected, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_a_steps_logits_outlive_the_next_step(runner: ModelRunner) -> None:
+    static = torch.zeros(16, runner.vocab_size)
+
+    def capture(run: Run) -> Run:
+        def replay() -> torch.Tensor:
+            logits = run()
+            return static[: len(logits)].copy_(logits)
+
+        return replay
+
+    graphs = graphs_of(runner, capture=capture)
+    first = graphs.run(decoding(runner, [40, 7]))
+    kept = first.clone()
+    graphs.run(decoding(runner, [90, 300]))
+    assert torch.equal(first, kept)
+
+
+def test_steps_with_chunks_or_too_many_tokens_have_no_room(runner: ModelRunner) -> None:
+    graphs = graphs_of(runner, max_rows=4, capture=lambda run: run)
+    assert not graphs.has_room(decoding(runner, [5] * 5))
+    chunk = SequenceGroup(completion(tuple(range(20))))
+    seq = chunk.add(range(20), max_tokens=5, detokenizer=None)  # type: ignore[arg-type]
+    seq.cache.block_table += [0, 1]
+    assert not graphs.has_room(Layout.of([ScheduledSequence(seq, 0, 20)], 16))
+    assert not graphs.has_room(decoding(runner, [runner.max_model_len + 1]))
+
+
+def test_the_whole_engine_generates_the_same(
+    tiny_core: Callable[..., Any], tiny_model: Callable[[str], Any], completion_request: Callable[..., Any]
+) -> None:
+    core = tiny_core(cpu_kernels="torch", num_speculative_tokens=3, max_num_seqs=8, max_num_batched_tokens=32)
+    graphs = core.core.runner.graphs = graphs_of(core.core.runner, max_rows=32)
+    sizes, run = [], graphs.run
+
+    def counted(layout: Layout, token_ids: torch.Tensor | None) -> torch.Tensor:
+        sizes.append(layout.num_singles)
+        return run(layout, token_ids)
+
+    graphs.run = counted
+    prompts = [
+        torch.randint(4, 320, (n,), generator=torch.manual_seed(n)).tolist() for n in (3, 40, 17, 9, 25)
+    ]
+    prompts.append([5, 6, 7, 8] * 8)
+    groups = []
+    for prompt in prompts:
+        groups.append(core.add(completion_request(tuple(prompt), max_tokens=20, ignore_eos=True)))
+        core.step()
+    core.run()
+    for prompt, group in zip(prompts, groups, strict=True):
+        assert core.answers(group)[0].ids == tiny_model("llama").generate(prompt, 20)
+    assert len(set(sizes)) > 3, "steps of many sizes were replayed"
+
+
+def test_without_cuda_nothing_is_captured(tiny_core: Callable[..., Any]) -> None:
+    assert tiny_core().core.runner.graphs is None
+
+
+class RefuseToWait(TorchDispatchMode):
+    """Raises at an operator that waits for a CUDA device."""
+
+    WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "equal", "is_nonzero")
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = function.__name__.partition(".")[0].lstrip("_")
+        assert name not in {w.lstrip("_") for w in self.WAITING}, name
+        assert not (name.startswith("index") and any(_is_mask(i) for a in args[1:2] for i in a or ())), name
+        return function(*args, **kwargs or {})
+
+
+def _is_mask(index: Any) -> bool:
+    return isinstance(index, torch.Tensor) and index.dtype == torch.bool
+
+
+@torch.no_grad()
+def test_a_step_never_waits_for_the_device(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    layouts = [decoding(runner, [40, 7, 120], drafts=1), decoding(runner, [5])]
+    graphs = graphs_of(runner, capture=lambda run: run)
+    with_chunks = decoding(runner, [40, 7, 120], drafts=20)
+    assert len(with_chunks.chunk_tables) == 3
+    batches = [Batch.of(layout, runner.device) for layout in (*layouts, with_chunks)]
+    for name in ("tolist", "numpy", "cpu"):
+        monkeypatch.setattr(torch.Tensor, name, lambda self: pytest.fail("the host reads from the device"))
+    with RefuseToWait():
+        for batch in batches:
+            runner.model.forward(batch, runner.kv_cache)
+    monkeypatch.undo()  # sending arrays to the device begins with `numpy`
+    with RefuseToWait():
+        for layout in layouts:
+            graphs.run(layout)
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda t: t.sum().item(),
+        lambda t: t[t > 0],
+        lambda t: bool(t[0]),
+        lambda t: t.nonzero(),
+        lambda t: t.__setitem__(t > 0, torch.zeros(2)),
+    ],
+)
+def test_operators_that_wait_are_found(wait: Callable[[torch.Tensor], Any]) -> None:
+    with pytest.raises(AssertionError), RefuseToWait():
+        wait(torch.tensor([1.0, -1.0, 2.0]))

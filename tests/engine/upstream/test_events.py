@@ -1,0 +1,61 @@
+import pytest
+
+from engine.upstream.events import EventReader, WholeReader
+from engine.upstream.limits import Patience, TooMuchError, UpstreamOptions
+from engine.upstream.sse import Event, SSEDecoder
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def reader(clock: Clock) -> tuple[EventReader, Patience]:
+    patience = Patience(UpstreamOptions(upstream_timeout=7, max_upstream_event=64 * 1024), clock)
+    return EventReader(patience, SSEDecoder(), lambda event: event.data == b"[DONE]"), patience
+
+
+def test_events_end_with_the_last_one() -> None:
+    events, _ = reader(Clock())
+    assert events.feed(b"data: a\n\n") == [Event(b"a")]
+    assert events.feed(b"data: b\n\ndata: [DONE]\n\ndata: c\n\n") == [Event(b"b")]
+    assert events.has_ended
+    assert events.is_complete
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_only_the_end_of_the_stream_completes_an_event_without_an_empty_line(is_late: bool) -> None:
+    clock = Clock()
+    events, patience = reader(clock)
+    patience.end()
+    assert events.feed(b"data: cut") == []
+    clock.now = 100.0 if is_late else 0.0
+    assert events.feed(b"") == ([] if is_late else [Event(b"cut")])
+    assert events.has_ended
+    assert not events.is_complete
+
+
+@pytest.mark.parametrize("has_finish", [False, True])
+def test_too_much_after_the_finish_ends_the_stream_without_an_error(has_finish: bool) -> None:
+    events, patience = reader(Clock())
+    if has_finish:
+        patience.end()
+    comments = b": comment\n" * 100_000
+    if has_finish:
+        assert events.feed(comments) == []
+        assert events.has_ended
+    else:
+        with pytest.raises(TooMuchError):
+            events.feed(comments)
+
+
+def test_a_whole_answer_is_one_event_and_cut_at_its_bound() -> None:
+    whole = WholeReader(longest=5)
+    assert whole.feed(b"abc") == []
+    assert whole.feed(b"") == [Event(b"abc")]
+    assert whole.is_complete
+    cut = WholeReader(longest=5)
+    assert cut.feed(b"abcdefg") == [Event(b"abcde")]
+    assert cut.has_ended

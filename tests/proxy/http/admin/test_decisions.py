@@ -1,0 +1,137 @@
+"""`/admin/decisions` and `/admin/shadow`."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from pydantic import SecretStr
+
+from hooks import Chunk, Verdict, emit, hold, redact
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.pipeline import Pipeline
+from tests.helpers import Script, ScriptedEngine, make_deltas
+from tests.proxy.conftest import CHAT, Client, Serve
+from tests.proxy.http.admin.conftest import ADMIN, ask
+
+
+def redacts(chunk: Chunk) -> Verdict:
+    """Holds the last word, and redacts `zebra7`."""
+    text = chunk.pending
+    if (at := text.find("zebra7")) >= 0:
+        return redact([(at, at + 6, "[x]", "animal")])
+    return emit(text) if chunk.is_final else hold(len(text) - text.rfind(" ") - 1)
+
+
+def pipeline() -> Pipeline:
+    shadow = LoadedHook.of("trial", Script(redacts), is_shadow=True)
+    return Pipeline([shadow, LoadedHook.of("pii", Script(redacts))])
+
+
+@pytest.fixture
+async def client(serve: Serve, tmp_path: Path, request: pytest.FixtureRequest) -> Client:
+    settings: dict[str, Any] = {
+        "admin_key": [SecretStr(ADMIN)],
+        "store": SecretStr(f"sqlite:///{tmp_path}/weir.sqlite"),
+        **getattr(request, "param", {}),
+    }
+    engine = ScriptedEngine(lambda _: make_deltas(["well ", "a zeb", "ra7 ran"]))
+    return await serve(engine, pipeline=pipeline(), **settings)
+
+
+async def say(client: Client) -> str:
+    status, body, headers = await client.post("/v1/chat/completions", CHAT)
+    assert (status, body["choices"][0]["message"]["content"]) == (200, "well a [x] ran")
+    return str(headers["X-Request-Id"])
+
+
+async def test_the_operator_reads_what_hooks_decided(client: Client) -> None:
+    first, second = await say(client), await say(client)
+    status, found = await ask(client, "GET", "/admin/decisions")
+    assert status == 200
+    assert [(one["request_id"], one["hook"], one["mode"]) for one in found["data"]] == [
+        (second, "pii", "enforce"),
+        (second, "trial", "shadow"),
+        (first, "pii", "enforce"),
+        (first, "trial", "shadow"),
+    ]
+    (told, *_) = found["data"]
+    assert (told["tenant"], told["policy"], told["reason"], told["num_withheld"]) == (
+        *("default", "default", "animal", 6),
+    )
+    assert "withheld" not in told
+    assert "zebra7" not in str(found)
+
+
+async def test_decisions_are_found_by_fields_page_by_page(client: Client) -> None:
+    for _ in range(3):
+        await say(client)
+    _, page = await ask(client, "GET", "/admin/decisions?hook=pii&limit=2")
+    assert [one["hook"] for one in page["data"]] == ["pii", "pii"]
+    _, page = await ask(client, "GET", f"/admin/decisions?hook=pii&limit=2&cursor={page['next_cursor']}")
+    assert (len(page["data"]), page["next_cursor"]) == (1, None)
+    _, page = await ask(client, "GET", "/admin/decisions?until=1000")
+    assert page["data"] == []
+
+
+@pytest.mark.parametrize("query", ["hoook=pii", "since=monday", "cursor=x", "limit=0", "limit=1001"])
+async def test_a_wrong_query_is_refused_by_name(client: Client, query: str) -> None:
+    status, body = await ask(client, "GET", f"/admin/decisions?{query}")
+    assert (status, body["error"]["param"]) == (400, query.partition("=")[0])
+
+
+@pytest.mark.parametrize("path", ["/admin/decisions", "/admin/shadow"])
+async def test_nobody_but_the_operator_reads_them(client: Client, path: str) -> None:
+    status, _ = await client.get(path)
+    assert status == 401
+
+
+KEEPS = pytest.mark.parametrize("client", [{"keep_withheld_text": True}], indirect=True)
+
+
+@KEEPS
+async def test_withheld_text_is_read_where_it_is_kept(client: Client) -> None:
+    await say(client)
+    _, found = await ask(client, "GET", "/admin/decisions")
+    assert {one["withheld"] for one in found["data"]} == {"zebra7"}
+    (told,) = (await ask(client, "GET", "/admin/shadow"))[1]["data"]
+    assert [one["withheld"] for one in told["examples"]] == ["zebra7"]
+
+
+async def test_a_shadow_hooks_report_says_what_it_would_have_done(client: Client) -> None:
+    for _ in range(2):
+        await say(client)
+    _, found = await ask(client, "GET", "/admin/shadow")
+    (told,) = found["data"]
+    assert (told["policy"], told["hook"]) == ("default", "trial")
+    assert told["seen"] == {"requests": 2, "streams": 2, "characters": 34}
+    counts = {"decisions": 2, "requests": 2, "characters": 12}
+    assert told["would_have"] == [{"action": "redact", "reason": "animal", **counts}]
+    assert told["for"] == [{"tenant": "default", "key": "anonymous", **counts}]
+    assert told["held_seconds"]["holds"] == 2
+    assert told["held_seconds"]["max"] <= 5.0
+    assert told["seconds_per_1000_characters"] > 0
+    assert "examples" not in told
+    assert (await ask(client, "GET", "/admin/shadow?hook=pii"))[1]["data"] == []
+
+
+async def test_decisions_outlive_the_server(serve: Serve, tmp_path: Path, client: Client) -> None:
+    await say(client)
+    await client.server.stop()
+    again = await serve(
+        ScriptedEngine(lambda _: []),
+        admin_key=[SecretStr(ADMIN)],
+        store=SecretStr(f"sqlite:///{tmp_path}/weir.sqlite"),
+    )
+    _, found = await ask(again, "GET", "/admin/decisions")
+    assert len(found["data"]) == 2
+    _, shadow = await ask(again, "GET", "/admin/shadow")
+    assert shadow["data"][0]["seen"]["requests"] == 1
+
+
+async def test_a_newcomers_server_keeps_no_decisions(serve: Serve) -> None:
+    engine = ScriptedEngine(lambda _: make_deltas(["well ", "a zeb", "ra7 ran"]))
+    client = await serve(engine, pipeline=pipeline())
+    await say(client)
+    status, body = await client.get("/admin/decisions")
+    assert (status, orjson.loads(body)["data"], orjson.loads(body)["kept"]) == (200, [], False)

@@ -1,0 +1,109 @@
+"""Keys that the operator made, as clients use them."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from proxy.deployment import stored_keys as directory
+from proxy.deployment.deployment import Deployment
+from proxy.http.app import Server
+from tests.helpers import ScriptedEngine, pipeline_of
+from tests.proxy.conftest import CHAT, Client, Serve, hello
+from tests.proxy.http.admin.conftest import ADMIN, ask
+
+CHATS = "/v1/chat/completions"
+KEYS = "/admin/keys"
+
+
+async def status(client: Client, key: str) -> int:
+    return (await client.post(CHATS, CHAT, headers={"Authorization": f"Bearer {key}"}))[0]
+
+
+async def test_a_key_holds_from_its_making_to_its_end(client: Client) -> None:
+    assert await status(client, "") == 200, "a server without keys is open"
+    made = (await ask(client, "POST", KEYS, {"name": "alice"}))[1]["key"]
+    assert [await status(client, key) for key in ("", "another", made)] == [401, 401, 200]
+    await ask(client, "DELETE", f"{KEYS}/alice")
+    assert [await status(client, key) for key in ("", made)] == [401, 401], "it is not open again"
+
+
+async def test_a_key_may_use_its_models_alone(client: Client) -> None:
+    made = (await ask(client, "POST", KEYS, {"name": "alice", "models": []}))[1]["key"]
+    assert await status(client, made) == 404
+    await ask(client, "PATCH", f"{KEYS}/alice", {"models": ["m"]})
+    assert await status(client, made) == 200
+
+
+async def test_configured_keys_and_made_keys_are_both_valid(serve: Serve) -> None:
+    client = await serve(
+        ScriptedEngine(hello),
+        api_key=[SecretStr("a-clients")],
+        admin_key=[SecretStr(ADMIN)],
+        store=SecretStr("sqlite:///:memory:"),
+    )
+    made = (await ask(client, "POST", KEYS, {"name": "alice"}))[1]["key"]
+    assert [await status(client, key) for key in ("", "a-clients", made)] == [401, 200, 200]
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"models": ["n"]}, "models"),
+        ({"policy": "strict"}, "policy"),
+        ({"policy": {"m": "strict"}}, "policy"),
+        ({"policy": {"n": "default"}}, "models"),
+    ],
+)
+async def test_a_key_names_what_is_configured(client: Client, body: Any, param: str) -> None:
+    code, answer = await ask(client, "POST", KEYS, {"name": "alice", **body})
+    assert (code, answer["error"]["param"]) == (400, param)
+
+
+async def test_another_process_learns_of_a_change(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "INTERVAL", 0.01)
+    store = SecretStr(f"sqlite:///{tmp_path}/weir.sqlite")
+    one, two = [
+        await serve(ScriptedEngine(hello), admin_key=[SecretStr(ADMIN)], store=store) for _ in range(2)
+    ]
+    made = (await ask(one, "POST", KEYS, {"name": "alice"}))[1]["key"]
+    while await status(two, "another") != 401:
+        await asyncio.sleep(0.005)
+    assert await status(two, made) == 200
+    await ask(two, "DELETE", f"{KEYS}/alice")
+    while await status(one, made) != 401:
+        await asyncio.sleep(0.005)
+
+
+async def test_keys_outlive_a_restart(serve: Serve, tmp_path: Path) -> None:
+    store = SecretStr(f"sqlite:///{tmp_path}/weir.sqlite")
+    one = await serve(ScriptedEngine(hello), admin_key=[SecretStr(ADMIN)], store=store)
+    made = (await ask(one, "POST", KEYS, {"name": "alice"}))[1]["key"]
+    await one.server.stop()
+    two = await serve(ScriptedEngine(hello), admin_key=[SecretStr(ADMIN)], store=store)
+    assert [await status(two, key) for key in ("", made)] == [401, 200]
+
+
+async def test_a_server_that_cannot_read_the_keys_yet_is_open_to_nobody(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may start so, in the place of a worker that died."""
+    monkeypatch.setattr(directory, "INTERVAL", 0.01)
+    made = (await ask(client, "POST", KEYS, {"name": "alice"}))[1]["key"]
+    settings = client.server.service.settings.model_copy(update={"store_timeout": 0.1})
+    server = Server(Deployment.of_one(ScriptedEngine(hello), pipeline_of(), settings, ["m"]), settings)
+    with closing(sqlite3.connect(tmp_path / "weir.sqlite", isolation_level=None)) as database:
+        database.execute("BEGIN EXCLUSIVE")
+        other = replace(client, url=await server.start(salt=bytes(16)))
+        assert [await status(other, key) for key in ("", made)] == [401, 401]
+    while await status(other, made) != 200:
+        await asyncio.sleep(0.005)
+    assert await status(other, "") == 401
+    await server.stop()

@@ -1,0 +1,133 @@
+"""Decisions are written in batches, completely, and no request waits."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+
+from hooks.pipeline.tally import Tally
+from proxy.deployment.deployment import Policy
+from proxy.deployment.directory import PolicyEntry
+from proxy.service import decision_writer as writer
+from proxy.service.decision_writer import DecisionWriter
+from proxy.settings.decisions import DecisionOptions
+from proxy.settings.policy import PolicySettings
+from proxy.settings.store import StoreOptions
+from proxy.storage.errors import StateError
+from proxy.storage.operator import decisions, hook_hours
+from proxy.storage.operator.store import Store
+from proxy.telemetry.feed import DecisionFeed
+from tests.helpers import pipeline_of, until
+from tests.proxy.telemetry.test_feed import ASKER, DECISION, heard
+
+
+class Fragile(Store):
+    """A store that does not answer while it is broken."""
+
+    is_broken = False
+
+    async def run(self, steps, *, alone=True):  # type: ignore[no-untyped-def]
+        if self.is_broken:
+            raise StateError("the store does not answer")
+        return await super().run(steps, alone=alone)
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Fragile]:
+    store = Fragile(StoreOptions(), has_admin_key=False)
+    await store.start()
+    yield store
+    await store.aclose()
+
+
+def strict() -> Policy:
+    return Policy(PolicyEntry("strict", PolicySettings()), pipeline_of(lambda chunk: None))
+
+
+def make(store: Store, feed: DecisionFeed, *policies: Policy, **options: float) -> DecisionWriter:
+    return DecisionWriter(store, feed, DecisionOptions(**options), lambda: policies)  # type: ignore[arg-type]
+
+
+async def stored(store: Store) -> int:
+    return len((await store.run(decisions.find({}, limit=10_000))).records)
+
+
+async def test_what_is_told_is_written_in_a_while(store: Fragile) -> None:
+    feed = DecisionFeed()
+    one = make(store, feed)
+    one.start()
+    await asyncio.sleep(0)
+    listener = feed.listener(ASKER)
+    assert listener is not None
+    for _ in range(1200):
+        listener(DECISION)
+    while await stored(store) < 1200:
+        await asyncio.sleep(0)
+    await one.aclose()
+    assert feed.listener(ASKER) is None
+
+
+async def test_a_store_that_does_not_answer_is_tried_again(
+    store: Fragile, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(writer, "RETRY", 0.0)
+    feed = DecisionFeed()
+    store.is_broken = True
+    one = make(store, feed)
+    one.start()
+    await asyncio.sleep(0)
+    heard(feed)
+    await until(lambda: "decisions cannot be written" in caplog.text)
+    store.is_broken = False
+    while not await stored(store):
+        await asyncio.sleep(0)
+    await one.aclose()
+
+
+async def test_what_does_not_fit_is_counted_and_logged(
+    store: Fragile, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(writer, "MAX_WAITING", 2)
+    one = make(store, DecisionFeed())
+    for _ in range(5):
+        one.put(heard(DecisionFeed()))
+    with caplog.at_level(logging.ERROR):
+        await one.flush()
+    assert "3 decisions are lost" in caplog.text
+    assert await stored(store) == 2
+
+
+async def test_old_decisions_are_removed(store: Fragile) -> None:
+    old = heard(DecisionFeed())._replace(time=1000.0)
+    await store.run(decisions.add([old]))
+    await make(store, DecisionFeed(), decisions_max_age=1).flush()
+    assert await stored(store) == 0
+
+
+async def test_hooks_work_is_written_once_and_also_that_of_a_retired_pipeline(store: Fragile) -> None:
+    feed = DecisionFeed()
+    end = feed.subscribe(lambda record: None)
+    policies = [strict()]
+    one = DecisionWriter(store, feed, DecisionOptions(), lambda: policies)
+    tally = policies[0].pipeline.tallies["hook0"]
+
+    def works(count: int) -> None:
+        feed.listener(ASKER)
+        tally.add(Tally(num_streams=1, num_characters=count, seconds=0.5))
+
+    works(10)
+    await one.flush()
+    await one.flush()
+    works(5)
+    policies[:] = [strict()]
+    store.is_broken = True
+    with pytest.raises(StateError):
+        await one.flush()
+    store.is_broken = False
+    await one.flush()
+    await one.flush()
+    (work,) = await store.run(hook_hours.find({}, None, None))
+    end()
+    assert (work.policy, work.hook, work.mode) == ("strict", "hook0", "enforce")
+    assert (work.num_requests, work.num_streams, work.num_characters, work.seconds) == (2, 2, 15, 1.0)

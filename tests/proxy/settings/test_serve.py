@@ -1,0 +1,256 @@
+"""Settings from the command line, the environment and a YAML file."""
+
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from pydantic import BaseModel
+
+from engine.protocol.options import EngineOptions
+from hooks.pipeline.options import PipelineOptions
+from proxy.settings.serve import ServeSettings, load_settings
+
+
+def test_the_defaults_serve_the_model_that_ships() -> None:
+    settings = load_settings([])
+    assert (settings.engine, settings.host, settings.port, settings.hooks) == ("local", "127.0.0.1", 8000, [])
+    assert Path(settings.model).name == "model"
+
+
+def test_the_command_line_wins_over_the_environment_and_the_environment_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "weir.yaml"
+    file.write_text("port: 1\nmax_num_seqs: 2\nmax_model_len: 3\n")
+    monkeypatch.setenv("WEIR_PORT", "10")
+    monkeypatch.setenv("WEIR_MAX_NUM_SEQS", "20")
+    settings = load_settings(["--config", str(file), "--port", "100"])
+    assert (settings.port, settings.max_num_seqs, settings.max_model_len) == (100, 20, 3)
+    monkeypatch.setenv("WEIR_CONFIG", str(file))
+    assert load_settings([]).max_model_len == 3
+
+
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    names = ("model", "tokenizer", "speculative_model", "record", "recordings", "ssl_certfile", "ssl_keyfile")
+    lines = [f"{name}: ~/{name}" for name in (*names, "ssl_ca_certs", "api_key_file")]
+    more = ["num_speculative_tokens: 1", "probes: [~/harm]", "models: {a: {model: ~/a}}"]
+    (tmp_path / "weir.yaml").write_text("\n".join([*lines, *more]))
+    (tmp_path / "api_key_file").write_text("secret")
+    monkeypatch.setenv("WEIR_CONFIG", "~/weir.yaml")
+    settings = load_settings([])
+    for name in names:
+        assert str(getattr(settings, name)) == f"{tmp_path}/{name}"
+    assert settings.probes == (f"{tmp_path}/harm",)
+    assert settings.models["a"].model == f"{tmp_path}/a"
+    assert load_settings(["--model=~/b", "--probe=~/c,~nobody-here/d"]).model == f"{tmp_path}/b"
+
+
+def test_a_choice_of_numbers_may_be_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_settings(["--quantization-group-size", "64"]).quantization_group_size == 64
+    monkeypatch.setenv("WEIR_QUANTIZATION_GROUP_SIZE", "128")
+    assert load_settings([]).quantization_group_size == 128
+    with pytest.raises(SystemExit, match="quantization_group_size: Input should be 32, 64 or 128"):
+        load_settings(["--quantization-group-size", "48"])
+
+
+def test_hooks_come_with_arguments_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "weir.yaml"
+    file.write_text("hooks:\n  - acme.Plain\n  - path: acme.Fancy\n    args: {phrases: [a, b]}\n")
+    hooks = load_settings(["--config", str(file)]).hooks
+    assert [(hook.path, hook.args) for hook in hooks] == [
+        ("acme.Plain", {}),
+        ("acme.Fancy", {"phrases": ["a", "b"]}),
+    ]
+
+
+def test_lists_are_given_by_repeating_or_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load_settings(["--hook", "a.B", "--hook", "c.py:D", "--served-model-name", "x"])
+    assert [hook.path for hook in settings.hooks] == ["a.B", "c.py:D"]
+    assert settings.served_model_name == ["x"]
+    monkeypatch.setenv("WEIR_API_KEY", "k1,k2")
+    assert [key.get_secret_value() for key in load_settings([]).api_key] == ["k1", "k2"]
+
+
+def test_keys_are_not_shown() -> None:
+    settings = load_settings(["--api-key", "hunter2", "--upstream-api-key", "hunter3"])
+    assert "hunter" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("prot: 8000", "prot: there is no such option; did you mean 'port'"),
+        ("port: many", "port: Input should be a valid integer"),
+        ("hooks: [{path: a.B, arg: {}}]", "hooks.0.arg: there is no such option; did you mean 'args'"),
+        ("port: [", "is not YAML"),
+        ("[1]", "must hold options by name"),
+        ("device: tpu", "device: Input should be"),
+        ("reasoning_parser: qwen9", "there is no 'qwen9'; there are deepseek_r1,"),
+        ("tool_call_parser: qwen3", "there is no 'qwen3'; there are hermes,"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_option_named(tmp_path: Path, text: str, reason: str) -> None:
+    file = tmp_path / "weir.yaml"
+    file.write_text(text)
+    with pytest.raises(SystemExit, match=reason):
+        load_settings(["--config", str(file)])
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "weir.yaml"
+    file.touch()
+    monkeypatch.setattr(Path, "read_text", Mock(side_effect=PermissionError(13, "Permission denied")))
+    with pytest.raises(SystemExit, match=r"weir.yaml cannot be read \(Permission denied\)"):
+        load_settings(["--config", str(file)])
+
+
+def test_a_file_that_is_not_yaml_is_not_quoted(tmp_path: Path) -> None:
+    file = tmp_path / "weir.yaml"
+    file.write_text("api_key: [hunter2\nport: 1")
+    with pytest.raises(SystemExit, match=r"not YAML \(line 2, column 5\)") as left:
+        load_settings(["--config", str(file)])
+    assert "hunter" not in str(left.value)
+
+
+def test_the_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        load_settings(["--help"])
+    assert left.value.code == 0
+    text = capsys.readouterr().out
+    for name in ServeSettings.model_fields:
+        assert f"--{name.replace('_', '-')}" in text
+    assert "list[" not in text
+
+
+def test_a_hook_may_be_named_as_tensorrt_llm_names_it(tmp_path: Path) -> None:
+    file = tmp_path / "weir.yaml"
+    file.write_text("post_processor_hook: acme.First\nhooks: [acme.Second]\n")
+    for arguments in (
+        ["--config", str(file)],
+        ["--post_processor_hook", "acme.First", "--hook", "acme.Second"],
+    ):
+        assert [spec.path for spec in load_settings(arguments).hook_specs] == ["acme.First", "acme.Second"]
+
+
+def test_keys_of_a_file_join_the_others(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("hunter2\n\n  hunter3 \r\nhunter4")
+    settings = load_settings(["--api-key", "k1", "--api-key-file", str(file)])
+    keys = [key.get_secret_value() for key in settings.api_key]
+    assert keys == ["k1", "hunter2", "hunter3", "hunter4"]
+    assert "hunter" not in repr(settings)
+
+
+@pytest.mark.parametrize("content", [b"", b" \n\n", b"hunter2\xff", None])
+def test_a_file_without_keys_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    """It must not open the server, and what it holds is not told."""
+    file = tmp_path / "keys"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(SystemExit, match="api_key_file") as left:
+        load_settings(["--api-key-file", str(file)])
+    assert "hunter" not in str(left.value)
+
+
+def test_an_engine_in_the_process_serves_alone() -> None:
+    with pytest.raises(SystemExit, match="workers: engine 'local' has its model in one process"):
+        load_settings(["--workers", "2"])
+    assert load_settings(["--workers", "2", "--engine", "echo"]).workers == 2
+
+
+@pytest.mark.parametrize(("option", "right"), [("state", "redis://"), ("store", "postgresql://")])
+def test_the_place_of_shared_state_is_checked_and_not_shown(option: str, right: str) -> None:
+    with pytest.raises(SystemExit, match=rf"{option}: .* must begin with sqlite:///") as left:
+        load_settings([f"--{option}", "mysql://me:hunter2@there/db"])
+    assert "hunter2" not in str(left.value)
+    settings = load_settings([f"--{option}", f"{right}:hunter2@there"])
+    assert "hunter2" not in repr(settings)
+
+
+def test_no_group_of_options_hides_a_check_of_another() -> None:
+    """pydantic runs one validator of a name: of two groups' with the same name, the other one never runs."""
+    groups = [group for group in ServeSettings.__mro__ if issubclass(group, BaseModel)]
+    checks = [
+        name for one in groups for name in one.__pydantic_decorators__.field_validators if name in vars(one)
+    ]
+    assert checks
+    assert len(checks) == len(set(checks))
+
+
+def test_an_upstreams_password_is_not_shown() -> None:
+    settings = load_settings(["--engine", "openai", "--upstream", "http://me:hunter2@host"])
+    assert "hunter" not in repr(settings)
+
+
+@pytest.mark.parametrize("arguments", [["--api-key="], ["--api-key", "k1", "--api-key", ""]])
+def test_an_empty_key_is_refused(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unset variable leaves an empty key. It must neither open the server nor be a valid key."""
+    with pytest.raises(SystemExit, match="api_key"):
+        load_settings(arguments)
+    monkeypatch.setenv("WEIR_API_KEY", "")
+    with pytest.raises(SystemExit, match="api_key"):
+        load_settings([])
+
+
+def test_each_group_of_options_reaches_the_part_that_defines_it() -> None:
+    settings = load_settings(
+        ["--max-num-seqs", "3", "--max-rewinds", "2", "--terminate-finish-reason", "stop"]
+    )
+    assert settings.options(EngineOptions) == EngineOptions(max_num_seqs=3)
+    assert settings.options(PipelineOptions) == PipelineOptions(max_rewinds=2, terminate_finish_reason="stop")
+
+
+def test_arguments_of_vllm_win_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "weir.yaml"
+    file.write_text("engine: vllm\nvllm:\n  tensor_parallel_size: 4\n  seed: 1\n")
+    arguments = ["--config", str(file), "--vllm-tensor-parallel-size", "2", "--max-model-len", "9"]
+    settings = load_settings(arguments)
+    assert settings.vllm == {"tensor_parallel_size": 2, "seed": 1}
+    assert settings.max_model_len == 9
+    monkeypatch.setenv("WEIR_VLLM", '{"seed": 2, "dtype": "float32"}')
+    assert load_settings(arguments).vllm == {"tensor_parallel_size": 2, "seed": 2, "dtype": "float32"}
+
+
+def test_every_option_has_a_help_text() -> None:
+    assert [name for name, field in ServeSettings.model_fields.items() if not field.description] == []
+
+
+def test_upstreams_are_given_by_repeating_with_commas_or_with_more_about_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = ["http://a:1", "https://me:x,y@b:2/v1"]
+    repeated = load_settings(["--upstream", both[0], "--upstream", both[1]])
+    monkeypatch.setenv("WEIR_UPSTREAM", ", ".join(both))
+    for settings in (repeated, load_settings([])):
+        assert [upstream.url for upstream in settings.upstream] == both
+    monkeypatch.delenv("WEIR_UPSTREAM")
+    file = tmp_path / "weir.yaml"
+    for text in (f"upstream: {both[0]}", f"upstream: [{both[0]}]", f"upstream: {{url: '{both[0]}'}}"):
+        file.write_text(text)
+        assert [upstream.url for upstream in load_settings(["--config", str(file)]).upstream] == both[:1]
+    file.write_text(f"upstream: [{both[0]}, {{url: '{both[1]}', weight: 2, api_key: k, max_connections: 3}}]")
+    first, second = load_settings(["--config", str(file)]).upstream
+    assert (first.weight, second.weight, second.max_connections) == (1.0, 2.0, 3)
+
+
+def test_no_upstreams_url_or_key_is_shown(tmp_path: Path) -> None:
+    file = tmp_path / "weir.yaml"
+    file.write_text("upstream: [{url: 'http://me:hunter2@a', api_key: hunter3}]\n")
+    assert "hunter" not in repr(load_settings(["--config", str(file)]))
+    file.write_text("upstream: [{url: 'http://me:hunter2@a', api_key: hunter3, weight: 0, prot: 1}]\n")
+    with pytest.raises(SystemExit, match=r"upstream\.0") as caught:
+        load_settings(["--config", str(file)])
+    assert "weight" in str(caught.value)
+    assert "hunter" not in str(caught.value)
+
+
+def test_a_misspelt_variable_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("WEIR_HOOK_TIMEOT", "WEIR_PORT", "WEIR_SERVICE_HOST", "WEIR_PORT_8000_TCP_ADDR"):
+        monkeypatch.setenv(name, "5")
+    assert load_settings([]).port == 5
+    assert caplog.messages == [
+        "the variable WEIR_HOOK_TIMEOT is no option; did you mean 'WEIR_HOOK_TIMEOUT'?"
+    ]
