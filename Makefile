@@ -98,6 +98,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tools.rooms
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m tools.docs.generate

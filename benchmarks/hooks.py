@@ -18,6 +18,7 @@ from aiohttp import web
 
 from benchmarks.machine import processor
 from engine.protocol import Delta, Deltas, GenerationRequest, Token
+from engine.streams.generation import Generation
 from engine.streams.recording import Recording, TimedDelta
 from engine.upstream.replay import ReplayEngine
 from hooks import Chunk, Verdict, emit, hold, redact, terminate
@@ -122,7 +123,7 @@ def cpu_per_chunk(
     """Microseconds, with these hooks."""
 
     async def drain() -> None:
-        async for _ in guarded(pipeline(*hooks).open(request), source(items)):
+        async for _ in guarded(pipeline(*hooks).open(request), Generation(source(items))):
             pass
 
     started = time.process_time()

@@ -16,7 +16,7 @@ from engine.local.engine import LocalEngine
 from engine.protocol import Delta, GenerationRequest, SamplingParams
 from engine.protocol.demo import MODEL_DIR
 from engine.protocol.options import EngineConfig
-from engine.streams.rewindable import rewindable
+from engine.streams.generation import Generation, Rewindable
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import vetted
@@ -94,7 +94,9 @@ async def ask(engine: LocalEngine, pipeline: Pipeline, question: str, seed: int)
     )
     guard = pipeline.open(request, can_rewind=engine.info.can_rewind)
     answer = Answer()
-    async with aclosing(vetted(guard, lambda asked: rewindable(engine.generate(asked)))) as released:
+    async with aclosing(
+        vetted(guard, lambda asked: Rewindable(Generation(engine.generate(asked))))
+    ) as released:
         async for delta in released:
             answer.deltas.append(delta)
     return answer

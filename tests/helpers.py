@@ -26,7 +26,7 @@ from engine.protocol import (
     TopLogprob,
     Usage,
 )
-from engine.streams.rewindable import rewindable
+from engine.streams.generation import Generation, Rewindable
 from hooks.api import Chunk, Verdict
 from hooks.api.decision import Listener
 from hooks.loading.loader import LoadedHook
@@ -137,7 +137,7 @@ class Teller:
         """By each output, as it stands."""
 
     def __call__(self, request: GenerationRequest) -> Deltas:
-        deltas = rewindable(self.generate(request))
+        deltas = Rewindable(Generation(self.generate(request)))
         return deltas if self.parsers is None else parsed(self.parsers, request, deltas)
 
     async def generate(self, request: GenerationRequest) -> Deltas:

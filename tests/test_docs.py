@@ -30,7 +30,7 @@ from engine.protocol.import_path import find_class
 from hooks.loading.arguments import check_arguments
 from hooks.loading.short_names import SHORT_NAMES
 from hooks.testing import play
-from proxy.http.respond import respond
+from proxy.http.admission import Exchange
 from proxy.settings.serve import ServeSettings, load_settings
 from tests.serving import ROOT
 from tools.docs.generate import updated
@@ -225,14 +225,14 @@ def test_the_timeline_of_the_readme_is_true() -> None:
         assert re.search(rf"pending +{pending}", readme)
 
 
-def test_the_picture_of_a_requests_way_is_the_function_that_composes_it() -> None:
+def test_the_picture_of_the_life_of_a_request_is_the_function_that_composes_it() -> None:
     readme = (ROOT / "README.md").read_text()
     (picture,) = re.findall(r"^ client (.*)client$", readme, re.MULTILINE)
-    _, *steps = re.findall(r"\w+", picture)
-    first_line = (respond.__doc__ or "").partition("\n")[0]
-    assert first_line.lower() == ", ".join(steps) + "."
-    calls = ["admit(", "generate(", "rewindable(", "parsed(", "guarded(", "send("]
-    places = [inspect.getsource(respond).index(call) for call in calls]
+    _read, *steps, _answer = re.findall(r"\w+", picture)
+    first_line = (Exchange.generation.__doc__ or "").partition("\n")[0]
+    assert first_line == f"The released deltas: {', '.join(steps)}."
+    calls = ["admit(", "generate(", "Rewindable(", "parsed(", "guarded("]
+    places = [inspect.getsource(Exchange.generation).index(call) for call in calls]
     assert places == sorted(places)
 
 

@@ -1,99 +1,115 @@
-"""The packages' arrows and the size of rooms, read off the files; and no torch where none is needed."""
+"""The rooms' floors and the packages' arrows, read off the files; and no torch where none is needed."""
 
 import ast
 import subprocess
 import sys
-from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
+from tools.rooms import FLOORS, LOOSE, imports_of, modules, room_of, upward
+
 ROOT = Path(__file__).parents[1]
-OURS = {"proxy", "engine", "hooks"}
-FILES = [file for name in (*OURS, "weir_bench") for file in (ROOT / name).rglob("*.py")]
-MODULES = {".".join(f.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): f for f in FILES}
-MAX_MODULES = 15
+MAX_ROOMS = {"engine": 14, "hooks": 10, "proxy": 10}
 MAX_LINES = 400
 
 
-def modules_imported_by(file: Path) -> set[str]:
-    """All imports count: those inside of functions and those for types alone as well."""
-    found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.module, f"{file}: a relative import"
-            names = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {name if name in MODULES else node.module for name in names}
-    return found & MODULES.keys()
+@pytest.mark.parametrize("package", FLOORS)
+def test_a_room_imports_from_lower_floors_alone(package: str) -> None:
+    assert upward(package) == []
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_every_module_stands_in_one_of_few_rooms(package: str) -> None:
+    rooms = {room_of(name)[1] for name in modules() if room_of(name)[0] == package}
+    assert rooms == {*FLOORS[package], *LOOSE[package]}
+    assert len({*FLOORS[package]} - LOOSE[package]) <= MAX_ROOMS[package]
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    imports = {name: modules_imported_by(file) for name, file in MODULES.items()}
+    imports = {name: set(imports_of(file)) - {name} for name, file in modules().items()}
     try:
         TopologicalSorter(imports).prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
 
 
-def test_no_folder_holds_too_many_modules() -> None:
-    folders = Counter(file.parent for file in FILES if file.name != "__init__.py")
-    assert {str(folder): num for folder, num in folders.items() if num > MAX_MODULES} == {}
-
-
 def test_no_module_is_too_long() -> None:
-    lengths = {str(file): len(file.read_text().splitlines()) for file in FILES}
+    lengths = {name: len(file.read_text().splitlines()) for name, file in modules().items()}
     assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}
 
 
-def imports_of(package: str, but: str = "") -> set[str]:
+def test_the_shapes_of_the_apis_know_no_http_library() -> None:
+    assert [name for name, file in of("proxy.wire") if "aiohttp" in outside_imports(file)] == []
+
+
+def test_only_the_admission_of_requests_touches_an_engine() -> None:  # contract 1.3
+    """No endpoint goes round the hooks: none has an engine to ask."""
+    asking = {"engine.protocol.relay", "engine.parsers", "engine.streams.generation", "hooks.pipeline.driver"}
+    touching = {
+        name for name, file in of("proxy.http") if takes_an_engine(file) or asking & set(imports_of(file))
+    }
+    assert touching == {"proxy.http.admission"}
+
+
+def takes_an_engine(file: Path) -> bool:
+    """Whether the file reads an attribute `engine`. The one of settings is an engine's name."""
+    read = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Attribute)]
+    return any(node.attr == "engine" and getattr(node.value, "attr", "") != "settings" for node in read)
+
+
+def test_nothing_imports_what_prints() -> None:
+    found = {
+        name for name, file in modules().items() if any(i.startswith("proxy.cli") for i in imports_of(file))
+    }
+    assert {name for name in found if not name.startswith("proxy.cli")} == {"proxy.__main__"}
+
+
+def of(room: str) -> list[tuple[str, Path]]:
+    return [(name, file) for name, file in modules().items() if name == room or name.startswith(f"{room}.")]
+
+
+def outside_imports(file: Path) -> set[str]:
+    """The top-level names of all packages that the file imports."""
     found = set()
-    for file in (ROOT / package).rglob("*.py"):
-        if but and file.is_relative_to(ROOT / but):
-            continue
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                found.add(node.module)
-    return {name for name in found if name.partition(".")[0] in OURS}
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def ours(room: str, but: str = "") -> set[str]:
+    """The project's modules that the room imports, its own left out. `but`: a part of it to leave out."""
+    files = [file for name, file in of(room) if not (but and name.startswith(but))]
+    found = {name for file in files for name in imports_of(file)}
+    return {name for name in found if not name.startswith(room)}
 
 
 def test_the_engine_knows_nothing_of_the_rest() -> None:
-    assert {name.partition(".")[0] for name in imports_of("engine")} == {"engine"}
+    assert ours("engine") == set()
 
 
-def test_of_the_engine_hooks_know_values_how_names_are_found_and_how_callers_take_turns() -> None:
-    imported = imports_of("hooks", but="hooks/testing")
-    assert {name for name in imported if not name.startswith("hooks")} == {
-        "engine.local.own_models",
-        "engine.protocol.did_you_mean",
-        "engine.protocol.fields.table",
-        "engine.protocol.guard_models",
-        "engine.protocol.import_path",
-        "engine.protocol.prompt_size",
+def test_of_the_engine_hooks_know_values_streams_and_how_callers_take_turns() -> None:
+    found = ours("hooks", but="hooks.testing") - {"engine.local.own_models"}
+    assert {".".join(name.split(".")[:2]) for name in found} == {
         "engine.protocol",
-        "engine.protocol.tracing",
-        "engine.turns.fair_queue",
-        "engine.turns.prompt_threads",
+        "engine.streams",
+        "engine.turns",
     }
 
 
 def test_the_testing_kit_reads_recordings_as_well_and_parses_them() -> None:
-    of_engine = {name for name in imports_of("hooks/testing") if not name.startswith("hooks")}
-    assert of_engine == {"engine.protocol", "engine.streams.recording", "engine.parsers"}
-
-
-def test_the_load_generator_knows_only_how_to_read_a_stream() -> None:
-    assert imports_of("weir_bench") == {"engine.upstream.sse"}
+    of_engine = {name for name in ours("hooks.testing") if not name.startswith("hooks")}
+    rooms = {".".join(name.split(".")[:2]) for name in of_engine}
+    assert rooms == {"engine.protocol", "engine.streams", "engine.parsers"}
 
 
 def test_the_guards_that_ship_are_written_on_public_names_and_values() -> None:
-    found = {name for name in imports_of("hooks/builtin") if not name.startswith("hooks.builtin")}
-    rooms = {".".join(name.split(".")[:2]) for name in found}
-    assert rooms == {"hooks", "hooks.detect", "hooks.json", "engine.protocol.guard_models", "engine.protocol"}
+    rooms = {".".join(name.split(".")[:2]) for name in ours("hooks.builtin")}
+    assert rooms == {"hooks", "hooks.api", "hooks.detect", "hooks.json", "engine.protocol"}
 
 
 @pytest.mark.parametrize(
@@ -112,7 +128,7 @@ def test_the_guards_that_ship_are_written_on_public_names_and_values() -> None:
         "engine.parsers",
         "engine.sampling.logits_processors",
     ]
-    + [f"engine.local.{name}" for name in ("openai", "replay", "echo")],
+    + [f"engine.upstream.{name}" for name in ("openai", "replay", "echo")],
 )
 def test_no_torch_is_loaded_by(module: str) -> None:
     heavy = {"torch", "transformers", "opentelemetry"}

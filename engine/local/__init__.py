@@ -1,8 +1,4 @@
-"""The engines: a module or a package for each. All implement `engine.protocol.Engine`.
-
-`local` runs a model in this process, `openai` asks another server, `replay` plays recordings, `echo` returns
-the prompt, and `recorder` writes another engine's answers to files.
-"""
+"""The engine in this process: the thread that owns torch, and how requests reach it."""
 
 import os
 

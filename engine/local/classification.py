@@ -33,7 +33,8 @@ def check_options(config: EngineConfig) -> None:
 
 
 class LocalClassifier:
-    """Implements `TokenClassifier` (`engine.protocol.guard_models`). Use it from the event loop that started it."""
+    """Implements `TokenClassifier` (`engine.protocol.guard_models`). Use it from the event loop
+    that started it."""
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config

@@ -9,6 +9,7 @@ unchanged, and the parser for this channel steps aside.
 `tape`, and an `OutputParser` runs them. `registry` knows them by name.
 """
 
-from engine.parsers.registry import REASONING_PARSERS, TOOL_CALL_PARSERS, Parsers, parsed
+from engine.parsers.registry import Parsers, parsed
+from engine.protocol.parser_names import REASONING_PARSERS, TOOL_CALL_PARSERS
 
 __all__ = ["REASONING_PARSERS", "TOOL_CALL_PARSERS", "Parsers", "parsed"]

@@ -1,9 +1,10 @@
 """The parsers by name (`Parsers`), and their use on one request's deltas (`parsed`)."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 
 from engine.parsers.harmony import MARKERS as HARMONY_MARKERS
 from engine.parsers.harmony import harmony
@@ -12,8 +13,8 @@ from engine.parsers.reasoning import REASONING_MARKERS, reasoning
 from engine.parsers.scan import Calls, Scan
 from engine.parsers.tape import Tape
 from engine.parsers.tool_calls import hermes, llama3_json, mistral
-from engine.protocol import Deltas, GenerationRequest, Rewind, Tokenizer
-from engine.streams.rewindable import answered
+from engine.protocol import Delta, GenerationRequest, Rewind, Tokenizer
+from engine.streams.generation import Generation, Stage
 
 NUM_PROMPT_TOKENS = 16
 """The last tokens of a prompt that show whether it opened reasoning."""
@@ -29,8 +30,6 @@ TOOL_CALL_FAMILIES: dict[str, Family] = {
     "mistral": (mistral, ("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]")),
     "openai": HARMONY,
 }
-REASONING_PARSERS = sorted([*REASONING_MARKERS, "openai_gptoss"])
-TOOL_CALL_PARSERS = sorted(TOOL_CALL_FAMILIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,45 +54,63 @@ class Parsers:
 
 
 def parsed(
-    parsers: Parsers, request: GenerationRequest, deltas: Deltas, tokenizer: Tokenizer | None = None
-) -> Deltas:
-    """`deltas` on their channels, as soon as the channel of each text is known. Closes `deltas` however it
-    ends.
+    parsers: Parsers, request: GenerationRequest, source: Generation, tokenizer: Tokenizer | None = None
+) -> Generation:
+    """The deltas of `source` on their channels, as soon as the channel of each text is known.
 
-    A `Rewind` sent to this generator goes to `deltas`, which must then begin the output anew (`rewindable`).
+    After a rewind, `source` must begin the output anew (`Rewindable`).
 
-    `tokenizer` decodes the prompt's end, if `deltas` hold the prompt's ids. Reasoning tokens are counted here
-    unless the engine counts them.
+    `tokenizer` decodes the prompt's end, if the deltas hold the prompt's ids. Reasoning tokens are counted
+    here unless the engine counts them.
     """
-    return deltas if parsers == Parsers() else _parsed(parsers, request, deltas, tokenizer)
+    return source if parsers == Parsers() else _Parsed(parsers, request, source, tokenizer)
 
 
-async def _parsed(
-    parsers: Parsers, request: GenerationRequest, deltas: Deltas, tokenizer: Tokenizer | None
-) -> Deltas:
-    outputs: dict[int, list[OutputParser]] = {}
-    num_reasoning: Counter[int] = Counter()
-    rewind: Rewind | None = None
-    async with aclosing(deltas):
-        while (delta := await answered(deltas, rewind)) is not None:
-            rewind = None
-            if delta.index not in outputs:
-                ids = delta.prompt_token_ids
-                prompt_end = tokenizer.decode(ids[-NUM_PROMPT_TOKENS:]) if tokenizer and ids else ""
-                outputs[delta.index] = parsers.open(request, prompt_end)
-            pieces = [delta]
-            for parser in outputs[delta.index]:
-                pieces = [made for piece in pieces for made in parser.feed(piece)]
-            for piece in pieces:
-                if piece.channel == "reasoning":
-                    num_reasoning[delta.index] += sum(token.id is not None for token in piece.tokens)
-                if num_reasoning and piece.usage is not None and not piece.usage.reasoning_tokens:
-                    total = num_reasoning.total()
-                    piece = replace(piece, usage=replace(piece.usage, reasoning_tokens=total))
-                rewind = yield piece
-                if rewind is not None:
-                    del outputs[rewind.index], num_reasoning[rewind.index]
-                    break  # the rewind makes the other pieces void
+class _Parsed(Stage):
+    __slots__ = ("_num_reasoning", "_open", "_outputs", "_rewound")
+
+    def __init__(
+        self, parsers: Parsers, request: GenerationRequest, source: Generation, tokenizer: Tokenizer | None
+    ) -> None:
+        super().__init__(source, self._pieces)
+        self._open = partial(self._opened, parsers, request, tokenizer)
+        self._outputs: dict[int, list[OutputParser]] = {}
+        self._num_reasoning: Counter[int] = Counter()
+        self._rewound = False
+
+    def rewind(self, rewind: Rewind) -> None:
+        """The output begins anew, with new parsers."""
+        self._rewound = True
+        del self._outputs[rewind.index], self._num_reasoning[rewind.index]
+        self.source.rewind(rewind)
+
+    @staticmethod
+    def _opened(
+        parsers: Parsers, request: GenerationRequest, tokenizer: Tokenizer | None, first: Delta
+    ) -> list[OutputParser]:
+        ids = first.prompt_token_ids
+        prompt_end = tokenizer.decode(ids[-NUM_PROMPT_TOKENS:]) if tokenizer and ids else ""
+        return parsers.open(request, prompt_end)
+
+    async def _pieces(self, source: Generation) -> AsyncGenerator[Delta, None]:
+        outputs, num_reasoning = self._outputs, self._num_reasoning
+        async with aclosing(source):
+            async for delta in source:
+                if delta.index not in outputs:
+                    outputs[delta.index] = self._open(delta)
+                self._rewound = False
+                pieces = [delta]
+                for parser in outputs[delta.index]:
+                    pieces = [made for piece in pieces for made in parser.feed(piece)]
+                for piece in pieces:
+                    if piece.channel == "reasoning":
+                        num_reasoning[delta.index] += sum(token.id is not None for token in piece.tokens)
+                    if num_reasoning and piece.usage is not None and not piece.usage.reasoning_tokens:
+                        total = num_reasoning.total()
+                        piece = replace(piece, usage=replace(piece.usage, reasoning_tokens=total))
+                    yield piece
+                    if self._rewound:
+                        break  # the rewind makes the other pieces void
 
 
 def _tool_parser(family: Family, request: GenerationRequest) -> OutputParser:

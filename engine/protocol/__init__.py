@@ -254,7 +254,8 @@ class Delta:
 class Rewind:
     """Takes an output back to its first `num_tokens` tokens, and has it continue differently.
 
-    A reader sends it to the iterator of `Engine.generate` by `asend`, in answer to a delta of this output.
+    A reader sends it to the iterator of `Engine.generate` by `asend`, in answer to a delta of this output
+    (`engine.streams.generation` does).
     Deltas of later tokens become void, even the output's end. The output's next deltas continue behind the
     kept tokens. If no other token may come there, the next delta ends the output with the finish reason
     `content_filter`, without a token.
@@ -341,7 +342,7 @@ class Tokenizer(Protocol):
 
 
 class Engine(Protocol):
-    """Turns requests into streams of deltas. A new engine is a module in `engine.local`."""
+    """Turns requests into streams of deltas. A new engine is a folder beside `engine.upstream`."""
 
     @property
     def info(self) -> ModelInfo: ...

@@ -25,8 +25,8 @@ class GuardModels(Protocol):
     model is closed when no hook uses it any more.
 
     `name`: a name of the configuration's `models:`, a model's folder or hub name, or the name of a guard
-    model that ships (`engine.protocol.demo.GUARDS`). Both methods raise `ValueError` or `OSError` for a model that is
-    not there or cannot be used so.
+    model that ships (`engine.protocol.demo.GUARDS`). Both methods raise `ValueError` or `OSError` for a model
+    that does not exist or cannot be used in this way.
     """
 
     async def generator(self, name: str) -> Engine:

@@ -19,8 +19,8 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 
-from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS
 from engine.protocol.demo import MODEL_DIR
+from engine.protocol.parser_names import REASONING_PARSERS, TOOL_CALL_PARSERS
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["int8", "int4"]
@@ -50,7 +50,8 @@ class LogitsProcessorConfig:
     name: str
     """The name that requests use."""
     path: str
-    """The import path of its class (`engine.protocol.import_path`), or the short name of a processor that ships."""
+    """The import path of its class (`engine.protocol.import_path`), or the short name of a processor that
+    ships."""
     args: Mapping[str, Any] = Field(default_factory=dict)
     """Keyword arguments for its `__init__`."""
     mandatory: bool = False

@@ -2,8 +2,8 @@
 holds. `KVCache` has the memory itself.
 
 A block may be in several block tables; a reference count says in how many. A full block can be made known by
-its hash (`engine.scheduling.block_hash`), and is then found by every sequence with the same text. A known block
-stays known when its last owner frees it, until it is needed for something else:
+its hash (`engine.scheduling.block_hash`), and is then found by every sequence with the same text. A known
+block stays known when its last owner frees it, until it is needed for something else:
 
     in tables (count > 0)  ──free──►  free (count 0): blocks that are not known first, then
             ▲                            │            known blocks, least recently used first

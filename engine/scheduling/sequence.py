@@ -49,7 +49,8 @@ class CacheState:
     block_table: list[int] = field(default_factory=list)
     """The blocks that hold the computed tokens, in order."""
     block_hashes: list[bytes] = field(default_factory=list)
-    """Hashes of the sequence's first full blocks (`engine.scheduling.block_hash`), as far as they were needed."""
+    """Hashes of the sequence's first full blocks (`engine.scheduling.block_hash`), as far as they were
+    needed."""
     num_draft_tokens: int = 0
     """Leading tokens that the draft model has computed, with its guesses. The `DraftCache` fills it, and
     `num_settled_tokens`."""

@@ -31,8 +31,8 @@ from engine.protocol.fields.support import FieldSupport
 from engine.protocol.policy_processors import check_processors
 from engine.protocol.processor_specs import NamedProcessorSpec
 from engine.protocol.relay import counted, relayed
+from engine.streams.generation import Generation
 from engine.streams.recording import Failure, Line, TimedDelta, TimedRewind, encode, seconds_since
-from engine.streams.rewindable import answered
 
 logger = logging.getLogger("weir.engine")
 
@@ -50,7 +50,8 @@ _MOMENT = "%Y%m%dT%H%M%S%f"
 
 
 class RecordingEngine:
-    """Passes on another engine's deltas, and writes them to files as they come (see `engine.streams.recording`).
+    """Passes on another engine's deltas, and writes them to files as they come
+    (`engine.streams.recording`).
 
     Each answer has a file in `folder` from its first delta on. A refused request leaves no file. Recording
     never delays an answer and never fails it. When the files exceed `max_bytes` together, the oldest are
@@ -97,15 +98,15 @@ class RecordingEngine:
 
     async def generate(self, request: GenerationRequest) -> Deltas:
         file: RecordingFile | None = None
-        rewind: Rewind | None = None
         started = time.perf_counter()
         try:
-            async with aclosing(self._engine.generate(request)) as deltas:
-                while (delta := await answered(deltas, rewind)) is not None:
+            async with aclosing(Generation(self._engine.generate(request))) as answer:
+                async for delta in answer:
                     file = file or self._folder.open(request)
                     self._folder.add(file, TimedDelta(seconds_since(started), delta))
-                    rewind = yield delta
+                    rewind: Rewind | None = yield delta
                     if rewind is not None:
+                        answer.rewind(rewind)
                         self._folder.add(file, TimedRewind(seconds_since(started), rewind))
         except EngineError as error:
             if file is not None:

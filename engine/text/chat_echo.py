@@ -3,20 +3,20 @@
 The text is the caller's own, so no engine is asked for it: every engine's answer begins in the same way.
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
-from engine.protocol import Delta, Deltas, GenerationRequest
+from engine.protocol import Delta, GenerationRequest
 from engine.protocol.deltas import with_prompt_of, without_prompt
-from engine.streams.rewindable import answered
+from engine.streams.generation import Generation, Stage
 
 
-def with_echo(request: GenerationRequest, deltas: Deltas) -> Deltas:
-    """`deltas`, each output with its echo first if the request is a chat that wants one. Closes `deltas`
-    however it ends. A `Rewind` sent to this generator goes to `deltas`."""
+def with_echo(request: GenerationRequest, source: Generation) -> Generation:
+    """`source`, each output with its echo first if the request is a chat that wants one."""
     text = echoed_text(request) if request.echo and request.is_chat else ""
-    return _with_text(text, deltas) if text else deltas
+    return Stage(source, partial(_with_text, text)) if text else source
 
 
 def echoed_text(request: GenerationRequest) -> str:
@@ -37,13 +37,12 @@ def _part_text(part: Any) -> str:
     return text if isinstance(text, str) else ""
 
 
-async def _with_text(text: str, deltas: Deltas) -> Deltas:
+async def _with_text(text: str, source: Generation) -> AsyncGenerator[Delta, None]:
     begun: set[int] = set()
-    async with aclosing(deltas):
-        delta = await anext(deltas, None)
-        while delta is not None:
+    async with aclosing(source):
+        async for delta in source:
             if delta.index not in begun:
                 begun.add(delta.index)
                 yield with_prompt_of(Delta(index=delta.index, text=text, channel="echo"), delta)
                 delta = without_prompt(delta)
-            delta = await answered(deltas, (yield delta))
+            yield delta

@@ -1,7 +1,8 @@
-"""Another server as an engine, over HTTP and server-sent events, whatever its API.
+"""Engines whose answers come from elsewhere: another server, over HTTP and server-sent events, whatever its
+API; a pool of servers; a recording (`replay`); or the prompt itself (`echo`).
 
 `engine` keeps the connections, to the URL that `address` reads. `body`, `sse` and `events` read an answer,
-within the bounds of `limits`. `errors` tells whether the caller or the upstream is at fault, and `refusal`
+within the bounds of `limits`. `errors` says whether the caller or the upstream is at fault, and `refusal`
 says it in Weir's words. An API is a subclass of `engine.UpstreamEngine`, which makes a `call.Call` of each
 request.
 """

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Hooks' decisions, as `on_decision` and listeners get them (contract 8.2, 8.14)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -9,12 +9,12 @@ from typing import Annotated, Unpack
 from pydantic import Field
 
 from hooks import checked
+from hooks.api.extras import from_extra
 from hooks.builtin.classifier_models.batches import Batches
 from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Count, Names
 from hooks.detect.judge_guard import JudgeGuard
 from hooks.detect.windows import Unit, make_windows
-from hooks.loading.extras import from_extra
 
 with from_extra("engine", "torch and transformers"):
     from hooks.builtin.classifier_models.classifiers import load_classifier

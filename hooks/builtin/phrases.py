@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Unpack
 
 from hooks import checked
+from hooks.api.extras import from_extra
 from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import blamed_on
 from hooks.detect.detector import Findings, Match
 from hooks.detect.folding import FOLDS, WITHOUT_SPACES, Fold, Folding, forms
 from hooks.detect.readings import MARKUP, Reader
 from hooks.detect.span_guard import SpanGuard
-from hooks.loading.extras import from_extra
 
 with from_extra("guards", "pyahocorasick"):
     import ahocorasick

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from hooks import checked
+from hooks.api.extras import from_extra
 from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Count, Names, Share
 from hooks.detect.detector import Findings, Match
 from hooks.detect.span_guard import SpanGuard
 from hooks.detect.windows import Sentences
-from hooks.loading.extras import from_extra
 
 with from_extra("presidio", "presidio-analyzer"):
     from presidio_analyzer import AnalyzerEngineProvider

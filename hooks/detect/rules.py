@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from hooks.api.extras import from_extra
 from hooks.detect.automaton.regex_analysis import UNLIMITED, analyse, finder, matcher
 from hooks.detect.automaton.states import NEAR, Automaton, Place, Sketch, numbers
 from hooks.detect.automaton.tree import literals_of, tree_of
 from hooks.detect.detector import Findings, Match
-from hooks.loading.extras import from_extra
 
 with from_extra("guards", "regex"):
     import regex

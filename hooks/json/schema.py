@@ -12,8 +12,8 @@ from decimal import Decimal
 from time import thread_time
 from typing import Any
 
+from hooks.api.extras import from_extra
 from hooks.json.reader import Kind
-from hooks.loading.extras import from_extra
 
 with from_extra("guards", "regex"):
     import regex

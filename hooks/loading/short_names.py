@@ -1,4 +1,4 @@
-"""TODO"""
+"""The short names of the guards that ship."""
 
 SHORT_NAMES = {
     "audit": "hooks.builtin.audit.Audit",

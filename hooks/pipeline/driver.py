@@ -20,10 +20,10 @@ from engine.protocol import (
     GenerationRequest,
     QueueFullError,
     RequestError,
-    Rewind,
     Tokenizer,
 )
 from engine.protocol.prompt_size import prompt_size
+from engine.streams.generation import Generation
 from engine.turns.prompt_threads import PromptThreads
 from hooks.api.decision import Decision, Held, Listener
 from hooks.loading.async_call import LateAndCancelledError
@@ -76,27 +76,20 @@ def in_own_words(error: RequestError | QueueFullError, guard: OpenGuard) -> Requ
     return copy(error.unquoted)  # once raised, it refers to `error`, which must not refer back to it
 
 
-async def guarded(guard: OpenGuard, deltas: Deltas) -> AsyncGenerator[Delta, None]:
-    """Yield each released delta at once. Closes `deltas` and the guard at its end.
+async def guarded(guard: OpenGuard, source: Generation) -> AsyncGenerator[Delta, None]:
+    """Yield each released delta at once. Closes `source` and the guard at its end.
 
     Each output's last delta, and only that, has a finish reason. Raises `HookError` and the errors of
-    `deltas`. An upstream server's own words are replaced, because no hook was shown them (contract 5.3).
+    `source`. An upstream server's own words are replaced, because no hook was shown them (contract 5.3).
     """
-    rewind: Rewind | None = None
     try:
-        async with aclosing(deltas):
-            while True:
-                try:
-                    delta = await deltas.asend(rewind)
-                except StopAsyncIteration:
-                    return
+        async with aclosing(source):
+            async for delta in source:
                 first = guard.pass_through(delta)
                 if isinstance(first, Delta):
-                    rewind = None
                     yield first
                     continue
                 if isinstance(first, list):
-                    rewind = None
                     for released in first:
                         yield released
                     continue
@@ -105,7 +98,8 @@ async def guarded(guard: OpenGuard, deltas: Deltas) -> AsyncGenerator[Delta, Non
                     yield released
                 if step.is_over:
                     return
-                rewind = step.rewind
+                if step.rewind is not None:
+                    source.rewind(step.rewind)
     except (RequestError, QueueFullError) as error:
         raise in_own_words(error, guard) from None
     finally:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.protocol import Channel, Delta, Deltas, EngineError, GenerationRequest, Token, Tokenizer
+from engine.streams.generation import Generation
 from engine.streams.recording import Recording
 from hooks.api import Hook
 from hooks.loading.loader import HookSpec, LoadedHook, load_hook
@@ -29,6 +30,9 @@ OneHook = str | HookSpec | type[Any] | Hook
 
 Hooks = OneHook | Sequence[OneHook]
 """A hook, or several as a pipeline."""
+
+Generate = Callable[[GenerationRequest], Deltas | Generation]
+"""Answers a request, as `Engine.generate` does."""
 
 Finish = tuple[str | None, str | int | None]
 """`finish_reason` and `stop_reason`; (None, None) if the output has no end."""
@@ -204,13 +208,13 @@ async def play_once(
 
 
 async def vetted(
-    guard: OpenGuard, generate: Callable[[GenerationRequest], Deltas], tokenizer: Tokenizer | None = None
+    guard: OpenGuard, generate: Generate, tokenizer: Tokenizer | None = None
 ) -> AsyncGenerator[Delta, None]:
     """A request's whole way without a service: admit, generate, guard. Closes the guard."""
     try:
         admitted = await admit(guard, tokenizer)
         if isinstance(admitted, GenerationRequest):
-            async with aclosing(guarded(guard, generate(admitted))) as released:
+            async with aclosing(guarded(guard, Generation.of(generate(admitted)))) as released:
                 async for delta in released:
                     yield delta
         else:
@@ -220,14 +224,12 @@ async def vetted(
         await guard.close()
 
 
-async def collect(
-    opener: GuardFactory, request: GenerationRequest, generate: Callable[[GenerationRequest], Deltas]
-) -> Released:
+async def collect(opener: GuardFactory, request: GenerationRequest, generate: Generate) -> Released:
     """Run the hooks of `opener` on the answer of `generate`. The result holds an error that ended the run."""
     kept: list[Delta] = []
     asked: list[GenerationRequest] = []
 
-    def ask(request: GenerationRequest) -> Deltas:
+    def ask(request: GenerationRequest) -> Deltas | Generation:
         asked.append(request)
         return generate(request)
 

@@ -24,6 +24,7 @@ from engine.protocol import (
     Token,
     ToolCall,
 )
+from engine.streams.generation import Generation
 from engine.streams.recording import Recording, TimedDelta
 from hooks.api.probe_needs import ProbeNeeds
 from hooks.testing.coroutines import run
@@ -178,7 +179,7 @@ async def source_of(stream: Recording, beat: Callable[[], None] = lambda: None) 
 
 async def _parsed(parsers: Parsers, stream: Recording) -> Recording:
     unfailed = replace(stream, failure=None)
-    deltas = [delta async for delta in parsed(parsers, stream.request, source_of(unfailed))]
+    deltas = [delta async for delta in parsed(parsers, stream.request, Generation(source_of(unfailed)))]
     return replace(_recording(stream.request, deltas), failure=stream.failure)
 
 

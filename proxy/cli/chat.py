@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import aiohttp
 
-from hooks.loading.extras import how_to_install
+from hooks.api.extras import how_to_install
 from proxy.cli.dialogue.client import ChatClient, ChatError
 from proxy.cli.dialogue.commands import field_value
 from proxy.cli.dialogue.conversation import Conversation

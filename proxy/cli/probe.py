@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from engine.protocol.demo import MODEL_DIR, PROBES
 from engine.protocol.probe_info import ProbeInfo, ProbeKind, Smoothing
-from hooks.loading.extras import from_extra
+from hooks.api.extras import from_extra
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,7 +16,8 @@ from functools import cached_property
 from pathlib import Path
 
 from engine.parsers import Parsers, parsed
-from engine.protocol import Deltas, GenerationRequest
+from engine.protocol import GenerationRequest
+from engine.streams.generation import Generation
 from engine.streams.recording import Recording
 from engine.upstream.replay import ReplayEngine
 from hooks.loading.loader import HookLoadError, LoadedHook, load_hook
@@ -171,9 +172,9 @@ class _Player:
         named = [hook for name, hook in self._pipeline.allowed.items() if name in recording.request.hooks]
         check_scores((*self._pipeline.hooks, *named), recording, str(path))
         unguarded = replace(recording.request, hooks=())
-        said = await collect(Pipeline(), unguarded, lambda _: self._deltas(recording, speed=0))
+        said = await collect(Pipeline(), unguarded, lambda _: self._answer(recording, speed=0))
         self._judgements.clear()
-        released = await collect(self._pipeline, recording.request, lambda _: self._deltas(recording, speed))
+        released = await collect(self._pipeline, recording.request, lambda _: self._answer(recording, speed))
         return Replayed(path, recording, said, replace(released, judgements=tuple(self._judgements)))
 
     async def aclose(self) -> None:
@@ -183,9 +184,9 @@ class _Player:
     def _with_probe(self, hook: LoadedHook) -> LoadedHook:
         return Probe(hook, self._judgements).hook
 
-    def _deltas(self, recording: Recording, speed: float) -> Deltas:
-        deltas = ReplayEngine([recording], speed=speed).generate(recording.request)
-        return parsed(self._parsers, recording.request, deltas) if recording.request.is_chat else deltas
+    def _answer(self, recording: Recording, speed: float) -> Generation:
+        answer = Generation(ReplayEngine([recording], speed=speed).generate(recording.request))
+        return parsed(self._parsers, recording.request, answer) if recording.request.is_chat else answer
 
 
 def replay(options: argparse.Namespace) -> None:

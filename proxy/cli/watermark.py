@@ -1,4 +1,4 @@
-"""`weir watermark detect`: looks in a text for the watermark of `engine.sampling.logits_processors.builtin`."""
+"""`weir watermark detect`: looks in a text for the watermark of a logits processor that ships."""
 
 import argparse
 import os

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Settings made real: engines, pipelines, policies. A reload swaps one `Deployment` for another."""

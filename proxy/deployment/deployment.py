@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from engine.parsers import Parsers
-from engine.protocol import DeadEngineError, Engine, EngineError, GenerationRequest, RequestError
+from engine.protocol import DeadEngineError, Engine, EngineError, GenerationRequest, ModelInfo, RequestError
 from engine.protocol.policy_processors import check_processors
 from engine.protocol.processor_specs import PolicyProcessorSpec
 from hooks.pipeline.pipeline import GuardFactory
@@ -44,6 +44,10 @@ class ServedModel:
     def __post_init__(self) -> None:
         self.name = self.entry.name
         self.parsers = Parsers(self.settings.reasoning_parser, self.settings.tool_call_parser)
+
+    @property
+    def info(self) -> ModelInfo:
+        return self.engine.info
 
     @property
     def aliases(self) -> tuple[str, ...]:

@@ -15,25 +15,21 @@ from pydantic import BaseModel
 
 from proxy.deployment.deployment import Deployment
 from proxy.http import handlers
-from proxy.http.access.auth import auth_middleware
-from proxy.http.access.browser import browser_middleware, cors_signal
-from proxy.http.access.callers import caller_middleware
+from proxy.http.access.browser import BrowserRule
 from proxy.http.access.operator import OPERATOR_RULE, OperatorRule
 from proxy.http.admin.app import add_admin, add_metrics, admin_port_app, operator_rule
-from proxy.http.dialect import error_response
-from proxy.http.error_middleware import error_middleware
+from proxy.http.arrival import add_headers
+from proxy.http.door import door
 from proxy.http.openapi import openapi
 from proxy.http.page.files import add_page
-from proxy.http.request_log import add_request_id, request_log_middleware
 from proxy.network.addresses import FORWARDERS
-from proxy.network.connections import Connections, connection_middleware
+from proxy.network.connections import Connections
+from proxy.network.errors import Handler
 from proxy.network.listener import SharedPort
 from proxy.network.port import Port
-from proxy.service.quotas import add_rate_headers
 from proxy.service.service import SERVICE, Service
 from proxy.settings.serve import ServeSettings
 from proxy.storage.errors import StateError
-from proxy.wire.errors import Handler
 from proxy.wire.messages.fields import CountFields, MessagesRequest
 from proxy.wire.openai.chat import ChatRequest
 from proxy.wire.openai.completions import CompletionRequest
@@ -83,24 +79,14 @@ def make_app(service: Service, rule: OperatorRule) -> web.Application:
     """The application of `service`. Its runner needs aiohttp's `handler_cancellation`: without it, a client
     that leaves is noticed only at the next write."""
     settings = service.settings
-    browser = browser_middleware(settings, settings.host)
-    callers = caller_middleware(settings, service.limits, service.state)
     app = web.Application(
-        # A preflight request has no key.
-        middlewares=[
-            request_log_middleware(service),
-            error_middleware(error_response),
-            connection_middleware,
-            browser,
-            auth_middleware(service.find_key, service.needs_keys),
-            callers,
-        ],
+        middlewares=[door(service, BrowserRule(settings, settings.host))],
         client_max_size=0,  # `read_json` bounds each body
     )
     app[SERVICE] = service
     app[FORWARDERS] = settings.trusted_forwarders
     app[OPERATOR_RULE] = rule
-    app.on_response_prepare.extend((add_request_id, add_rate_headers, cors_signal(settings)))
+    app.on_response_prepare.append(add_headers)
     description = _description()
 
     async def openapi_json(_: web.Request) -> web.Response:

@@ -1,11 +1,11 @@
-"""TODO"""
+"""Which of the two APIs a client speaks, and errors in its shape."""
 
 import orjson
 from aiohttp import web
 
-from proxy.http.in_answer import ANSWER_DECISIONS
+from proxy.network.errors import api_error, response_of
 from proxy.telemetry.logs import REQUEST_ID
-from proxy.wire.errors import APIError
+from proxy.wire.answer_decisions import AnswerDecisions
 from proxy.wire.messages.errors import error_body
 from proxy.wire.openai.answer import new_id
 
@@ -21,15 +21,25 @@ def speaks_messages(request: web.Request) -> bool:
     return is_path or (request.path.startswith("/v1/models") and VERSION in request.headers)
 
 
-def error_response(request: web.Request, error: APIError) -> web.Response:
-    """The response for an error, in the shape that the request's client reads."""
-    response, body = error.response(), error.body()
-    if speaks_messages(request):
+def error_answer(
+    http: web.Request, error: Exception, decisions: AnswerDecisions | None = None
+) -> web.Response:
+    """The answer for an error, in the shape that the client reads. `decisions`: those that led to it, if the
+    answer has them. Raises the error if an answer has begun: aiohttp then closes the connection."""
+    has_begun = http.writer.output_size > 0
+    if has_begun and isinstance(error, ConnectionError):
+        raise error  # the client is gone: no error of the server's
+    failure = api_error(error)  # it logs the server's errors
+    if has_begun:
+        raise error
+    response, body = response_of(failure), failure.body()
+    if speaks_messages(http):
         request_id = REQUEST_ID.get() or new_id("req", "_")
-        body = error_body(body["error"], request_id, error.status)
-        if error.status == 503:
+        body = error_body(body["error"], request_id, failure.status)
+        if failure.status == 503:
             response.set_status(_OVERLOADED, "Overloaded")
         response.headers["request-id"] = request_id
-    told = request.get(ANSWER_DECISIONS)
-    response.body = orjson.dumps(body) if told is None else told.added_to(orjson.dumps(body))
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        response.headers["Allow"] = error.headers["Allow"]
+    response.body = orjson.dumps(body) if decisions is None else decisions.added_to(orjson.dumps(body))
     return response

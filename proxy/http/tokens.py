@@ -11,14 +11,11 @@ from typing import TypeVar
 import orjson
 from pydantic import BaseModel
 
-from engine.protocol import Engine, EngineError, GenerationRequest, RequestError, Tokenizer
+from engine.protocol import EngineError, GenerationRequest, RequestError, Tokenizer
 from engine.protocol.fields.asked import SAMPLING_FIELDS, asked_fields, check_fields
 from engine.protocol.fields.support import FieldSupport, Treatment
 from engine.protocol.prompt_size import prompt_size
-from hooks.pipeline.open_guard import PassThrough
-from proxy.deployment.deployment import Route
-from proxy.http.relay import ask_upstream
-from proxy.service.service import Service
+from proxy.http.admission import Exchange
 from proxy.wire.errors import APIError
 from proxy.wire.openai.answer import JSONObject
 from proxy.wire.openai.tokens import Detokenized, DetokenizeRequest, TokenizeRequest, Tokens
@@ -34,41 +31,38 @@ _OF_TOKENIZERS = FieldSupport(
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
-async def tokenized(
-    service: Service, route: Route, request: GenerationRequest, fields: TokenizeRequest
-) -> JSONObject:
+async def tokenized(exchange: Exchange[TokenizeRequest]) -> JSONObject:
     """The answer to `/tokenize`."""
-    tokenizer, info = route.model.engine.tokenizer, route.model.engine.info
+    tokenizer, request, fields = exchange.tokenizer, exchange.request, exchange.fields
     if tokenizer is None:
-        found = await _by_upstream(service, route, request, fields)
+        found = await _by_upstream(exchange)
     else:
         check_fields(request, _OF_TOKENIZERS)
         encode = partial(_encoded, tokenizer, request, fields)
-        found = await service.prompt_threads.run(encode, size=prompt_size(request), caller=request.caller)
-    longest = info.max_model_len or found.max_model_len
+        threads = exchange.service.prompt_threads
+        found = await threads.run(encode, size=prompt_size(request), caller=request.caller)
+    longest = exchange.info.max_model_len or found.max_model_len
     answer: JSONObject = {"count": len(found.tokens), "max_model_len": longest, "tokens": found.tokens}
     return {**answer, "token_strs": found.token_strs} if fields.return_token_strs else answer
 
 
-async def detokenized(
-    service: Service, route: Route, request: GenerationRequest, fields: DetokenizeRequest
-) -> JSONObject:
+async def detokenized(exchange: Exchange[DetokenizeRequest]) -> JSONObject:
     """The answer to `/detokenize`."""
-    engine = route.model.engine
-    tokenizer, vocab_size = engine.tokenizer, engine.info.vocab_size
+    tokenizer, tokens = exchange.tokenizer, exchange.fields.tokens
     if tokenizer is None:
-        return {"prompt": await _text_by_upstream(service, route, request, fields)}
-    if vocab_size is not None and max(fields.tokens, default=0) >= vocab_size:
+        return {"prompt": await _text_by_upstream(exchange)}
+    vocab_size = exchange.info.vocab_size
+    if vocab_size is not None and max(tokens, default=0) >= vocab_size:
         raise APIError(400, f"tokens: ids must be below {vocab_size}.", param="tokens")
-    decode = partial(_decoded, tokenizer, fields.tokens)
-    text = await service.prompt_threads.run(decode, size=len(fields.tokens), caller=request.caller)
-    return {"prompt": text}
+    decode, threads = partial(_decoded, tokenizer, tokens), exchange.service.prompt_threads
+    return {"prompt": await threads.run(decode, size=len(tokens), caller=exchange.request.caller)}
 
 
-def ignored_fields(engine: Engine, request: GenerationRequest) -> list[str]:
+def ignored_fields(exchange: Exchange[TokenizeRequest]) -> list[str]:
     """The names of the fields of `/tokenize` that have no effect."""
-    if engine.tokenizer is None:
-        return [name for name in asked_fields(request) if name not in engine.fields.relayed]
+    request = exchange.request
+    if exchange.tokenizer is None:
+        return [name for name in asked_fields(request) if name not in exchange.support.relayed]
     treatment = _OF_TOKENIZERS.treatment
     return [one for one in asked_fields(request) if treatment(one, request.endpoint) is Treatment.IGNORED]
 
@@ -89,32 +83,24 @@ def _decoded(tokenizer: Tokenizer, ids: list[int]) -> str:
         raise RequestError("tokens: there are no such token ids.", param="tokens") from error
 
 
-async def _by_upstream(
-    service: Service, route: Route, request: GenerationRequest, fields: TokenizeRequest
-) -> Tokens:
-    async with service.opened(route, request) as guard:
-        if fields.return_token_strs and not isinstance(guard, PassThrough):
-            reason = "an upstream's texts are not given out where hooks cannot see them"
-            raise RequestError(f"return_token_strs: {reason}.", param="return_token_strs")
-        _, answer = await ask_upstream(route.model.engine, guard, "/tokenize", fields.body)
-        return _read(Tokens, answer)
+async def _by_upstream(exchange: Exchange[TokenizeRequest]) -> Tokens:
+    if exchange.fields.return_token_strs and await exchange.has_hooks():
+        reason = "an upstream's texts are withheld where hooks cannot see them"
+        raise RequestError(f"return_token_strs: {reason}.", param="return_token_strs")
+    _, answer = await exchange.ask_upstream("/tokenize", exchange.fields.body)
+    return _read(Tokens, answer)
 
 
-async def _text_by_upstream(
-    service: Service, route: Route, request: GenerationRequest, fields: DetokenizeRequest
-) -> str:
-    async with service.opened(route, request) as guard:
-        if not isinstance(guard, PassThrough):
-            reason = "an upstream's texts are not given out where hooks cannot see them (--tokenizer)"
-            raise APIError(501, f"This server has no tokenizer of its own: {reason}.", "server_error")
-        _, answer = await ask_upstream(
-            route.model.engine, guard, "/detokenize", lambda _: {"tokens": fields.tokens}
-        )
-        return _read(Detokenized, answer).prompt
+async def _text_by_upstream(exchange: Exchange[DetokenizeRequest]) -> str:
+    if await exchange.has_hooks():
+        reason = "an upstream's texts are withheld where hooks cannot see them (--tokenizer)"
+        raise APIError(501, f"This server has no tokenizer of its own: {reason}.", "server_error")
+    _, answer = await exchange.ask_upstream("/detokenize", lambda _: {"tokens": exchange.fields.tokens})
+    return _read(Detokenized, answer).prompt
 
 
 def _read(kind: type[Answer], answer: bytes) -> Answer:
     try:
         return kind.model_validate(orjson.loads(answer))  # orjson writes no longer numbers than it reads
     except ValueError as error:
-        raise EngineError("The upstream engine's answer makes no sense.", status=502) from error
+        raise EngineError("The upstream sent an invalid response.", status=502) from error

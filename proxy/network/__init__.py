@@ -1,1 +1,1 @@
-"""TODO"""
+"""Sockets: listeners, TLS, clients' addresses, and deadlines of slow clients."""

@@ -20,9 +20,9 @@ from typing import Any
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
-from proxy.network.addresses import client_address
+from proxy.network.errors import api_error, response_of
 from proxy.settings.connections import ConnectionOptions
-from proxy.wire.errors import APIError, Handler, to_api_error
+from proxy.wire.errors import APIError
 
 LINGERING_TIME = 2.0
 """Seconds in which the rest of a body that nobody reads is taken, so that its client can read the answer."""
@@ -230,8 +230,8 @@ class Connection(web.RequestHandler):
         if status == 400:
             error = APIError(400, "The request is not valid HTTP, or its headers are too long.")
         else:
-            error = to_api_error(exc if isinstance(exc, Exception) else RuntimeError(f"status {status}"))
-        response = error.response()
+            error = api_error(exc if isinstance(exc, Exception) else RuntimeError(f"status {status}"))
+        response = response_of(error)
         response.force_close()
         return response
 
@@ -239,7 +239,7 @@ class Connection(web.RequestHandler):
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         if isinstance(resp, web.HTTPException):  # such as 417, which comes before all middleware
-            resp = to_api_error(resp).response()
+            resp = response_of(api_error(resp))
         return await super().finish_response(request, resp, start_time)
 
 
@@ -366,21 +366,6 @@ class Connections:
             self.now += min(time.monotonic() - slept_at, 2 * interval)
             for connection in list(self._all):
                 connection.check()
-
-
-@web.middleware
-async def connection_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Tells the request's connection where the request begins and ends."""
-    connection = request.protocol
-    assert isinstance(connection, Connection)
-    connection.begin(request)
-    try:
-        if connection.address is not None:
-            return await handler(request)
-        with connection.connections.counted(client_address(request)):
-            return await handler(request)
-    finally:
-        connection.end()
 
 
 def _too_many(limit: int) -> APIError:

@@ -1,1 +1,1 @@
-"""TODO"""
+"""What runs: the service, its requests, quotas, rates, reload, and its peers in other processes."""

@@ -5,14 +5,13 @@ requests that run when a limit is reached may exceed it.
 """
 
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
 from typing import NamedTuple
 
-from aiohttp import web
-
-from engine.protocol import Deltas, GenerationRequest, Rewind, Usage
+from engine.protocol import Delta, GenerationRequest, Usage
 from engine.protocol.prompt_size import prompt_size
+from engine.streams.generation import Generation, Stage
 from proxy.service.rates import Rates
 from proxy.service.request_limits import RequestLimits
 from proxy.settings.limits import Subject
@@ -20,9 +19,6 @@ from proxy.wire.errors import APIError
 
 CHARACTERS_PER_TOKEN = 4
 """The estimate for a request that ends before its engine has told the tokens."""
-
-RATE_HEADERS = web.RequestKey("rate_headers", dict[str, str])
-"""The limits in an answer, by OpenAI's headers."""
 
 
 class _Rate(NamedTuple):
@@ -52,21 +48,16 @@ class Spending:
         for name in self._names:
             self._rates.spend(name, tokens)
 
-    def counted(self, deltas: Deltas) -> Deltas:
-        """The engine's deltas, the same. `settle` reckons by them if the request ends before it tells its
-        tokens. A `Rewind` sent to this generator goes to `deltas`."""
-        return self._counted(deltas) if self._names else deltas
+    def counted(self, source: Generation) -> Generation:
+        """The engine's deltas, the same. `settle` estimates by them if the request ends before its usage is
+        known."""
+        return Stage(source, self._counted) if self._names else source
 
-    async def _counted(self, deltas: Deltas) -> Deltas:
-        rewind: Rewind | None = None
-        async with aclosing(deltas):
-            while True:
-                try:
-                    delta = await deltas.asend(rewind)
-                except StopAsyncIteration:
-                    return
+    async def _counted(self, source: Generation) -> AsyncGenerator[Delta, None]:
+        async with aclosing(source):
+            async for delta in source:
                 self._num_generated += len(delta.text)
-                rewind = yield delta
+                yield delta
 
     def settle(self, request: GenerationRequest, usage: Usage | None) -> None:
         """Count the tokens of the request, which ends now. `usage`: what the client was told of them."""
@@ -87,21 +78,23 @@ class Quotas:
         self._unlimited = nullcontext(Spending(rates, []))
 
     def admitted(
-        self, http: web.Request, subjects: Sequence[Subject]
+        self, subjects: Sequence[Subject], headers: dict[str, str]
     ) -> AbstractAsyncContextManager[Spending]:
-        """Counts a request, to its end, if any of its `subjects` has limits. Sets `RATE_HEADERS`. Raises
-        `APIError` 429 if it is one too many."""
-        return self._admitted(http, subjects) if subjects else self._unlimited
+        """Counts a request, to its end, if any of its `subjects` has limits. Puts the limits into `headers`,
+        by OpenAI's names. Raises `APIError` 429 if it is one too many."""
+        return self._admitted(subjects, headers) if subjects else self._unlimited
 
     @asynccontextmanager
-    async def _admitted(self, http: web.Request, subjects: Sequence[Subject]) -> AsyncIterator[Spending]:
+    async def _admitted(
+        self, subjects: Sequence[Subject], headers: dict[str, str]
+    ) -> AsyncIterator[Spending]:
         rates = [rate for subject in subjects for rate in _rates_of(subject)]
         async with AsyncExitStack() as stack:
             for subject in subjects:
                 if limit := subject.limits.concurrent_requests:
                     await self._enter(stack, subject, limit)
             if rates:
-                await self._spend_request(http, rates)
+                await self._spend_request(rates, headers)
             yield Spending(self._rates, [rate.name for rate in rates if rate.what == "tokens"])
 
     async def _enter(self, stack: AsyncExitStack, subject: Subject, limit: int) -> None:
@@ -110,23 +103,23 @@ class Quotas:
             raise _too_many(subject, f"{limit} requests at the same time (concurrent_requests)", 1)
         stack.callback(self._under_way.leave, name)
 
-    async def _spend_request(self, http: web.Request, rates: list[_Rate]) -> None:
+    async def _spend_request(self, rates: list[_Rate], headers: dict[str, str]) -> None:
         """Count the request, unless it is one too many. What others have spent is learned in between, so that
         no two processes admit the same last request."""
-        self._check(http, rates, own=1)
+        self._check(rates, headers, own=1)
         try:
             for rate in rates:
                 self._rates.spend(rate.name, _cost(rate))
             await self._rates.settle()
-            self._check(http, rates, own=0)
+            self._check(rates, headers, own=0)
         except BaseException:
             for rate in rates:
                 self._rates.spend(rate.name, -_cost(rate))
             raise
 
-    def _check(self, http: web.Request, rates: list[_Rate], own: int) -> None:
+    def _check(self, rates: list[_Rate], headers: dict[str, str], own: int) -> None:
         """Raise `APIError` 429 if a limit is exceeded. `own`: this request, if it is not counted yet."""
-        http[RATE_HEADERS] = self._headers(rates, own)
+        headers.update(self._headers(rates, own))
         for rate in rates:
             # A request that is let in may spend any number of tokens: one of them must be left.
             most = rate.limit - (own if rate.what == "requests" else 1)
@@ -151,12 +144,6 @@ class Quotas:
     def _left(self, rate: _Rate, own: int) -> int:
         used = self._rates.used(rate.name) + (own if rate.what == "requests" else 0)
         return max(0, math.floor(rate.limit - used))
-
-
-async def add_rate_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """Adds `RATE_HEADERS` to a response. For the application's `on_response_prepare`."""
-    if (headers := request.get(RATE_HEADERS)) is not None:
-        response.headers.update(headers)
 
 
 def estimated_tokens(request: GenerationRequest) -> int:

@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 
@@ -77,6 +78,8 @@ class Service:
         self.limits = RequestLimits(limit, shared, self.process)
         self.rates = Rates(shared, clock)
         self.quotas = Quotas(self.limits, self.rates)
+        self.body_bytes: Counter[str] = Counter()
+        """Bytes of the bodies of the requests in flight, by caller."""
         self.prompt_threads = PromptThreads(settings.tokenizer_pool_size)
         self.draining = False
         """No new generation is taken: the server is about to stop."""
@@ -140,15 +143,12 @@ class Service:
         )
         return self.requests.begin(facts)
 
-    def running(self) -> AbstractContextManager[Deployment]:
-        """Marks a request as running. Gives the deployment that the request has to its end. Raises `APIError`
+    def running(self, deployment: Deployment | None = None) -> AbstractContextManager[Deployment]:
+        """Marks a request as running in `deployment` (None: the current one), to its end. Raises `APIError`
         503 if the server is stopping."""
         if self.draining:
             raise APIError(503, "The server is shutting down.", "server_error", retry_after=1)
-        return self.deployment.running()
+        return (deployment or self.deployment).running()
 
 
 SERVICE = web.AppKey("service", Service)
-
-ROUTE = web.RequestKey("route", Route)
-"""The request's route. Set once the body says which model is asked for."""

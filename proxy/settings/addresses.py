@@ -1,4 +1,4 @@
-"""TODO"""
+"""The options of clients' addresses."""
 
 from typing import Annotated
 

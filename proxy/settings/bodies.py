@@ -1,4 +1,4 @@
-"""TODO"""
+"""The bounds of a request's body."""
 
 from typing import Annotated
 

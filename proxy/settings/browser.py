@@ -1,4 +1,4 @@
-"""TODO"""
+"""The options for requests of web pages."""
 
 from pydantic import BaseModel, ConfigDict
 

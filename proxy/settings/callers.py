@@ -1,4 +1,4 @@
-"""TODO"""
+"""The bounds of what one caller does at once."""
 
 from typing import Annotated
 

@@ -1,7 +1,6 @@
 """The settings of one model: which engine runs it, and that engine's options.
 
-A group of options is defined where it is used: the in-process engine's in `engine.protocol.options`, those of upstreams
-in `engine.local`.
+The in-process engine's options are in `engine.protocol.options`, those of upstreams in `engine.upstream`.
 """
 
 import re

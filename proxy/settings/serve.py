@@ -1,8 +1,7 @@
 """The settings of `weir serve`: one definition for the command line, a YAML file and the environment.
 
-An option that vLLM has too means the same as there. A group of options is defined where it is used: the
-in-process engine's in `engine.protocol.options`, those of all hooks in `hooks.pipeline.options`, those of a request's
-body in `proxy.http.access.bodies`. The docstring of a field is its help.
+An option that vLLM has too means the same as there. The in-process engine's options are in
+`engine.protocol.options`, those of all hooks in `hooks.pipeline.options`. A field's docstring is its help.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""TODO"""
+"""The options of TLS."""
 
 import ssl
 from typing import Annotated, Any, Literal, Self

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Databases, and what is kept in them."""

@@ -1,4 +1,4 @@
-"""TODO"""
+"""The error of a store that does not answer."""
 
 
 class StateError(Exception):

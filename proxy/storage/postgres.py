@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hooks.loading.extras import from_extra
+from hooks.api.extras import from_extra
 from proxy.storage.errors import StateError
 from proxy.storage.query import Database, Query, Row, Steps, T
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from prometheus_client.core import Metric
 
 from engine.protocol.tracing import NO_SPAN, Span
-from hooks.loading.extras import how_to_install
+from hooks.api.extras import how_to_install
 from proxy.settings.telemetry import TelemetryOptions
 
 logger = logging.getLogger("weir.proxy")

@@ -1,1 +1,1 @@
-"""TODO"""
+"""The shapes of the two APIs: JSON to requests, deltas to JSON, events, errors. Knows no aiohttp."""

@@ -1,12 +1,13 @@
-"""TODO"""
+"""A request's decisions in its own answer, for an operator who asks (contract 8.14)."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 
 import orjson
 
-from engine.protocol import Delta, Deltas, Rewind
-from engine.streams.rewindable import answered
+from engine.protocol import Delta
+from engine.streams.generation import Generation, Stage
 from hooks.api.decision import Held
 from hooks.pipeline.open_guard import OpenGuard
 from proxy.storage.operator.decision_record import DecisionRecord
@@ -50,13 +51,15 @@ class AnswerDecisions:
         """A JSON object with the decisions as one more field."""
         return b'%b,"%b":[%b]}' % (body[:-1], FIELD.encode(), b",".join(self._unsent))
 
-    async def watched(self, guard: OpenGuard, deltas: Deltas) -> Deltas:
+    def watched(self, guard: OpenGuard, source: Generation) -> Generation:
         """The deltas for the guard. Once the guard is done with one, and takes the next, what it decided and
         what it holds is sent: nothing else would be, while it releases nothing."""
-        rewind: Rewind | None = None
-        async with aclosing(deltas):
-            while (delta := await answered(deltas, rewind)) is not None:
-                rewind = yield delta
+        return Stage(source, partial(self._watched, guard))
+
+    async def _watched(self, guard: OpenGuard, source: Generation) -> AsyncGenerator[Delta, None]:
+        async with aclosing(source):
+            async for delta in source:
+                yield delta
                 if self.write is not None and (events := self.take_events() + self._held_events(guard)):
                     await self.write(events)
 

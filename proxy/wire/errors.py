@@ -5,13 +5,11 @@ general message.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass
 from http import HTTPStatus
 from typing import Any
 
 import orjson
-from aiohttp import web
 from pydantic import ValidationError
 
 from engine.protocol import EngineError, LogitsProcessorError, QueueFullError, RequestError
@@ -21,8 +19,6 @@ from proxy.settings.did_you_mean import choice_hint
 from proxy.storage.errors import StateError
 
 logger = logging.getLogger("weir.proxy")
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(eq=False)
@@ -52,20 +48,6 @@ class APIError(Exception):
             f"Content-Length: {len(body)}\r\n{retry}Connection: close\r\n\r\n"
         )
         return head.encode() + body
-
-    def response(self) -> web.Response:
-        headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
-        if self.status == 401:
-            headers["WWW-Authenticate"] = "Bearer"
-        response = web.Response(
-            status=self.status,
-            body=orjson.dumps(self.body()),
-            content_type="application/json",
-            headers=headers,
-        )
-        if self.status == 408:
-            response.force_close()
-        return response
 
 
 class CancelledByOperator(APIError):
@@ -102,8 +84,6 @@ def to_api_error(error: Exception) -> APIError:
         return APIError(error.status, str(error), kind, retry_after=1 if error.status in (429, 503) else None)
     if isinstance(error, ValidationError):
         return _invalid(error)
-    if isinstance(error, web.HTTPException):
-        return _http(error)
     logger.error("internal error", exc_info=error)
     return APIError(500, "The server had an error while processing the request.", "server_error")
 
@@ -121,13 +101,3 @@ def _is_field(part: int | str) -> bool:
 
 
 _UNION_TAGS = frozenset({"str", "int", "float", "bool", "constrained"})
-
-
-def _http(error: web.HTTPException) -> APIError:
-    if error.status == 404:
-        return APIError(404, "There is no such path.", "not_found_error")
-    if error.status == 405:
-        return APIError(405, "This path does not take this method.")
-    if error.status == 413:
-        return APIError(413, "The request body is too large.")
-    return APIError(error.status, error.reason)

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Server-sent events, as bytes."""
 
 DONE = b"data: [DONE]\n\n"
 COMMENT = b": keep-alive\n\n"

@@ -11,7 +11,8 @@ def test_the_protocol_loads_no_torch() -> None:
 def test_scheduling_loads_no_torch() -> None:
     assert (
         loaded_by(
-            "engine.protocol.options, engine.scheduling.sequence, engine.scheduling.block_manager, engine.scheduling.scheduler"
+            "engine.protocol.options, engine.scheduling.sequence, "
+            "engine.scheduling.block_manager, engine.scheduling.scheduler"
         )
         == "[]"
     )

@@ -140,7 +140,8 @@ class GrammarCompiler:
 
 
 class Checker:
-    """Runs `engine.sampling.guided.check` in a process, starts it when needed, and again if a grammar has ended it.
+    """Runs `engine.sampling.guided.check` in a process, starts it when needed, and again if a grammar has
+    ended it.
 
     One thread at a time uses it.
     """

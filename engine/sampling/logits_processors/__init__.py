@@ -2,8 +2,8 @@
 
 These are the names that the author of a processor needs; `api` explains them. A server registers processors
 by name (`registry`), a request names those that it wants, and the sampler runs them (`run`). A request's
-wishes are data, which other engines can read too: `engine.protocol.processor_specs`. `builtin` has the processors that
-ship.
+wishes are data, which other engines can read too: `engine.protocol.processor_specs`. `builtin` has the
+processors that ship.
 """
 
 from engine.protocol.processor_specs import (

@@ -19,7 +19,7 @@ from engine.protocol import (
 from engine.protocol.fields.support import FieldSupport
 from engine.protocol.relay import counted, relayed
 from engine.protocol.tracing import current
-from engine.streams.rewindable import answered
+from engine.streams.generation import Generation
 from engine.upstream.pool.health import HealthChecks
 from engine.upstream.pool.replica import Attempt, Replica
 from engine.upstream.pool.route import Route, may_retry
@@ -97,20 +97,15 @@ class PoolEngine:
         while True:
             try:
                 with attempt:
-                    async with aclosing(attempt.engine.generate(request)) as deltas:
+                    async with aclosing(Generation(attempt.engine.generate(request))) as answer:
                         with current(attempt.span):  # the call of the upstream begins here
-                            delta = await self._first_of(request, deltas)
+                            first = await self._first_of(request, answer)
                         route.has_begun(attempt)
-                        while delta is not None:
-                            rewind = yield delta
-                            if rewind is None:  # the usual way, which costs less than `answered`
-                                async for delta in deltas:
-                                    rewind = yield delta
-                                    if rewind is not None:
-                                        break
-                                else:
-                                    return
-                            delta = await answered(deltas, rewind)
+                        if first is not None and (rewind := (yield first)) is not None:
+                            answer.rewind(rewind)
+                        async for delta in answer:
+                            if (rewind := (yield delta)) is not None:
+                                answer.rewind(rewind)
                         return
             except EngineError as error:
                 attempt = self._following(route, attempt, error)
@@ -175,11 +170,11 @@ class PoolEngine:
         attempt.retry()
         return following
 
-    async def _first_of(self, request: GenerationRequest, deltas: Deltas) -> Delta | None:
+    async def _first_of(self, request: GenerationRequest, answer: Generation) -> Delta | None:
         """The first delta. None if there is none. An answer with logprobs of its prompt comes as a whole."""
         is_whole = request.sampling.prompt_logprobs is not None
         try:
             async with asyncio.timeout(None if is_whole else self._first_token_timeout):
-                return await anext(deltas, None)
+                return await anext(answer, None)
         except TimeoutError as error:
             raise EngineError("The upstream engine did not answer in time.", status=504) from error

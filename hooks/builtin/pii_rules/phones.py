@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+from hooks.api.extras import from_extra
 from hooks.builtin.pii_rules.check_digits import digits_of
 from hooks.detect.rules import END, Rule, words
-from hooks.loading.extras import from_extra
 
 with from_extra("guards", "phonenumbers"):
     import phonenumbers

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from engine.protocol import EngineError
 from engine.protocol.guard_models import Logits
-from hooks.loading.extras import from_extra
+from hooks.api.extras import from_extra
 
 with from_extra("engine", "numpy"):
     import numpy as np

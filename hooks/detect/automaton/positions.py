@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+from hooks.api.extras import from_extra
 from hooks.detect.automaton.tree import After, Ahead, Behind, Either, Join, Next, Node, One, Repeat
-from hooks.loading.extras import from_extra
 
 with from_extra("guards", "regex"):
     import regex

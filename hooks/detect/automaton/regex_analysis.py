@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hooks.loading.extras import from_extra
+from hooks.api.extras import from_extra
 
 with from_extra("guards", "regex"):
     import regex

@@ -1,1 +1,1 @@
-"""TODO"""
+"""`weir chat`: a dialogue in a terminal."""

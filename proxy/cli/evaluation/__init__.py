@@ -1,1 +1,1 @@
-"""TODO"""
+"""`weir eval-guard`: guards measured on labelled texts."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""`weir probe`: probes trained and measured on labelled exchanges."""

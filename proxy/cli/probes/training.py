@@ -76,9 +76,9 @@ def _sum_of(tensors: Iterable[Tensor]) -> Tensor:
 
 
 def fit(replies: Replies, kind: ProbeKind, *, span: int, seed: int) -> dict[str, Tensor]:
-    """The tensors of a probe with one label (`engine.execution.probes.probe_file`). `span`: the tokens that the running
-    score spans; an attention probe weighs tokens itself. The same arguments give the same probe on the same
-    machine."""
+    """The tensors of a probe with one label (`engine.execution.probes.probe_file`). `span`: the
+    tokens that the running score spans; an attention probe weighs tokens itself. The same arguments give the
+    same probe on the same machine."""
     generator = torch.Generator().manual_seed(seed)
     weights = _new_weights(kind, replies.num_inputs, generator)
     parameters = [tensor.requires_grad_() for tensor in weights.values()]

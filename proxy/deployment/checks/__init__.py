@@ -1,1 +1,1 @@
-"""TODO"""
+"""What `weir config check` finds wrong with settings."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""What is checked of an HTTP request before its endpoint sees it: key, browser, caller, body."""

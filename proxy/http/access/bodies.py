@@ -12,6 +12,7 @@ import orjson
 from aiohttp import web
 
 from proxy.http.access.callers import count_bytes
+from proxy.http.arrival import Arrival
 from proxy.settings.bodies import LEAST_BODY, BodyOptions, max_body_size
 from proxy.wire.errors import APIError
 
@@ -24,14 +25,15 @@ SLICE = 256 * 1024
 """Bytes that are counted at a time. Other requests are served between two slices."""
 
 
-async def read_json(http: web.Request, options: BodyOptions, max_model_lens: Sequence[int | None]) -> Any:
+async def read_json(arrival: Arrival, options: BodyOptions, max_model_lens: Sequence[int | None]) -> Any:
     """The JSON value of the body, which is for one of the models of these lengths (None: not known). Raises
     `APIError` 400, 413 or 429."""
     limit = max([max_body_size(options, length) for length in max_model_lens], default=LEAST_BODY)
+    http = arrival.http
     if (http.content_length or 0) > limit:
         raise _too_large(limit)
     body = await read_body(http, limit)
-    count_bytes(http, len(body))
+    count_bytes(arrival, len(body))
     await _check_values(body, options, max([length or 0 for length in max_model_lens], default=0))
     try:
         value = orjson.loads(body)
@@ -90,7 +92,7 @@ def _structure(body: bytes) -> Iterator[tuple[int, int]]:
         yield bare.count(b","), bare.count(b"[") + bare.count(b"{")
 
 
-async def let_others_in(http: web.Request) -> None:
+async def yield_to_event_loop(http: web.Request) -> None:
     """Serve other requests between two steps that take milliseconds for a large body."""
     if http.content_length is None or http.content_length > SMALL:
         await asyncio.sleep(0)

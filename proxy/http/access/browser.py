@@ -6,15 +6,14 @@ request comes from in `Host` (a name that an attacker may have pointed at 127.0.
 """
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
-from aiohttp.typedefs import Middleware
 
 from proxy.network.addresses import read_address
 from proxy.settings.browser import BrowserOptions
-from proxy.wire.errors import APIError, Handler
+from proxy.wire.errors import APIError
 
 _METHODS = "GET, POST, DELETE"
 _RATES = [f"{fact}-{what}" for what in ("requests", "tokens") for fact in ("limit", "remaining", "reset")]
@@ -26,42 +25,37 @@ _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\[\]:@%/?#\s]+)(?::[0-9]*)?")
 _LOCALHOST = re.compile(r"(?:[a-z0-9_-]+\.)*localhost")
 
 
-def browser_middleware(options: BrowserOptions, listen_host: str) -> Middleware:
-    """Refuses requests to host names that are not allowed, and requests of other sites' pages. Answers the
-    preflight requests of allowed origins."""
-    is_host_allowed = _host_rule(options.allowed_hosts, listen_host)
+class BrowserRule:
+    """What web pages may ask of this server."""
 
-    @web.middleware
-    def check(request: web.Request, handler: Handler) -> Awaitable[web.StreamResponse]:
-        if not is_host_allowed(_asked_host(request)):
+    def __init__(self, options: BrowserOptions, listen_host: str) -> None:
+        self._origins = options.cors_origins
+        self._is_host_allowed = _host_rule(options.allowed_hosts, listen_host)
+
+    def check(self, http: web.Request) -> None:
+        """Raise `APIError` for a host name that is not allowed, and for a request of another site's page."""
+        if not self._is_host_allowed(_asked_host(http)):
             raise APIError(
                 421, "This host name is not served here (--allowed-hosts).", code="host_not_allowed"
             )
-        if not (_may_ask(request, options.cors_origins) or _opens_the_page(request)):
+        if not (_may_ask(http, self._origins) or _opens_the_page(http)):
             raise APIError(
                 403,
                 "Pages of other sites may not use this server (--cors-origin).",
                 "permission_error",
                 code="cross_site_request",
             )
-        if _is_preflight(request):
-            return _answer_preflight(request)
-        return handler(request)
 
-    return check
-
-
-def cors_signal(options: BrowserOptions) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
-    """Lets pages of allowed origins read the response. For the application's `on_response_prepare`."""
-
-    async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
-        origin = request.headers.get(hdrs.ORIGIN)
-        if origin is not None and _is_listed(origin, options.cors_origins):
-            response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = origin
-            response.headers[hdrs.ACCESS_CONTROL_EXPOSE_HEADERS] = _EXPOSED
-            response.headers.add(hdrs.VARY, hdrs.ORIGIN)
-
-    return add_headers
+    def headers(self, http: web.Request) -> dict[str, str]:
+        """The headers that let a page of an allowed origin read the response."""
+        origin = http.headers.get(hdrs.ORIGIN)
+        if origin is None or not _is_listed(origin, self._origins):
+            return {}
+        return {
+            hdrs.ACCESS_CONTROL_ALLOW_ORIGIN: origin,
+            hdrs.ACCESS_CONTROL_EXPOSE_HEADERS: _EXPOSED,
+            hdrs.VARY: hdrs.ORIGIN,
+        }
 
 
 def is_loopback(host: str) -> bool:
@@ -128,12 +122,12 @@ def _is_own(origin: str, host: str | None) -> bool:
         return False
 
 
-def _is_preflight(request: web.Request) -> bool:
+def is_preflight(request: web.Request) -> bool:
     asks = {hdrs.ORIGIN, hdrs.ACCESS_CONTROL_REQUEST_METHOD} <= request.headers.keys()
     return request.method == hdrs.METH_OPTIONS and asks
 
 
-async def _answer_preflight(request: web.Request) -> web.Response:
+def preflight_answer(request: web.Request) -> web.Response:
     headers = {
         hdrs.ACCESS_CONTROL_ALLOW_METHODS: _METHODS,
         hdrs.ACCESS_CONTROL_MAX_AGE: _PREFLIGHT_SECONDS,

@@ -13,7 +13,8 @@ from aiohttp.typedefs import Middleware
 from pydantic import SecretStr
 
 from proxy.http.access.browser import asked_loopback, is_loopback, is_of_own_page
-from proxy.wire.errors import APIError, Handler
+from proxy.network.errors import Handler
+from proxy.wire.errors import APIError
 
 logger = logging.getLogger("weir.admin")
 

@@ -1,1 +1,1 @@
-"""TODO"""
+"""The operator's endpoints: keys, running requests, decisions, reload."""

@@ -5,20 +5,17 @@ from collections.abc import Iterable
 from aiohttp import web
 
 from proxy.http import handlers
-from proxy.http.access.auth import OWN_CHECK
-from proxy.http.access.browser import browser_middleware, is_loopback
+from proxy.http.access.browser import BrowserRule, is_loopback
 from proxy.http.access.operator import OPERATOR_RULE, OperatorRule, operator_middleware
 from proxy.http.admin import configuration, decisions, keys, recordings, requests, shadow
 from proxy.http.admin.live import LIVE, LiveFeed, live, shadow_hooks
-from proxy.http.dialect import error_response
-from proxy.http.error_middleware import error_middleware
+from proxy.http.arrival import add_headers
+from proxy.http.door import OWN_CHECK, door
 from proxy.http.page.files import add_page
-from proxy.http.request_log import add_request_id, request_log_middleware
 from proxy.network.addresses import FORWARDERS
-from proxy.network.connections import connection_middleware
+from proxy.network.errors import Handler
 from proxy.service.service import SERVICE, Service
 from proxy.settings.browser import BrowserOptions
-from proxy.wire.errors import Handler
 
 Endpoint = tuple[str, str, str, Handler]
 
@@ -85,19 +82,15 @@ def add_metrics(app: web.Application) -> None:
 def admin_port_app(service: Service, rule: OperatorRule) -> web.Application:
     """The application of `--admin-port`."""
     settings = service.settings
+    browser = BrowserRule(BrowserOptions(allowed_hosts=settings.allowed_hosts), settings.admin_host)
     app = web.Application(
-        middlewares=[
-            request_log_middleware(service),
-            error_middleware(error_response),
-            connection_middleware,
-            browser_middleware(BrowserOptions(allowed_hosts=settings.allowed_hosts), settings.admin_host),
-        ],
+        middlewares=[door(service, browser, knows_keys=False)],
         client_max_size=0,  # each handler bounds its body
     )
     app[SERVICE] = service
     app[FORWARDERS] = settings.trusted_forwarders
     app[OPERATOR_RULE] = rule
-    app.on_response_prepare.append(add_request_id)
+    app.on_response_prepare.append(add_headers)
     for path, handler in _BESIDE:
         app.router.add_get(path, handler)
     if settings.page:

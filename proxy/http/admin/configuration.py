@@ -32,7 +32,7 @@ async def list_models(http: web.Request) -> web.Response:
             "aliases": list(model.aliases),
             "engine": model.settings.engine,
             "policy": model.entry.policy,
-            "max_model_len": model.engine.info.max_model_len,
+            "max_model_len": model.info.max_model_len,
             "is_healthy": name not in unhealthy,
             "only_guards": False,
         }
@@ -57,7 +57,7 @@ async def explained(http: web.Request) -> web.Response:
     anybody. `model`: as a request names it; without it, the key's first."""
     service = http.config_dict[SERVICE]
     name = http.query.get("key")
-    key = sender(http, service.find_key, service.needs_keys) if name is None else _key_named(service, name)
+    key = sender(http, service) if name is None else _key_named(service, name)
     if key is None:
         told = "there is no valid key in the request" if name is None else f"there is no valid key '{name}'"
         raise APIError(404, f"key: {told}.", "not_found_error", param="key")

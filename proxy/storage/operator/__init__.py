@@ -1,1 +1,1 @@
-"""TODO"""
+"""What the operator keeps: keys, changes, decisions."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""What processes and servers share: counts, stored responses. Memory, SQLite, PostgreSQL or Redis."""

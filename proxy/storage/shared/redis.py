@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from hooks.loading.extras import from_extra
+from hooks.api.extras import from_extra
 from proxy.settings.state import StateOptions
 from proxy.storage.errors import StateError
 from proxy.storage.shared.protocol import LEASE, ItemIds, Owner, StoredResponse

@@ -1,1 +1,1 @@
-"""TODO"""
+"""The Messages API."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""OpenAI's APIs, and those of the same family."""

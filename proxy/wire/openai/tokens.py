@@ -68,6 +68,16 @@ class DetokenizeRequest(BaseModel):
     model: str | None = None
     tokens: list[TokenId] = Field(fail_fast=True)
 
+    def to_request(self, request_id: str, model: str, *, caller: str) -> GenerationRequest:
+        """The request whose prompt the token ids are."""
+        return GenerationRequest(
+            request_id=request_id,
+            model=model,
+            endpoint="completions",
+            prompts=(tuple(self.tokens),),
+            caller=caller,
+        )
+
 
 class Tokens(BaseModel):
     """An upstream's answer to `/tokenize`."""

@@ -12,9 +12,9 @@ import pytest
 
 from engine.protocol import Delta, GenerationRequest, Rewind, Token
 from engine.protocol.options import LogitsProcessorConfig
+from engine.streams.generation import Generation, Rewindable
 from engine.streams.recorder import RecordingEngine
 from engine.streams.recording import Recording
-from engine.streams.rewindable import answered, rewindable
 from tests.engine.sampling.logits_processors.processors import ALL, named
 
 Complete = Callable[..., GenerationRequest]
@@ -36,13 +36,13 @@ async def engine(request: pytest.FixtureRequest, start_engine: Start) -> Any:
 async def play(engine: Any, request: GenerationRequest, plan: Plan) -> tuple[dict[int, list[Token]], Delta]:
     """The final tokens of each output, and the last delta."""
     outputs: dict[int, list[Token]] = {}
-    rewind: Rewind | None = None
-    async with aclosing(engine.generate(request)) as stream:
-        while (delta := await answered(stream, rewind)) is not None:
+    async with aclosing(Generation(engine.generate(request))) as stream:
+        async for delta in stream:
             last = delta
             tokens = outputs.setdefault(delta.index, [])
             tokens += delta.tokens
             if (rewind := plan(delta, tokens)) is not None:
+                stream.rewind(rewind)
                 del tokens[rewind.num_tokens :]
     return outputs, last
 
@@ -391,16 +391,14 @@ async def test_rewindable_gives_the_kept_tokens_once_more(engine: Any, completio
     """A reader that keeps state of an output begins it again."""
     request = completion_request(PROMPT, max_tokens=20, n=2, echo=True, logprobs=1, ignore_eos=True)
     seen: dict[int, list[Delta]] = {0: [], 1: []}
-    rewind: Rewind | None = None
     num_rewinds = 0
-    async with aclosing(rewindable(engine.generate(request))) as stream:
-        while (delta := await answered(stream, rewind)) is not None:
+    async with aclosing(Rewindable(Generation(engine.generate(request)))) as stream:
+        async for delta in stream:
             seen[delta.index].append(delta)
-            rewind = None
             num_tokens = sum(len(d.tokens) for d in seen[delta.index] if d.channel == "content")
             if delta.index == 1 and num_tokens > 6 and num_rewinds < 2:
                 num_rewinds += 1
-                rewind = Rewind(1, 5)
+                stream.rewind(Rewind(1, 5))
                 before, seen[1] = seen[1], []
     again = [d for d in seen[1] if d.channel == "content"]
     assert seen[1][0].channel == "echo"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from engine.parsers import Parsers, parsed
 from engine.protocol import Delta, GenerationRequest, Token
+from engine.streams.generation import Generation
 from tests.helpers import make_request, make_token
 
 TOOLS = ({"type": "function", "function": {"name": "f", "parameters": {}}},)
@@ -30,7 +31,9 @@ def parse(
             yield delta
 
     async def collect() -> list[Delta]:
-        return [d async for d in parsed(parsers, request or request_with_tools(), source(), tokenizer)]
+        return [
+            d async for d in parsed(parsers, request or request_with_tools(), Generation(source()), tokenizer)
+        ]
 
     made = asyncio.run(collect())
     assert [d.finish_reason is not None for d in made] == [False] * (len(made) - 1) + [True]

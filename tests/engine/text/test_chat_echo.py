@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engine.protocol import Delta, Deltas, GenerationRequest, PromptScores, Rewind
-from engine.streams.rewindable import rewindable
+from engine.streams.generation import Generation, Rewindable
 from engine.text.chat_echo import echoed_text, with_echo
 from tests.helpers import Source, make_deltas, make_request
 
@@ -51,7 +51,9 @@ async def test_each_output_begins_with_the_echo_and_the_ids_of_the_prompt() -> N
         Delta(index=0, finish_reason="stop"),
     ]
     request = chat(SAID, n=2)
-    first, second, third, fourth, *rest = await collect(with_echo(request, Source(deltas)(request)))
+    first, second, third, fourth, *rest = await collect(
+        with_echo(request, Generation(Source(deltas)(request)))
+    )
     assert first == Delta(
         index=0, text="Once upon", channel="echo", prompt_token_ids=(1, 2), prompt_scores=SCORES
     )
@@ -65,7 +67,7 @@ async def test_each_output_begins_with_the_echo_and_the_ids_of_the_prompt() -> N
 async def test_a_chat_that_asks_for_none_and_a_completion_stay_as_they_are() -> None:
     source = Source(make_deltas(["a"]))
     plain = make_request(messages=(SAID,))
-    assert await collect(with_echo(plain, source(plain))) == source.deltas
+    assert await collect(with_echo(plain, Generation(source(plain)))) == source.deltas
 
 
 async def test_a_rewind_reaches_the_engine_and_the_echo_comes_again() -> None:  # contract 8.3
@@ -76,10 +78,11 @@ async def test_a_rewind_reaches_the_engine_and_the_echo_comes_again() -> None:  
         told.append((yield make_deltas(["y"])[0]))
         yield Delta(finish_reason="stop")
 
-    deltas = rewindable(with_echo(chat(SAID), engine()))
+    deltas = Rewindable(with_echo(chat(SAID), Generation(engine())))
     async with aclosing(deltas):
         assert [(await anext(deltas)).text, (await anext(deltas)).text] == ["Once upon", "x"]
-        again = await deltas.asend(Rewind(0, 0))
+        deltas.rewind(Rewind(0, 0))
+        again = await anext(deltas)
         assert (again.channel, again.text) == ("echo", "Once upon")
         assert (await anext(deltas)).text == "y"
     assert told == [Rewind(0, 0)]

@@ -215,6 +215,7 @@ async def test_a_key_and_its_policy_are_of_one_configuration(
     async with serving(configured(alice=key("alice", policy="lax"))) as (server, http):
         monkeypatch.setattr(server.service.limits, "enter", enter)
         monkeypatch.setattr(server.service.limits, "leave", lambda caller: None)
+        assert await ask(http, "alice", "a") == (200, "Hi [lax]")  # the one that it arrived under
         assert await ask(http, "alice", "a") == (200, "Hi [strict]")
         assert (await ask(http, "alice", "a"))[0] == 401
 

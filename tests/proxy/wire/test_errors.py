@@ -12,7 +12,8 @@ from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
 from proxy.deployment.directory import Directory, ModelEntry
 from proxy.deployment.keys import ANONYMOUS, Key
-from proxy.http.error_middleware import error_middleware
+from proxy.http.dialect import error_answer
+from proxy.network.errors import Handler
 from proxy.settings.serve import ServeSettings
 from tests.helpers import Script, ScriptedEngine
 from tests.proxy.conftest import CHAT, Serve, hello, send
@@ -106,7 +107,14 @@ async def test_a_client_that_leaves_while_the_answer_is_written_is_no_error_of_t
             await response.write(b"b")
         return response
 
-    app = web.Application(middlewares=[error_middleware(lambda request, error: error.response())])
+    @web.middleware
+    async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except Exception as error:  # noqa: BLE001 - as the door does
+            return error_answer(request, error)
+
+    app = web.Application(middlewares=[answer_errors])
     app.router.add_get("/", leave)
     async with TestServer(app) as server, aiohttp.ClientSession() as client:
         with pytest.raises(aiohttp.ClientError):

@@ -1,4 +1,5 @@
-"""The logits processors that ship. They use only what `engine.sampling.logits_processors` exports: copy one to begin.
+"""The logits processors that ship. They use only what `engine.sampling.logits_processors` exports:
+copy one to begin.
 
 A short name stands for an import path wherever a processor is registered: `--logits-processor bad_words`.
 """

@@ -7,6 +7,7 @@ from typing import Any
 from engine.local.engine import LocalEngine
 from engine.parsers import Parsers, parsed
 from engine.protocol import Delta, GenerationRequest
+from engine.streams.generation import Generation
 
 HELLO = GenerationRequest(
     request_id="r", model="m", endpoint="chat", messages=({"role": "user", "content": "hello"},)
@@ -18,7 +19,7 @@ Start = Callable[..., Any]
 
 async def answer(engine: LocalEngine, parsers: Parsers, **fields: Any) -> list[Delta]:
     request = dataclasses.replace(HELLO, **fields)
-    deltas = parsed(parsers, request, engine.generate(request), engine.tokenizer)
+    deltas = parsed(parsers, request, Generation(engine.generate(request)), engine.tokenizer)
     return [delta async for delta in deltas]
 
 

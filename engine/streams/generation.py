@@ -1,0 +1,120 @@
+"""An answer as it comes, and the stages that change it on its way.
+
+    engine ─► echo ─► rewindable ─► parsers ─► the guard        deltas
+    engine ◄─ echo ◄─ rewindable ◄─ parsers ◄─ the guard        `rewind` and `aclose`
+
+A stage wraps a `Generation` and changes only what it changes. Two things travel backwards: taking an output
+back, and closing.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import replace
+
+from engine.protocol import Delta, Deltas, Rewind
+from engine.protocol.deltas import first_tokens, join, num_output_tokens
+
+
+class Generation:
+    """The deltas of one request. Iterate over it, and close it (`contextlib.aclosing`)."""
+
+    __slots__ = ("_deltas", "_rewind")
+
+    def __init__(self, deltas: Deltas) -> None:
+        """`deltas`: of `Engine.generate`."""
+        self._deltas = deltas
+        self._rewind: Rewind | None = None
+
+    @classmethod
+    def of(cls, deltas: "Deltas | Generation") -> "Generation":
+        return deltas if isinstance(deltas, Generation) else cls(deltas)
+
+    def __aiter__(self) -> AsyncIterator[Delta]:
+        return self
+
+    def __anext__(self) -> Awaitable[Delta]:
+        rewind, self._rewind = self._rewind, None
+        return self._deltas.asend(rewind)
+
+    def rewind(self, rewind: Rewind) -> None:
+        """Take back an output whose delta came last. Its next deltas continue behind the tokens that are
+        kept. An engine that cannot go back ignores it."""
+        self._rewind = rewind
+
+    async def aclose(self) -> None:
+        """Cancel the engine's work. Closing twice is fine."""
+        await self._deltas.aclose()
+
+
+class Stage(Generation):
+    """The deltas of `source`, changed. Closing the stage closes `source`."""
+
+    __slots__ = ("_changed", "source")
+
+    def __init__(
+        self, source: Generation, change: Callable[[Generation], AsyncGenerator[Delta, None]]
+    ) -> None:
+        """`change` closes `source` however it ends."""
+        self.source = source
+        self._changed = change(source)
+
+    def __aiter__(self) -> AsyncIterator[Delta]:
+        return self._changed
+
+    def __anext__(self) -> Awaitable[Delta]:
+        return self._changed.__anext__()
+
+    def rewind(self, rewind: Rewind) -> None:
+        self.source.rewind(rewind)
+
+    async def aclose(self) -> None:
+        await self._changed.aclose()
+
+
+class Rewindable(Stage):
+    """The same deltas, with positions on their tokens, for readers that keep state, such as parsers.
+
+    After a rewind, an engine continues behind the tokens that are kept. A reader that keeps state of the
+    output would have to rewind its state too. So this stage first yields the kept tokens again, from the
+    output's beginning, and every reader behind it starts this output anew. Nobody may take back an output
+    while its kept tokens are repeated. It keeps all deltas that it yields.
+    """
+
+    __slots__ = ("_counts", "_given", "_rewound")
+
+    def __init__(self, source: Generation) -> None:
+        super().__init__(source, self._placed)
+        self._given: dict[int, list[Delta]] = {}
+        self._counts: dict[int, int] = {}
+        self._rewound: Rewind | None = None
+
+    def rewind(self, rewind: Rewind) -> None:
+        self._rewound = rewind
+        self.source.rewind(rewind)
+
+    async def _placed(self, source: Generation) -> AsyncGenerator[Delta, None]:
+        given, counts = self._given, self._counts
+        async with aclosing(source):
+            async for delta in source:
+                if self._rewound is not None:
+                    for kept in self._kept(self._rewound):
+                        yield replace(kept, usage=None)
+                    self._rewound = None
+                delta = _numbered(delta, counts.get(delta.index, 0))
+                counts[delta.index] = counts.get(delta.index, 0) + num_output_tokens(delta)
+                given.setdefault(delta.index, []).append(delta)
+                yield delta
+
+    def _kept(self, rewind: Rewind) -> list[Delta]:
+        kept = join(first_tokens(self._given[rewind.index], rewind.num_tokens))
+        self._given[rewind.index] = kept
+        self._counts[rewind.index] = rewind.num_tokens
+        return kept
+
+
+def _numbered(delta: Delta, position: int) -> Delta:
+    """The delta, its tokens numbered from `position`."""
+    if not num_output_tokens(delta):
+        return delta
+    tokens = tuple(t._replace(position=i) for i, t in enumerate(delta.tokens, position))
+    return replace(delta, tokens=tokens)

@@ -1,0 +1,248 @@
+"""The way from an HTTP request to an engine: the only one (contract 1.3).
+
+`admitted` reads the body, finds the model and the policy, holds the request to its limits, and settles all
+of it however the request ends. Its `Exchange` opens the hooks' guard, and asks the engine for what the hooks
+have admitted. No other module under `proxy.http` touches an engine.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from aiohttp import web
+
+from engine.parsers import parsed
+from engine.protocol import Delta, GenerationRequest, ModelInfo, QueueFullError, RequestError, Tokenizer
+from engine.protocol.fields.ends import steers_end
+from engine.protocol.fields.support import FieldSupport
+from engine.protocol.prompt_size import text_size
+from engine.protocol.relay import counted, relayed
+from engine.streams.generation import Generation, Rewindable
+from engine.text.chat_echo import with_echo
+from hooks.api.decision import Decision
+from hooks.pipeline.driver import admit, as_deltas, guarded, in_own_words
+from hooks.pipeline.open_guard import OpenGuard, PassThrough
+from proxy.deployment.deployment import Route
+from proxy.deployment.enforce import under_policy
+from proxy.http.access.bodies import read_json, yield_to_event_loop
+from proxy.http.access.operator import has_admin_key, is_operator
+from proxy.http.arrival import ARRIVAL, Arrival
+from proxy.service.counts import check_counts
+from proxy.service.metrics import RequestMetrics, uncounted
+from proxy.service.prompts import check_prompts
+from proxy.service.quotas import Spending, estimated_tokens
+from proxy.service.running import RunningRequest
+from proxy.service.service import Service
+from proxy.wire.answer_decisions import AnswerDecisions
+from proxy.wire.errors import APIError
+
+DECISIONS_HEADER = "X-Weir-Decisions"
+
+
+class Fields(Protocol):
+    """The body of a request, as one of the classes of `proxy.wire` reads it."""
+
+    model: str | None
+
+    @classmethod
+    def model_validate(cls, obj: Any) -> Any: ...
+
+
+F = TypeVar("F", bound=Fields)
+T = TypeVar("T")
+Make = Callable[[Arrival, F, Route], GenerationRequest | Awaitable[GenerationRequest]]
+"""Makes the request of the body."""
+
+
+@dataclass(slots=True, eq=False)
+class Exchange(Generic[F]):
+    """One request that is admitted: who asks, what for, and what has to be settled at its end."""
+
+    arrival: Arrival
+    fields: F
+    route: Route
+    request: GenerationRequest
+    """As the caller asks for it; once it generates, within the limits of its policy."""
+    metrics: RequestMetrics
+    spending: Spending
+    running: RunningRequest
+    _stack: AsyncExitStack
+    _guard: OpenGuard | None = None
+
+    @property
+    def service(self) -> Service:
+        return self.arrival.service
+
+    @property
+    def info(self) -> ModelInfo:
+        return self.route.model.engine.info
+
+    @property
+    def support(self) -> FieldSupport:
+        """The engine's treatment of each field."""
+        return self.route.model.engine.fields
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        return self.route.model.engine.tokenizer
+
+    async def generation(
+        self, decisions: AnswerDecisions | None = None
+    ) -> Generation | AsyncGenerator[Delta, None]:
+        """The released deltas: admit, generate, rewind, parse, guard.
+
+        The hooks admit the prompt first. Each later step takes the deltas of the step before it, and runs
+        when the caller takes the first delta. Closing the last one closes all of them and cancels the
+        engine's work.
+        `decisions`: gets the request's decisions.
+        """
+        model = self.route.model
+        steers = steers_end(self.request, self.support, self.info)
+        self.request = under_policy(self.route, replace(self.request, steers_end=steers))
+        guard = await self._opened(decisions)
+        admitted = await admit(guard, self.tokenizer)
+        self.metrics.on_usage = partial(self.spending.settle, self.request)
+        if not isinstance(admitted, GenerationRequest):
+            return as_deltas(admitted)
+        parsers = model.parsers_for(admitted)
+        answer = self.spending.counted(Generation(model.engine.generate(admitted)))
+        answer = with_echo(admitted, answer)
+        if guard.may_rewind:
+            answer = Rewindable(answer)
+        answer = parsed(parsers, admitted, answer, self.tokenizer)
+        if decisions is not None:
+            answer = decisions.watched(guard, answer)
+        return answer if isinstance(guard, PassThrough) else guarded(guard, answer)
+
+    def spend_estimate(self) -> None:
+        """Count the prompt's tokens, about, for a request without usage."""
+        self.spending.spend(estimated_tokens(self.request))
+
+    async def has_hooks(self) -> bool:
+        """Whether hooks must see all text before the caller."""
+        return not isinstance(await self._opened(), PassThrough)
+
+    async def ask_upstream(
+        self, path: str, body: Callable[[GenerationRequest], Mapping[str, Any]]
+    ) -> tuple[GenerationRequest, bytes]:
+        """The request as hooks let it go on, with the fields that the upstream gets, and the upstream's
+        answer, which no hook has seen. `body`: the upstream's. Raises as `relayed` does."""
+        guard, admitted = await self._admitted_or_refused()
+        admitted = replace(admitted, extra=self.support.relayed_of(admitted.extra))
+        answer = relayed(self.route.model.engine, admitted, path, body(admitted))
+        return admitted, await _in_own_words(guard, answer)
+
+    async def count_tokens(self) -> int:
+        """The tokens of the prompt, as the hooks let it go on."""
+        guard, admitted = await self._admitted_or_refused()
+        if self.tokenizer is None:
+            return await _in_own_words(guard, counted(self.route.model.engine, admitted))
+        encode, size = partial(self.tokenizer.encode_chat, admitted), text_size(admitted.messages)
+        return len(await self.service.prompt_threads.run(encode, size=size, caller=admitted.caller))
+
+    @asynccontextmanager
+    async def judged(self, request: GenerationRequest, decisions: list[Decision]) -> AsyncIterator[OpenGuard]:
+        """A guard for another request than this one, without an engine. It adds its decisions to `decisions`.
+        A rewind acts as a terminate."""
+        check_prompts(request, self.info)
+        guard = self.route.policy.pipeline.open(request, listener=decisions.append)
+        try:
+            yield guard
+        finally:
+            await guard.close()
+
+    async def _opened(self, decisions: AnswerDecisions | None = None) -> OpenGuard:
+        """The request's guard, which is closed with the exchange."""
+        if self._guard is not None:
+            return self._guard
+        opened = self.service.opened(self.route, self.request, decisions)
+        guard = self._guard = await self._stack.enter_async_context(opened)
+        check_prompts(self.request, self.info)
+        return guard
+
+    async def _admitted_or_refused(self) -> tuple[OpenGuard, GenerationRequest]:
+        """The request as hooks let it go on. Raises `RequestError` if a hook answered in the engine's place:
+        there is no answer of words here."""
+        guard = await self._opened()
+        admitted = await admit(guard, self.tokenizer)
+        if isinstance(admitted, GenerationRequest):
+            return guard, admitted
+        raise RequestError("The prompt was refused.", param=self.request.prompt_field, code="content_filter")
+
+
+@asynccontextmanager
+async def admitted(
+    http: web.Request,
+    kind: type[F],
+    make: Make[F],
+    *,
+    needs_room: str = "",
+    is_counted: bool = True,
+    names_model: bool = True,
+) -> AsyncIterator[Exchange[F]]:
+    """Admits one request. Leaves counts, quotas, turns and the log line settled, however the request ends.
+
+    `kind`: the shape of the body, of which `make` makes the request. `needs_room`: the endpoint, if an engine
+    must have room for the request. `is_counted`: whether metrics and the log count the request as one to a
+    model. `names_model`: whether the body names a served model. Raises `APIError` 400, 413, 415, 429 or 503,
+    `QueueFullError`, `RequestError` and `ValidationError`.
+    """
+    arrival = http[ARRIVAL]
+    service = arrival.service
+    if needs_room:
+        service.check_room(arrival.deployment, needs_room, arrival.known_key, arrival.caller)
+    fields = await _read(arrival, kind)
+    route = arrival.route = arrival.deployment.route(arrival.known_key, fields.model if names_model else None)
+    made = make(arrival, fields, route)
+    request = made if isinstance(made, GenerationRequest) else await made
+    counts = service.metrics.request(request.endpoint, route.model.name, route.key.tenant)
+    async with AsyncExitStack() as stack:
+        metrics = stack.enter_context(counts if is_counted else uncounted())
+        if is_counted:
+            arrival.begin(request.request_id, metrics, request)
+        spending = await stack.enter_async_context(service.quotas.admitted(route.limited, arrival.headers))
+        running = await stack.enter_async_context(service.begin(route, request))
+        yield Exchange(arrival, fields, route, request, metrics, spending, running, stack)
+
+
+async def _read(arrival: Arrival, kind: type[F]) -> F:
+    """The body. Raises `APIError` 400, 413, 415 or 429, and `ValidationError`."""
+    http, settings = arrival.http, arrival.service.settings
+    # A web page can send any other content type to another site without asking for leave.
+    if http.content_type != "application/json":
+        raise APIError(415, "The body must be JSON, with the header Content-Type: application/json.")
+    encoding = http.headers.get("Content-Encoding", "identity")
+    if encoding != "identity":
+        raise APIError(415, f"The body must not be compressed: {encoding} is not read here.")
+    usable = arrival.deployment.models_of(arrival.known_key)
+    value = await read_json(arrival, settings, [model.engine.info.max_model_len for model in usable])
+    check_counts(value, settings)
+    await yield_to_event_loop(http)
+    fields: F = kind.model_validate(value)
+    await yield_to_event_loop(http)
+    return fields
+
+
+async def _in_own_words(guard: OpenGuard, answer: Awaitable[T]) -> T:
+    """The upstream's answer. Raises its errors, in Weir's words where hooks must see all text first."""
+    try:
+        return await answer
+    except (RequestError, QueueFullError) as error:
+        raise in_own_words(error, guard) from None
+
+
+def asked_decisions(http: web.Request) -> AnswerDecisions | None:
+    """The decisions to put into the answer; None if the request asks for none. Raises `APIError` 403 if it
+    asks and is not the operator's, and 400 for another value of the header."""
+    given = http.headers.get(DECISIONS_HEADER)
+    if given is None or (value := given.strip().lower()) == "false":
+        return None
+    if value != "true":
+        raise APIError(400, f"{DECISIONS_HEADER}: the value is true or false.", param=DECISIONS_HEADER)
+    if not is_operator(http):
+        reason = f"{DECISIONS_HEADER}: only the operator of this server sees what its hooks decide."
+        raise APIError(403, reason, "permission_error", param=DECISIONS_HEADER)
+    decisions = http[ARRIVAL].decisions = AnswerDecisions(with_text=has_admin_key(http))
+    return decisions
