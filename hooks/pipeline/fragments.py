@@ -195,8 +195,6 @@ def are_bytes_of(tokens: tuple[Token, ...], text: str) -> bool:
 
 def are_aligned(tokens: tuple[Token, ...], text: str) -> bool:
     """Whether there is text, the tokens' texts joined are that text, and the last token has some of it."""
-    if len(tokens) == 1:
-        return tokens[0].text == text != ""
     if not tokens or not text:
         return text != ""
     return tokens[-1].text != "" and "".join([token.text for token in tokens]) == text

@@ -183,15 +183,21 @@ class Guard:
             if took > timeout and not isinstance(reply, HookFailure):
                 reply = HookFailure.late()
             started = ended
+            is_hold = type(reply) is hold
             if (
-                type(reply) is emit
-                and reply.text is text
-                and held is None
+                held is None
+                and (
+                    (is_hold and type(reply.n) is int and reply.n == 0)
+                    or (type(reply) is emit and reply.text is text)
+                )
                 and reply.unjudged == 0
                 and (reply.alternatives or (fragments is None and not have_alternatives(tokens)))
                 and (judged is None or (fragments is None and judged.pass_on(text, len(tokens))))
             ):
-                tally.num_emitted += 1
+                if is_hold:
+                    tally.num_holds += 1
+                else:
+                    tally.num_emitted += 1
                 continue
             if type(reply) not in ENDS_NOTHING or self.may_rewind:
                 return HookReply(stream.stages.index(stage), chunk, reply, fragments)
@@ -204,6 +210,8 @@ class Guard:
                 break
         if fragments is None and not output.ledger.groups:
             released = output.pass_on(stream, delta)
+            if output.delivery is not None:
+                output.delivery.pass_on(released)
             return released if self._released_usage is None else self._released_usage.count(released)
         deltas = output.deliver(stream, output.take_in(delta) if fragments is None else fragments)
         return deltas if self._released_usage is None else [self._released_usage.count(d) for d in deltas]

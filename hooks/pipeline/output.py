@@ -54,13 +54,14 @@ class Output:
         token has which part."""
         if self.is_finished or delta.finish_reason is not None:
             return None
+        text, tokens = delta.text, delta.tokens
         stream = self.streams.get(_key_of(delta))
         if (
             stream is None
             or not stream.is_plain
             or stream.waiting
-            or not are_aligned(delta.tokens, delta.text)
-            or (self._tells_bytes and not are_bytes_of(delta.tokens, delta.text))
+            or not ((text and len(tokens) == 1 and tokens[0].text == text) or are_aligned(tokens, text))
+            or (self._tells_bytes and not are_bytes_of(tokens, text))
             or (self.delivery is not None and (self.ledger.groups or not self.delivery.is_repeated))
         ):
             return None
@@ -68,13 +69,12 @@ class Output:
 
     def pass_on(self, stream: Stream, delta: Delta) -> Delta:
         """Release a delta that every hook of its stream let through."""
-        stream.is_announced = True
         if delta.tool_call is not None:
-            self._has_call = True
-        delta = stream.cleaned(delta)
-        if self.delivery is not None:
-            self.delivery.pass_on(delta)
-        return delta
+            stream.is_announced = self._has_call = True
+        elif delta.prompt_token_ids is None and delta.prompt_scores is None:
+            return delta
+        # No hook was shown these parts (contract 5.3).
+        return replace(delta, prompt_token_ids=None, prompt_scores=None, tool_call=stream.tool_call)
 
     def feed(self, delta: Delta, first: HookReply | None = None) -> Asking[Vetted]:
         """Vet one delta. `first`: the hooks before its place have let the delta through already.
@@ -174,15 +174,14 @@ class Output:
         if self.delivery is not None:
             out = self.delivery.depart(stream, fragments, out, ends)
         if is_clear and out is fragments and ends is None:
-            released = [stream.cleaned(delta)]
+            released = [self.pass_on(stream, delta)]
         else:
             if is_clear:
                 self.ledger.enter(fragments)
-            released = self._deltas_of(stream, out)
+            released = self.deliver(stream, out)
             if is_final and stream.is_empty_call and not released and out:
                 released = [stream.delta("", (), self._guarded.usage)]
-        if released:
-            self._announce(stream)
+                self._has_call = True
         if self.delivery is not None:
             released = self.new(released)
         return released, self._order_rewind(stream, ends) if isinstance(ends, rewind) else ends
@@ -218,25 +217,17 @@ class Output:
         return fragments
 
     def deliver(self, stream: Stream, released: list[Fragment]) -> list[Delta]:
-        """Release fragments that every hook released on the short way."""
-        deltas = self._deltas_of(stream, released)
-        if deltas:
-            self._announce(stream)
-        return deltas
-
-    def _announce(self, stream: Stream) -> None:
-        stream.is_announced = True
-        if stream.tool_call is not None:
-            self._has_call = True
-
-    def _deltas_of(self, stream: Stream, released: list[Fragment]) -> list[Delta]:
-        """Deltas of the fragments, with all tokens that may leave."""
+        """Deltas of fragments that every hook released, with all tokens that may leave."""
         usage = self._guarded.usage
         if self._has_offsets:
             pieces = pieces_of(released, self.ledger)
-            return [stream.delta(text, tokens, usage) for text, tokens in pieces if text or tokens]
-        text, tokens = piece_of(released, self.ledger)
-        return [stream.delta(text, tokens, usage)] if text or tokens else []
+            deltas = [stream.delta(text, tokens, usage) for text, tokens in pieces if text or tokens]
+        else:
+            text, tokens = piece_of(released, self.ledger)
+            deltas = [stream.delta(text, tokens, usage)] if text or tokens else []
+        if deltas and stream.tool_call is not None:
+            stream.is_announced = self._has_call = True
+        return deltas
 
     def _num_decided(self, delivery: Delivery) -> int | None:
         """The number of tokens that are decided, on every channel. None: the output cannot be taken back."""
@@ -285,7 +276,7 @@ class Output:
         stream = self.streams[first.channel] = Stream(self._guarded, first)
         out, _ = yield from stream.feed([Fragment(text)], is_final=True)
         self.is_finished = True
-        return self._deltas_of(stream, out)
+        return self.deliver(stream, out)
 
     def abort(self) -> Asking[None]:
         """Give every open stream its last call, aborted (contract 2.6)."""

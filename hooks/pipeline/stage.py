@@ -4,7 +4,6 @@ A machine without I/O: a hook is asked by yielding an `Ask`, and the verdict com
 """
 
 import logging
-from dataclasses import replace
 
 from engine.protocol import Delta, PromptScores, Token, Usage
 from hooks.api import Chunk, StreamContext, Verdict, emit, hold, redact, rewind, suspect, terminate
@@ -100,15 +99,21 @@ class HookStage:
 
     def lets_through(self, chunk: Chunk, reply: Reply) -> bool:
         """Whether the reply releases just the new text, untouched; then it is counted."""
+        is_hold = type(reply) is hold
         if (
-            type(reply) is emit
-            and reply.text is chunk.text_diff
+            self.held.pieces is None
+            and (
+                (is_hold and type(reply.n) is int and reply.n == 0)
+                or (type(reply) is emit and reply.text is chunk.text_diff)
+            )
             and reply.alternatives
-            and self.held.pieces is None
             and self.judged is None
             and reply.unjudged == 0
         ):
-            self.tally.num_emitted += 1
+            if is_hold:
+                self.tally.num_holds += 1
+            else:
+                self.tally.num_emitted += 1
             return True
         return False
 
@@ -289,7 +294,7 @@ class Stream:
         self.waiting: list[TokenGroup] = []
         """Textless tokens that go with the text that follows. The ledger has them already."""
         self.is_announced = False
-        """Whether a tool call's name has been released."""
+        """Whether a part of its tool call was released."""
         self.ended_by = 0
         """The place of the hook whose verdict was obeyed, once one ended things."""
         self.incomplete: list[Fragment] = []
@@ -315,12 +320,6 @@ class Stream:
 
     def delta(self, text: str, tokens: tuple[Token, ...], usage: Usage | None) -> Delta:
         return Delta(self.index, text, tokens, self.channel, self.tool_call, None, None, None, None, usage)
-
-    def cleaned(self, delta: Delta) -> Delta:
-        """The engine's delta without anything that no hook was shown (contract 5.3)."""
-        if delta.prompt_token_ids is None and delta.prompt_scores is None and delta.tool_call is None:
-            return delta
-        return replace(delta, prompt_token_ids=None, prompt_scores=None, tool_call=self.tool_call)
 
     def join_waiting(self, fragments: list[Fragment]) -> bool:
         """Tie the tokens that waited for text to the first of `fragments`. Returns whether there were any."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import orjson
 
-from engine.protocol import Delta, GenerationRequest, Token, TopLogprob, Usage
+from engine.protocol import Channel, Delta, GenerationRequest, Token, TopLogprob, Usage
 from proxy.wire.answer_decisions import AnswerDecisions
 from proxy.wire.openai.endpoint_fields import ignored_header
 from proxy.wire.openai.fields import GenerationFields
@@ -107,6 +107,8 @@ class ChoicesAnswer(Answer):
         self._continuous_usage = options is not None and options.continuous_usage_stats
         # A request may ask for thousands of outputs, and be refused. A stream needs none of these.
         self._choices: dict[int, JSONObject] = {}
+        # Most deltas only add to a choice's text: the pieces of it, by output and channel.
+        self._pieces: dict[tuple[int, str], list[str]] = {}
         self._num_prompt_logprobs = request.sampling.prompt_logprobs
         # All chunks begin with the same bytes, up to their choices. These are formatted once.
         self._head = orjson.dumps(self._identity())[:-1] + b',"choices":'
@@ -133,6 +135,10 @@ class ChoicesAnswer(Answer):
     @abstractmethod
     def empty_content(self) -> JSONObject:
         """The content of a whole answer's choice before any text is released."""
+
+    @abstractmethod
+    def pieces_of(self, whole: JSONObject, channel: Channel) -> list[str]:
+        """The pieces of a channel's text in a whole answer's choice. Further text is added to them."""
 
     @abstractmethod
     def fold_choice(self, whole: JSONObject, part: JSONObject) -> None:
@@ -184,6 +190,15 @@ class ChoicesAnswer(Answer):
         return event(self._head + b'[],"usage":' + orjson.dumps(self.usage()) + b"}")
 
     def fold(self, delta: Delta) -> None:
+        pieces = self._pieces.get((delta.index, delta.channel))
+        if pieces is None or not delta.text or delta.tool_call or delta.finish_reason:
+            self._fold_new(delta)
+            return
+        self._usage = delta.usage or self._usage
+        pieces.append(delta.text)
+
+    def _fold_new(self, delta: Delta) -> None:
+        """Add a delta that is no further text."""
         delta = self._taken(delta)
         whole = self._whole_choice(delta.index)
         if delta.channel == "echo" and self._num_prompt_logprobs is not None:
@@ -193,6 +208,8 @@ class ChoicesAnswer(Answer):
             delta = replace(delta, text="", tokens=())  # the prompt came for its logprobs alone
         part = self.chunk_choice(delta)
         self.fold_choice(whole, part)
+        if self._gives_text_alone and delta.text and not (delta.tool_call or delta.channel == "echo"):
+            self._pieces[delta.index, delta.channel] = self.pieces_of(whole, delta.channel)
         for field in ("finish_reason", "stop_reason", "prompt_token_ids"):
             if part.get(field) is not None:
                 whole[field] = part[field]

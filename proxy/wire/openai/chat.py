@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from engine.protocol import Delta, GenerationRequest, RequestError, ToolCall
+from engine.protocol import Channel, Delta, GenerationRequest, RequestError, ToolCall
 from proxy.wire.openai.answer import PROMPT_FIELDS, ChoicesAnswer, JSONObject, new_id
 from proxy.wire.openai.endpoint_fields import RequestObject
 from proxy.wire.openai.fields import GenerationFields, PromptLogprobs, TokenId
@@ -157,6 +157,10 @@ class ChatAnswer(ChoicesAnswer):
 
     def empty_content(self) -> JSONObject:
         return {"message": {"content": [], "reasoning_content": [], "tool_calls": []}}
+
+    def pieces_of(self, whole: JSONObject, channel: Channel) -> list[str]:
+        pieces: list[str] = whole["message"]["reasoning_content" if channel == "reasoning" else "content"]
+        return pieces
 
     def fold_choice(self, whole: JSONObject, part: JSONObject) -> None:
         message, delta = whole["message"], part["delta"]

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from engine.protocol import Delta, GenerationRequest, Prompt, RequestError, Token
+from engine.protocol import Channel, Delta, GenerationRequest, Prompt, RequestError, Token
 from proxy.wire.openai.answer import ChoicesAnswer, JSONObject
 from proxy.wire.openai.fields import GenerationFields, PromptLogprobs, TokenId
 
@@ -119,6 +119,10 @@ class CompletionAnswer(ChoicesAnswer):
 
     def empty_content(self) -> JSONObject:
         return {"text": []}
+
+    def pieces_of(self, whole: JSONObject, channel: Channel) -> list[str]:
+        pieces: list[str] = whole["text"]
+        return pieces
 
     def fold_choice(self, whole: JSONObject, part: JSONObject) -> None:
         whole["text"].append(part["text"])
