@@ -303,8 +303,9 @@ class ModelInfo:
 
     def can_rewind_for(self, request: GenerationRequest) -> bool:
         """Whether the engine accepts a `Rewind` for this request."""
-        is_refused = request.is_searched or (request.is_guided and not self.can_rewind_guided)
-        return self.can_rewind and not is_refused
+        if not self.can_rewind or request.is_searched:
+            return False
+        return self.can_rewind_guided or not request.is_guided
 
 
 class TextTokens(NamedTuple):

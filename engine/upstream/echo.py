@@ -62,13 +62,12 @@ class EchoEngine(TrackedEngine):
         with self._requests.track() as tracked:
             # A prompt may have a million words.
             answers = await asyncio.to_thread(lambda: [_Answer.of(prompt, request) for prompt in prompts])
-            num_prompt_tokens = sum(len(answer.prompt_token_ids) for answer in answers)
+            outputs: list[Iterator[Delta]] = []
+            num_prompt_tokens = 0
+            for answer in answers:
+                num_prompt_tokens += len(answer.prompt_token_ids)
+                outputs += map(answer.deltas, range(len(outputs), len(outputs) + request.sampling.n))
             tracked.usage = Usage(prompt_tokens=num_prompt_tokens, completion_tokens=0)
-            outputs = [
-                answer.deltas(p * request.sampling.n + i)
-                for p, answer in enumerate(answers)
-                for i in range(request.sampling.n)
-            ]
             for deltas in zip_longest(*outputs):
                 await self._requests.pause(self.delay)
                 for delta in filter(None, deltas):
@@ -78,11 +77,11 @@ class EchoEngine(TrackedEngine):
 
 
 def _last_words(messages: tuple[Mapping[str, Any], ...]) -> str:
-    said = [message.get("content") for message in messages if message.get("role") == "user"]
-    if not said:
-        raise RequestError("There is no user message to return.", param="messages")
-    content = said[-1] or ""
-    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+    for message in reversed(messages):
+        if message.get("role") == "user":
+            content = message.get("content") or ""
+            return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+    raise RequestError("There is no user message to return.", param="messages")
 
 
 def _tokenize(prompt: Prompt, logprobs: int | None) -> list[Token]:

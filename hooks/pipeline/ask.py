@@ -16,31 +16,23 @@ Reply = Any
 """The hook's own return value, unchecked, or a `HookFailure`."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Ask:
     """A question: what does `hook` say to `shown`? It holds until the next one is asked.
 
     The driver sets `reply` before it lets the machine go on.
     """
 
-    __slots__ = ("hook", "is_abandoned", "is_async", "method", "reply", "shown")
-
-    def __init__(
-        self,
-        hook: LoadedHook,
-        method: Callable[[Any], Any],
-        is_async: bool,
-        shown: Chunk | GenerationRequest | None = None,
-    ) -> None:
-        self.hook = hook
-        self.method = method
-        """The hook's `__call__`, or its `on_request`."""
-        self.is_async = is_async
-        self.shown = shown
-        """The argument for `method`."""
-        self.reply: Reply = None
-        self.is_abandoned = False
-        """The request was cancelled and the call goes on. The hook gets no last call, which would overlap
-        with it (contract 2.3)."""
+    hook: LoadedHook
+    method: Callable[[Any], Any]
+    """The hook's `__call__`, or its `on_request`."""
+    is_async: bool
+    shown: Chunk | GenerationRequest | None = None
+    """The argument for `method`."""
+    reply: Reply = None
+    is_abandoned: bool = False
+    """The request was cancelled and the call goes on. The hook gets no last call, which would overlap with it
+    (contract 2.3)."""
 
     @property
     def may_run_beside(self) -> bool:

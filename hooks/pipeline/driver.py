@@ -44,6 +44,10 @@ READ_BESIDE = 512
 many prompts may come at once."""
 
 
+PassDelta = Callable[[Delta], Delta | list[Delta] | HookReply | None]
+"""As `OpenGuard.pass_through`."""
+
+
 async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> GenerationRequest | list[Delta]:
     """Show the guard's request to its hooks (contract 8.1).
 
@@ -52,7 +56,8 @@ async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> Generat
     `Chunk.lead`. Raises `RefusedError`, `HookError`, and `RequestError` for a prompt that cannot be shown.
     """
     asked = guard.request
-    if not guard.reads_prompts and (isinstance(guard, PassThrough) or not has_token_ids(asked)):
+    shows_ids = bool(asked.prompts) and not isinstance(guard, PassThrough) and has_token_ids(asked)
+    if not (guard.reads_prompts or shows_ids):
         return asked
     try:
         shown = await in_text(asked, tokenizer)
@@ -131,28 +136,28 @@ class GuardDriver:
         `listener`: is told the decisions, as hooks that listen are. `min_held`: see `GuardFactory.open`.
         `prompt_threads`: where thread-safe hooks read prompts that are not short; None: in this
         thread."""
-        self._hooks = hooks
         self._tallies = tallies
         self._timeout = options.hook_timeout
         self._prompt_threads = prompt_threads
-        self._listeners = [hook for hook in hooks if hook.on_decision is not None]
+        self._listeners: list[LoadedHook] = []
+        self.reads_prompts = self.decides_prompts = False
+        for hook in hooks:
+            if hook.on_decision is not None:
+                self._listeners.append(hook)
+            if hook.on_request is not None:
+                self.reads_prompts = True
+                self.decides_prompts = self.decides_prompts or not hook.is_shadow
         self._listener = listener
         self._log = DecisionLog(0.0 if self._listeners else min_held) if self._listeners or listener else None
         self._guard = Guard(request, hooks, tallies, options, can_rewind=can_rewind, decisions=self._log)
         self.may_rewind = self._guard.may_rewind
-        self.pass_through = self._short_way()
+        self.pass_through: PassDelta = partial(self._guard.pass_through, monotonic)
+        if self._log is not None:
+            self.pass_through = partial(self._pass_and_tell, self._log)
 
     @property
     def request(self) -> GenerationRequest:
         return self._guard.request
-
-    @property
-    def reads_prompts(self) -> bool:
-        return any(hook.on_request is not None for hook in self._hooks)
-
-    @property
-    def decides_prompts(self) -> bool:
-        return any(hook.on_request is not None and not hook.is_shadow for hook in self._hooks)
 
     def admit(self, shown: GenerationRequest) -> Awaitable[Step]:
         size = 0 if self._prompt_threads is None else prompt_size(shown)
@@ -160,11 +165,6 @@ class GuardDriver:
 
     def held(self) -> Iterable[Held]:
         return self._guard.held()
-
-    def _short_way(self) -> Callable[[Delta], Delta | list[Delta] | HookReply | None]:
-        if self._log is not None:
-            return partial(self._pass_and_tell, self._log)
-        return partial(self._guard.pass_through, monotonic)
 
     def _pass_and_tell(self, log: DecisionLog, delta: Delta) -> Delta | list[Delta] | HookReply | None:
         try:

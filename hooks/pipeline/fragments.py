@@ -8,6 +8,7 @@ however many hooks stand between the halves.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 from engine.protocol import Token
@@ -72,28 +73,19 @@ class TokenGroup:
         return tuple(token._replace(top=()) for token in tokens) if have_alternatives(tokens) else tokens
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Fragment:
     """A piece of text and the tokens it belongs to. Immutable."""
 
-    __slots__ = ("group", "is_first", "is_last", "replaced", "text")
-
-    def __init__(
-        self,
-        text: str,
-        group: TokenGroup | None = None,
-        is_first: bool = True,
-        is_last: bool = True,
-        replaced: Positions | None = None,
-    ) -> None:
-        self.text = text
-        self.group = group
-        """None: the text has no tokens of its own. A replacement has none."""
-        self.is_first = is_first
-        """Whether it begins its group's text."""
-        self.is_last = is_last
-        """Whether it ends its group's text. The group's tokens are released with this fragment."""
-        self.replaced = replaced
-        """The tokens that the text replaces, if it is a replacement."""
+    text: str
+    group: TokenGroup | None = None
+    """None: the text has no tokens of its own. A replacement has none."""
+    is_first: bool = True
+    """Whether it begins its group's text."""
+    is_last: bool = True
+    """Whether it ends its group's text. The group's tokens are released with this fragment."""
+    replaced: Positions | None = None
+    """The tokens that the text replaces, if it is a replacement."""
 
     def split(self, at: int) -> "tuple[Fragment, Fragment]":
         text, group, replaced = self.text, self.group, self.replaced
@@ -125,8 +117,8 @@ def fragments_of(tokens: tuple[Token, ...], text: str) -> tuple[list[Fragment], 
     """
     if text and len(tokens) == 1 and tokens[0].text == text:
         return [Fragment(text, TokenGroup(tokens))], None
-    if text and not tokens:
-        return [Fragment(text)], None
+    if not tokens:
+        return [Fragment(text)] if text else [], None
     fragments: list[Fragment] = []
     waiting: list[Token] = []
     for token in tokens:
@@ -169,7 +161,11 @@ def text_of(fragments: list[Fragment]) -> str:
 
 def tokens_of(fragments: list[Fragment]) -> tuple[Token, ...]:
     """The tokens that the fragments complete, without those that lost a character."""
-    shown = [f.group.shown for f in fragments if f.group and f.is_last and not f.group.spoiled]
+    shown: list[tuple[Token, ...]] = []
+    for fragment in fragments:
+        group = fragment.group
+        if group is not None and fragment.is_last and not group.spoiled:
+            shown.append(group.shown)
     return shown[0] if len(shown) == 1 else tuple(chain.from_iterable(shown))
 
 

@@ -59,7 +59,7 @@ class Guard:
         self.may_rewind = can_rewind and any(hook.may_rewind and not hook.is_shadow for hook in hooks)
         """Whether a hook may take outputs back, and the engine can."""
         self._guarded = GuardedRequest(request, hooks, tallies, options, decisions)
-        self._outputs = [self._output(i) for i in range(request.num_outputs)]
+        self._outputs = list(map(self._output, range(request.num_outputs)))
         self._released_usage = _ReleasedUsage() if options.usage == "released" else None
         self._is_terminated = False
 

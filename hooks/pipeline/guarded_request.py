@@ -29,13 +29,6 @@ class GuardedRequest:
     """The first suspicion of each hook that has one, by the hook's place (contract 3.16)."""
 
     @property
-    def tells_bytes(self) -> bool:
-        """Whether the client gets the tokens' bytes, and a hook decides which ones (contract 8.4)."""
-        sampling = self.request.sampling
-        has_logprobs = sampling.logprobs is not None or sampling.prompt_logprobs is not None
-        return has_logprobs and any(not hook.is_shadow for hook in self.hooks)
-
-    @property
     def can_rewind(self) -> bool:
         """Whether hooks may take an output back once more (contract 8.3)."""
         return self.num_rewinds < self.options.max_rewinds and not self.request.is_searched

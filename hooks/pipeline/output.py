@@ -6,7 +6,7 @@ from engine.protocol import Delta, EngineError, FinishReason, PromptScores, Rewi
 from hooks.api import Chunk, rewind, terminate
 from hooks.pipeline.ask import Asking, HookReply
 from hooks.pipeline.delivery import Delivery, LastRewind
-from hooks.pipeline.fragments import Fragment, TokenGroup, are_aligned, are_bytes_of, fragments_of, spoil
+from hooks.pipeline.fragments import Fragment, TokenGroup, are_aligned, are_bytes_of, fragments_of
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.release import Ledger, piece_of, pieces_of
 from hooks.pipeline.stage import Stream
@@ -43,9 +43,12 @@ class Output:
         """Indices of the tool calls that have ended."""
         self._has_call = False
         """Whether a part of a tool call was released."""
-        self._tells_bytes = guarded.tells_bytes
+        sampling = guarded.request.sampling
+        has_logprobs = sampling.logprobs is not None or sampling.prompt_logprobs is not None
+        self._tells_bytes = has_logprobs and not all(hook.is_shadow for hook in guarded.hooks)
+        """Whether the client gets the tokens' bytes, and a hook decides which ones (contract 8.4)."""
         self._prompt_scores: PromptScores | None = None
-        self._has_offsets = guarded.request.sampling.logprobs is not None
+        self._has_offsets = sampling.logprobs is not None
         self.ledger = Ledger(self._tells_bytes)
         self.is_finished = False
 
@@ -102,13 +105,14 @@ class Output:
         released: list[Delta] = []
         key = _key_of(delta)
         if key not in self.streams:
-            released, ends = yield from self._end_earlier(delta)
-            if ends is not None:
-                return released, ends
+            if self.streams or self._ended_calls:
+                released, ends = yield from self._end_earlier(delta)
+                if ends is not None:
+                    return released, ends
             self._prompt_scores = delta.prompt_scores or self._prompt_scores
             self.streams[key] = Stream(self._guarded, delta, self._prompt_scores)
         stream = self.streams[key]
-        if self._is_cut(delta):
+        if delta.finish_reason is not None and self._is_cut(delta):
             for open_stream in self.streams.values():
                 open_stream.cut()
         vetted, ends = yield from self._vet(stream, delta, first)
@@ -125,8 +129,6 @@ class Output:
         own end is one that comes with a textless token of a known id, as the end of sequence does. Upstreams
         know more fields for stops than Weir, as `stop_regex`.
         """
-        if last.finish_reason is None:
-            return False
         request = self._guarded.request
         is_own_reason = last.finish_reason in ("stop", "tool_calls") and last.stop_reason is None
         if not is_own_reason or last.is_cut or request.steers_end:
@@ -194,8 +196,11 @@ class Output:
             fragments.append(Fragment("", textless))  # no text follows: textless tokens go with the end
             textless = None
         if is_final:
-            spoil(f for f in fragments if f.group is not None and f.group.is_incomplete)
-        is_whole = not (stream.join_waiting(fragments) or is_final or textless) and bool(fragments)
+            for fragment in fragments:
+                if fragment.group is not None and fragment.group.is_incomplete:
+                    fragment.group.spoiled = True
+        has_waited = bool(stream.waiting) and stream.join_waiting(fragments)
+        is_whole = not (has_waited or is_final or textless) and bool(fragments)
         is_clear = is_whole and not self.ledger.groups
         is_clear = is_clear and not (self._tells_bytes and not are_bytes_of(delta.tokens, delta.text))
         if not is_clear:
@@ -258,8 +263,9 @@ class Output:
         reason = delta.finish_reason
         if reason == "tool_calls" and not self._has_call:
             reason = "stop"  # every call was withheld: the client must not look for one
-        end = self.finish_delta(reason, self._stop_reason_for_client(delta))
-        return [*released, *self.new([end])], None
+        stop_reason = None if delta.stop_reason is None else self._stop_reason_for_client(delta)
+        end = self.finish_delta(reason, stop_reason)
+        return [*released, *([end] if self.delivery is None else self.new([end]))], None
 
     def _stop_reason_for_client(self, last: Delta) -> str | int | None:
         """The engine's stop reason, unless it stands for text that no hook was shown (contract 2.7, 6.2): a
@@ -280,8 +286,9 @@ class Output:
 
     def abort(self) -> Asking[None]:
         """Give every open stream its last call, aborted (contract 2.6)."""
-        for stage in [stage for stream in self.streams.values() for stage in stream.stages]:
-            yield from stage.abort()
+        for stream in list(self.streams.values()):
+            for stage in stream.stages:
+                yield from stage.abort()
         self.streams.clear()
 
     def end(self, reason: FinishReason, stop_reason: str | None) -> Delta:
@@ -292,8 +299,7 @@ class Output:
 
     def new(self, released: list[Delta]) -> list[Delta]:
         """The part that the client does not have already. Raises `DiffersError`."""
-        if self.delivery is None:
-            return released
+        assert self.delivery is not None
         return [new for delta in released if (new := self.delivery.new(delta)) is not None]
 
     def finish_delta(self, reason: FinishReason | None, stop_reason: str | int | None) -> Delta:

@@ -166,8 +166,10 @@ class Pipeline:
         listener: Listener | None = None,
         min_held: float = 0.0,
     ) -> OpenGuard:
-        check_named(request, self.allowed)
-        hooks = [*self.hooks, *(self.allowed[name] for name in request.hooks)]
+        hooks = list(self.hooks)
+        if request.hooks:
+            check_named(request, self.allowed)
+            hooks += [self.allowed[name] for name in request.hooks]
         if not hooks:
             return PassThrough(request)
         return GuardDriver(

@@ -286,11 +286,12 @@ class Stream:
         self.tool_call = first_delta.tool_call
         name = first_delta.tool_call.name if first_delta.tool_call else None
         which = guarded.request, first_delta.index, first_delta.channel, name, prompt_scores
-        self.stages = [
-            HookStage(guarded, hook, StreamContext(*which, place, guarded.suspicions))
-            for place, hook in enumerate(guarded.hooks)
-        ]
-        self.is_plain = not any(hook.is_async for hook in guarded.hooks)
+        self.stages: list[HookStage] = []
+        self.is_plain = True
+        """Whether no hook is `async`."""
+        for place, hook in enumerate(guarded.hooks):
+            self.stages.append(HookStage(guarded, hook, StreamContext(*which, place, guarded.suspicions)))
+            self.is_plain = self.is_plain and not hook.is_async
         self.waiting: list[TokenGroup] = []
         """Textless tokens that go with the text that follows. The ledger has them already."""
         self.is_announced = False
@@ -322,8 +323,8 @@ class Stream:
         return Delta(self.index, text, tokens, self.channel, self.tool_call, None, None, None, None, usage)
 
     def join_waiting(self, fragments: list[Fragment]) -> bool:
-        """Tie the tokens that waited for text to the first of `fragments`. Returns whether there were any."""
-        if not self.waiting or not fragments:
+        """Tie the tokens that waited for text to the first of `fragments`. Returns whether there is one."""
+        if not fragments:
             return False
         first = fragments[0].group
         if first is None:

@@ -13,9 +13,11 @@ ENGINE_FIELDS = frozenset(
 )
 """The fields of `GenerationRequest` beside `sampling` and `extra` that an engine acts on."""
 
-_DEFAULT_SAMPLING = SamplingParams()
-_DEFAULTS: dict[str, Any] = {
-    field.name: field.default for field in fields(GenerationRequest) if field.name in ENGINE_FIELDS
+_SAMPLING_DEFAULTS = {name: getattr(SamplingParams(), name) for name in sorted(SAMPLING_FIELDS)}
+_ENGINE_DEFAULTS: dict[str, Any] = {
+    field.name: field.default
+    for field in sorted(fields(GenerationRequest), key=lambda field: field.name)
+    if field.name in ENGINE_FIELDS
 }
 
 
@@ -30,15 +32,15 @@ def check_fields(request: GenerationRequest, support: FieldSupport) -> None:
 
 def asked_fields(request: GenerationRequest) -> list[str]:
     """The names, as engines use them, of the fields with another value than the default."""
-    sampling = request.sampling
-    asked = [
-        name
-        for name in sorted(SAMPLING_FIELDS)
-        if getattr(sampling, name) != getattr(_DEFAULT_SAMPLING, name)
-    ]
-    asked += [name for name in sorted(ENGINE_FIELDS) if getattr(request, name) != _DEFAULTS[name]]
-    asked += [name for name, value in request.extra.items() if not is_neutral(name, value)]
-    return [name for name in asked if not _is_void(name, request)]
+    asked: list[str] = []
+    for part, defaults in ((request.sampling, _SAMPLING_DEFAULTS), (request, _ENGINE_DEFAULTS)):
+        for name, default in defaults.items():
+            if getattr(part, name) != default and not _is_void(name, request):
+                asked.append(name)
+    for name, value in request.extra.items():
+        if not is_neutral(name, value) and not _is_void(name, request):
+            asked.append(name)
+    return asked
 
 
 def _is_void(name: str, request: GenerationRequest) -> bool:

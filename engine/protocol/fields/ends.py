@@ -34,12 +34,13 @@ _LEAVE_THE_END = frozenset(
 def steers_end(request: GenerationRequest, support: FieldSupport, info: ModelInfo) -> bool:
     """Whether a field of the request may choose the place of an end that the engine calls the model's own
     (contract 2.9). `support` and `info` are the engine's."""
-    is_forced = request.uses_tools and request.tool_choice not in (None, "auto")
-    return is_forced or any(
-        _steers(name, request, info)
-        for name in asked_fields(request)
-        if support.treatment(name, request.endpoint) is not Treatment.IGNORED
-    )
+    if request.tool_choice not in (None, "auto") and request.uses_tools:
+        return True
+    for name in asked_fields(request):
+        is_ignored = support.treatment(name, request.endpoint) is Treatment.IGNORED
+        if not is_ignored and _steers(name, request, info):
+            return True
+    return False
 
 
 def _steers(name: str, request: GenerationRequest, info: ModelInfo) -> bool:
