@@ -58,7 +58,7 @@ class Output:
         if self.is_finished or delta.finish_reason is not None:
             return None
         text, tokens = delta.text, delta.tokens
-        stream = self.streams.get(_key_of(delta))
+        stream = self.streams.get(delta.channel if delta.tool_call is None else delta.tool_call.index)
         if (
             stream is None
             or not stream.is_plain

@@ -64,7 +64,8 @@ class ServedModel:
 
     def parsers_for(self, request: GenerationRequest) -> Parsers:
         """The answer's parsers. Raises `RequestError` for tools if nothing could tell calls from content."""
-        if request.uses_tools and not (self.engine.info.parses_tool_calls or self.parsers.tool_calls):
+        finds_calls = self.engine.info.parses_tool_calls or self.parsers.tool_calls
+        if not finds_calls and request.uses_tools:
             raise RequestError(
                 "tools: this server has no parser for its model's tool calls (--tool-call-parser).",
                 param="tools",
@@ -79,17 +80,15 @@ class Policy:
     entry: PolicyEntry
     pipeline: GuardFactory
     name: str = field(init=False)
+    settings: PolicySettings = field(init=False)
     logits_processors: tuple[PolicyProcessorSpec, ...] = field(init=False)
     """Those that run for every request, beside the engine's."""
 
     def __post_init__(self) -> None:
         self.name = self.entry.name
+        self.settings = self.entry.settings
         configured = self.settings.logits_processors
         self.logits_processors = tuple(PolicyProcessorSpec(one.name, one.params) for one in configured)
-
-    @property
-    def settings(self) -> PolicySettings:
-        return self.entry.settings
 
 
 class Route(NamedTuple):
@@ -125,7 +124,10 @@ class Deployment:
         """Implements `GuardModels`; it starts all models."""
         self.policies = {name: Policy(entry, pipelines[name]) for name, entry in directory.policies.items()}
         self.number = number
-        self._usable = lru_cache(_KEYS_KEPT)(self._find_usable)
+        self.keys: Mapping[str, Key] = directory.keys
+        """The configured keys, by digest."""
+        self.models_of = lru_cache(_KEYS_KEPT)(self._find_usable)
+        """The models that a key may use, in the order configured."""
         self._routes = lru_cache(_KEYS_KEPT)(self._find_route)
         self._num_running = 0
         self._idle = asyncio.Event()
@@ -150,15 +152,6 @@ class Deployment:
     def default_name(self) -> str:
         """A name that requests may use. Empty: the engine names none."""
         return next((name for model in self.models.values() for name in model.listed), "")
-
-    @property
-    def keys(self) -> Mapping[str, Key]:
-        """The configured keys, by digest."""
-        return self.directory.keys
-
-    def models_of(self, key: Key) -> tuple[ServedModel, ...]:
-        """The models that the key may use, in the order configured."""
-        return self._usable(key)
 
     def _find_usable(self, key: Key) -> tuple[ServedModel, ...]:
         return tuple(self.models[model.name] for model in self.directory.models_of(key))

@@ -88,6 +88,8 @@ class Directory:
         """By digest."""
         self.default_policy = default_policy
         self._by_any_name = {name: model for model in self.models.values() for name in model.given_names}
+        self.has_names = bool(self._by_any_name)
+        """Whether requests can call models by given names alone."""
 
     def models_of(self, key: Key) -> list[ModelEntry]:
         """The models that the key may use, in the order configured."""
@@ -109,11 +111,6 @@ class Directory:
         if model is None or not key.may_use(model.names):
             raise no_model(asked or "", [name for one in self.models_of(key) for name in one.given_names])
         return model
-
-    @property
-    def has_names(self) -> bool:
-        """Whether requests can call models by given names alone."""
-        return bool(self._by_any_name)
 
     @property
     def _nameless(self) -> ModelEntry | None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
 from aiohttp import web
@@ -98,20 +99,24 @@ class Exchange(Generic[F]):
         engine's work.
         `decisions`: gets the request's decisions.
         """
-        model = self.route.model
-        steers = steers_end(self.request, self.support, self.info)
+        model, engine = self.route.model, self.route.model.engine
+        steers = steers_end(self.request, engine.fields, engine.info)
         self.request = under_policy(self.route, replace(self.request, steers_end=steers))
         guard = await self._opened(decisions)
-        admitted = await admit(guard, self.tokenizer)
-        self.metrics.on_usage = partial(self.spending.settle, self.request)
+        admitted = await admit(guard, engine.tokenizer)
+        if self.spending.is_limited:
+            self.metrics.on_usage = partial(self.spending.settle, self.request)
         if not isinstance(admitted, GenerationRequest):
             return as_deltas(admitted)
         parsers = model.parsers_for(admitted)
-        answer = self.spending.counted(Generation(model.engine.generate(admitted)))
-        answer = with_echo(admitted, answer)
+        answer = Generation(engine.generate(admitted))
+        if self.spending.is_limited:
+            answer = self.spending.counted(answer)
+        if admitted.echo:
+            answer = with_echo(admitted, answer)
         if guard.may_rewind:
             answer = Rewindable(answer)
-        answer = parsed(parsers, admitted, answer, self.tokenizer)
+        answer = parsed(parsers, admitted, answer, engine.tokenizer)
         if decisions is not None:
             answer = decisions.watched(guard, answer)
         return answer if isinstance(guard, PassThrough) else guarded(guard, answer)
@@ -157,9 +162,10 @@ class Exchange(Generic[F]):
         """The request's guard, which is closed with the exchange."""
         if self._guard is not None:
             return self._guard
-        opened = self.service.opened(self.route, self.request, decisions)
+        opened = self.arrival.service.opened(self.route, self.request, decisions)
         guard = self._guard = await self._stack.enter_async_context(opened)
-        check_prompts(self.request, self.info)
+        if (info := self.route.model.engine.info).max_prompt_bytes is not None:
+            check_prompts(self.request, info)
         return guard
 
     async def _admitted_or_refused(self) -> tuple[OpenGuard, GenerationRequest]:
@@ -192,7 +198,7 @@ async def admitted(
     arrival = http[ARRIVAL]
     service = arrival.service
     if needs_room:
-        service.check_room(arrival.deployment, needs_room, arrival.known_key, arrival.caller)
+        service.check_room(arrival.deployment, needs_room, arrival.known_key, arrival.owner.caller)
     fields = await _read(arrival, kind)
     route = arrival.route = arrival.deployment.route(arrival.known_key, fields.model if names_model else None)
     made = make(arrival, fields, route)
@@ -207,6 +213,9 @@ async def admitted(
         yield Exchange(arrival, fields, route, request, metrics, spending, running, stack)
 
 
+_max_model_len = attrgetter("engine.info.max_model_len")
+
+
 async def _read(arrival: Arrival, kind: type[F]) -> F:
     """The body. Raises `APIError` 400, 413, 415 or 429, and `ValidationError`."""
     http, settings = arrival.http, arrival.service.settings
@@ -217,7 +226,7 @@ async def _read(arrival: Arrival, kind: type[F]) -> F:
     if encoding != "identity":
         raise APIError(415, f"The body must not be compressed: {encoding} is not read here.")
     usable = arrival.deployment.models_of(arrival.known_key)
-    value = await read_json(arrival, settings, [model.engine.info.max_model_len for model in usable])
+    value = await read_json(arrival, settings, map(_max_model_len, usable))
     check_counts(value, settings)
     await yield_to_event_loop(http)
     fields: F = kind.model_validate(value)

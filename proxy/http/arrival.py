@@ -86,11 +86,6 @@ class Arrival:
         self.request_id = given if self.is_client_id else f"req_{os.urandom(16).hex()}"
 
     @property
-    def caller(self) -> str:
-        """The caller, as `GenerationRequest.caller` needs it."""
-        return self.owner.caller
-
-    @property
     def known_key(self) -> Key:
         """The key, or `ANONYMOUS` on a server or a path that needs none."""
         return self.key or ANONYMOUS
@@ -116,7 +111,8 @@ class Arrival:
         `CURRENT_SPAN` meanwhile."""
         http, service = self.http, self.service
         is_quiet = http.path in QUIET_PATHS
-        span = NO_SPAN if is_quiet else service.telemetry.begin_request(http.method, http.headers)
+        is_traced = service.telemetry.has_spans and not is_quiet
+        span = service.telemetry.begin_request(http.method, http.headers) if is_traced else NO_SPAN
         id_before, span_before = REQUEST_ID.set(self.request_id), CURRENT_SPAN.set(span)
         try:
             yield
@@ -125,7 +121,8 @@ class Arrival:
             self.status = CLIENT_LEFT if self.status == 500 else self.status
             raise
         finally:
-            endpoint = self._endpoint
+            resource = http.match_info.route.resource
+            endpoint = NO_ENDPOINT if resource is None else resource.canonical
             service.metrics.answered(endpoint, self.status)
             CURRENT_SPAN.reset(span_before)
             is_logged = service.settings.access_log and not is_quiet and logger.isEnabledFor(logging.INFO)
@@ -136,14 +133,9 @@ class Arrival:
                 self._end_span(span, fields)
             REQUEST_ID.reset(id_before)
 
-    @property
-    def _endpoint(self) -> str:
-        """The endpoint's path, without names and ids that the client put into it."""
-        resource = self.http.match_info.route.resource
-        return NO_ENDPOINT if resource is None else resource.canonical
-
     def _fields(self, endpoint: str) -> dict[str, Any]:
-        """The line's fields. None holds text of the request's body or its query."""
+        """The line's fields. None holds text of the request's body or its query. `endpoint`: its path,
+        without names and ids that the client put into it."""
         said: dict[str, Any] = {
             "method": self.http.method,
             "path": self.http.rel_url.raw_path[:_MAX_PATH] if endpoint == NO_ENDPOINT else endpoint,

@@ -7,7 +7,7 @@ requests, and turns errors into answers. What an endpoint needs beyond that is `
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 
 from proxy.deployment.keys import ANONYMOUS
@@ -28,22 +28,21 @@ def door(service: Service, browser: BrowserRule, *, knows_keys: bool = True) -> 
     @web.middleware
     async def pass_door(request: web.Request, handler: Handler) -> web.StreamResponse:
         arrival = request[ARRIVAL] = Arrival(request, service, service.deployment)
-        arrival.headers = browser.headers(request)
+        if hdrs.ORIGIN in request.headers:
+            arrival.headers = browser.headers(request)
         with arrival.logged():
-            response = await _answer(arrival, handler)
+            response: web.StreamResponse
+            try:
+                with serving(request):
+                    browser.check(request)
+                    if request.method == hdrs.METH_OPTIONS and is_preflight(request):
+                        response = preflight_answer(request)
+                    else:
+                        response = await _let_in(arrival, handler)
+            except Exception as error:  # noqa: BLE001 - every error is answered
+                response = error_answer(request, error, arrival.decisions)
             arrival.status = response.status
             return response
-
-    async def _answer(arrival: Arrival, handler: Handler) -> web.StreamResponse:
-        http = arrival.http
-        try:
-            with serving(http):
-                browser.check(http)
-                if is_preflight(http):
-                    return preflight_answer(http)
-                return await _let_in(arrival, handler)
-        except Exception as error:  # noqa: BLE001 - every error is answered
-            return error_answer(http, error, arrival.decisions)
 
     async def _let_in(arrival: Arrival, handler: Handler) -> web.StreamResponse:
         http = arrival.http

@@ -75,19 +75,16 @@ class EventStream:
     async def write(self, frames: bytes) -> None:
         """Send whole events. Waits while the client has too much unread data. Raises `ConnectionError` if the
         client is gone."""
-        writer = self._writer or await self._start()
+        if self._writer is None:
+            async with self._starting:  # the response starts once
+                self._writer = self._writer or await self.response.prepare(self._request)
+        writer = self._writer
+        assert writer is not None
         self._last_write = monotonic()
         await writer.write(frames)  # the first time with the headers
         if self.response.headers.get("Transfer-Encoding") == "chunked":
             self._chunked = self._protocol.transport
         await writer.drain()
-
-    async def _start(self) -> AbstractStreamWriter:
-        """Start the response, once."""
-        async with self._starting:
-            self._writer = self._writer or await self.response.prepare(self._request)
-            assert self._writer is not None
-            return self._writer
 
     def _break_silence(self) -> None:
         left = self._last_write + self._keep_alive - monotonic()

@@ -56,7 +56,7 @@ async def chat_completions(http: web.Request) -> web.StreamResponse:
 
 
 def _chat_request(arrival: Arrival, fields: ChatRequest, route: Route) -> GenerationRequest:
-    return fields.to_request(new_id("chatcmpl"), route.name, caller=arrival.caller)
+    return fields.to_request(new_id("chatcmpl"), route.name, caller=arrival.owner.caller)
 
 
 async def completions(http: web.Request) -> web.StreamResponse:
@@ -65,7 +65,7 @@ async def completions(http: web.Request) -> web.StreamResponse:
 
 
 def _completion(arrival: Arrival, fields: CompletionRequest, route: Route) -> GenerationRequest:
-    return fields.to_request(new_id("cmpl"), route.name, caller=arrival.caller)
+    return fields.to_request(new_id("cmpl"), route.name, caller=arrival.owner.caller)
 
 
 async def responses(http: web.Request) -> web.StreamResponse:
@@ -74,7 +74,7 @@ async def responses(http: web.Request) -> web.StreamResponse:
     async def make(arrival: Arrival, fields: ResponsesRequest, route: Route) -> GenerationRequest:
         conversation.append(found := await _conversation(arrival, fields, route))
         items = [one.item for one in found]
-        return fields.to_request(new_id("resp", "_"), route.name, items, caller=arrival.caller)
+        return fields.to_request(new_id("resp", "_"), route.name, items, caller=arrival.owner.caller)
 
     async with admitted(http, ResponsesRequest, make, needs_room="responses") as exchange:
         stored, fields = exchange.service.responses, exchange.fields
@@ -109,7 +109,7 @@ async def count_tokens(http: web.Request) -> web.Response:
 
 def _messages_request(arrival: Arrival, fields: CountFields, route: Route) -> GenerationRequest:
     betas = arrival.http.headers.getall("anthropic-beta", ())
-    return fields.to_request(new_id("msg", "_"), route.name, caller=arrival.caller, betas=betas)
+    return fields.to_request(new_id("msg", "_"), route.name, caller=arrival.owner.caller, betas=betas)
 
 
 async def moderations(http: web.Request) -> web.Response:
@@ -122,7 +122,7 @@ async def moderations(http: web.Request) -> web.Response:
 
 def _moderation(arrival: Arrival, fields: ModerationRequest, _: Route) -> GenerationRequest:
     texts = tuple(text for one in fields.inputs() for text in one)
-    return fields.to_requests(new_id("modr"), texts, caller=arrival.caller)[0]
+    return fields.to_requests(new_id("modr"), texts, caller=arrival.owner.caller)[0]
 
 
 async def embeddings(http: web.Request) -> web.Response:
@@ -145,7 +145,7 @@ async def _relayed(http: web.Request, kind: type[RelayedRequest]) -> web.Respons
 
 
 def _relayed_request(arrival: Arrival, fields: RelayedRequest, route: Route) -> GenerationRequest:
-    return fields.to_request(new_id(fields.endpoint), route.name, caller=arrival.caller)
+    return fields.to_request(new_id(fields.endpoint), route.name, caller=arrival.owner.caller)
 
 
 async def _upstreams_answer(exchange: Exchange[RelayedRequest]) -> bytes:
@@ -229,7 +229,7 @@ async def tokenize(http: web.Request) -> web.Response:
 
 
 def _tokenized_request(arrival: Arrival, fields: TokenizeRequest, route: Route) -> GenerationRequest:
-    return fields.to_request(new_id("tokenize"), route.name, caller=arrival.caller)
+    return fields.to_request(new_id("tokenize"), route.name, caller=arrival.owner.caller)
 
 
 async def detokenize(http: web.Request) -> web.Response:
@@ -238,7 +238,7 @@ async def detokenize(http: web.Request) -> web.Response:
 
 
 def _detokenized_request(arrival: Arrival, fields: DetokenizeRequest, route: Route) -> GenerationRequest:
-    return fields.to_request(new_id("detokenize"), route.name, caller=arrival.caller)
+    return fields.to_request(new_id("detokenize"), route.name, caller=arrival.owner.caller)
 
 
 async def health(http: web.Request) -> web.Response:

@@ -21,7 +21,7 @@ async def moderated(exchange: Exchange[ModerationRequest]) -> JSONObject:
     fields, request_id, results = exchange.fields, exchange.request.request_id, []
     exchange.spend_estimate()
     for i, texts in enumerate(fields.inputs()):
-        requests = fields.to_requests(f"{request_id}-{i}", texts, caller=exchange.arrival.caller)
+        requests = fields.to_requests(f"{request_id}-{i}", texts, caller=exchange.arrival.owner.caller)
         decisions = await _of_prompt(exchange, requests[0])
         decisions += await _of_answer(exchange, requests[1], texts)
         results.append(result(decisions))

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum, auto
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -131,14 +132,11 @@ class Connection(web.RequestHandler):
         request, self._request = self._request, None
         self._begin_wait(None)
         if request is not None:
-            request.content.on_eof(self._can_take_next)
+            request.content.on_eof(partial(self._begin_wait, Wait.NEXT))
 
     def _body_is_complete(self) -> None:
         if self.wait is Wait.BODY:
             self._begin_wait(None)
-
-    def _can_take_next(self) -> None:
-        self._begin_wait(Wait.NEXT)
 
     def _begin_wait(self, wait: Wait | None) -> None:
         if wait is not Wait.BODY:  # its first bytes may have come with the head

@@ -26,10 +26,15 @@ def check_counts(body: Any, options: BodyOptions) -> None:
         return
     _check(len(body), options.max_fields, "fields", None, "max_fields")
     for name in ("messages", "input"):
-        _check_messages(body.get(name), name, options)
-    _check_tools(body, options)
-    _check_prompts(body, options)
-    _check_messages([{"content": body.get("system")}], "system", options)
+        if isinstance(items := body.get(name), list):
+            _check_messages(items, name, options)
+    for name in ("tools", "functions"):
+        if isinstance(tools := body.get(name), list):
+            _check_tools(tools, name, options)
+    if not body.keys().isdisjoint(("prompt", "n", "best_of")):
+        _check_prompts(body, options)
+    if isinstance(system := body.get("system"), list):
+        _check_messages([{"content": system}], "system", options)
     for name in ("stop", "stop_sequences"):
         stop = body.get(name)
         if isinstance(stop, list):
@@ -37,7 +42,8 @@ def check_counts(body: Any, options: BodyOptions) -> None:
     bias = body.get("logit_bias")
     if isinstance(bias, dict):
         _check(len(bias), options.max_logit_bias, "entries", "logit_bias", "max_logit_bias")
-    _check_metadata(body.get("metadata"), options)
+    if isinstance(metadata := body.get("metadata"), dict):
+        _check_metadata(metadata, options)
     for name in _SCHEMAS:
         if name in body:
             _check_schema(body[name], name, options)
@@ -53,43 +59,37 @@ def _check(number: int, most: int, things: str, param: str | None, option: str) 
         )
 
 
-def _check_messages(messages: Any, name: str, options: BodyOptions) -> None:
+def _check_messages(messages: list[Any], name: str, options: BodyOptions) -> None:
     """A chat's messages, or a response's items. The result of a tool may have parts of its own."""
-    if not isinstance(messages, list):
-        return
     things = "messages" if name == "messages" else "items"
     _check(len(messages), options.max_messages, things, name, "max_messages")
     num_parts = 0
     for i, message in enumerate(messages):
-        _check_fields(message, f"{name}.{i}", options)
+        if not isinstance(message, dict):
+            continue
         parts = _parts(message)
         num_parts += len(parts)
         _check(num_parts, options.max_content_parts, "parts and tool calls", name, "max_content_parts")
-        for part in parts:
-            _check_fields(part, f"{name}.{i}", options)
+        for one in (message, *parts):
+            if isinstance(one, dict):
+                _check(len(one), options.max_fields, "fields", f"{name}.{i}", "max_fields")
 
 
-def _parts(message: Any) -> list[Any]:
-    if not isinstance(message, dict):
-        return []
-    lists = [message.get(field) for field in ("content", "output", "summary", "tool_calls")]
-    parts = [part for parts in lists if isinstance(parts, list) for part in parts]
-    inner = [part.get("content") for part in parts if isinstance(part, dict)]
-    return parts + [part for parts in inner if isinstance(parts, list) for part in parts]
+def _parts(message: dict[str, Any]) -> list[Any]:
+    parts: list[Any] = []
+    for field in ("content", "output", "summary", "tool_calls"):
+        if isinstance(own := message.get(field), list):
+            parts += own
+    for part in parts[:]:
+        if isinstance(part, dict) and isinstance(inner := part.get("content"), list):
+            parts += inner
+    return parts
 
 
-def _check_fields(value: Any, param: str, options: BodyOptions) -> None:
-    if isinstance(value, dict):
-        _check(len(value), options.max_fields, "fields", param, "max_fields")
-
-
-def _check_tools(body: dict[str, Any], options: BodyOptions) -> None:
-    for name in ("tools", "functions"):
-        tools = body.get(name)
-        if isinstance(tools, list):
-            _check(len(tools), options.max_tools, "tools", name, "max_tools")
-            for i, tool in enumerate(tools):
-                _check_schema(tool, f"{name}.{i}", options)
+def _check_tools(tools: list[Any], name: str, options: BodyOptions) -> None:
+    _check(len(tools), options.max_tools, "tools", name, "max_tools")
+    for i, tool in enumerate(tools):
+        _check_schema(tool, f"{name}.{i}", options)
 
 
 def _check_schema(schema: Any, param: str, options: BodyOptions) -> None:
@@ -124,9 +124,7 @@ def _check_prompts(body: dict[str, Any], options: BodyOptions) -> None:
     _check(num_prompts * candidates.get(most, 1), options.max_outputs, "outputs", param, "max_outputs")
 
 
-def _check_metadata(metadata: Any, options: BodyOptions) -> None:
-    if not isinstance(metadata, dict):
-        return
+def _check_metadata(metadata: dict[str, Any], options: BodyOptions) -> None:
     _check(len(metadata), options.max_metadata, "entries", "metadata", "max_metadata")
     for key, value in metadata.items():
         _check(len(key), options.max_metadata_key, "characters in a key", "metadata", "max_metadata_key")

@@ -41,6 +41,8 @@ class Spending:
         """`names`: what its tokens are counted under."""
         self._rates = rates
         self._names = names
+        self.is_limited = bool(names)
+        """Whether its tokens count for a limit."""
         self._num_generated = 0
         """Characters, the withheld ones among them."""
 
@@ -51,7 +53,7 @@ class Spending:
     def counted(self, source: Generation) -> Generation:
         """The engine's deltas, the same. `settle` estimates by them if the request ends before its usage is
         known."""
-        return Stage(source, self._counted) if self._names else source
+        return Stage(source, self._counted)
 
     async def _counted(self, source: Generation) -> AsyncGenerator[Delta, None]:
         async with aclosing(source):
@@ -61,8 +63,6 @@ class Spending:
 
     def settle(self, request: GenerationRequest, usage: Usage | None) -> None:
         """Count the tokens of the request, which ends now. `usage`: what the client was told of them."""
-        if not self._names:
-            return
         if usage is None:
             self.spend(estimated_tokens(request) + self._num_generated // CHARACTERS_PER_TOKEN)
         else:

@@ -48,12 +48,14 @@ class RequestLimits:
             return False
         self._under_way[caller] += 1
         try:
-            admitted = await self._ask(caller, limit) if self._answers else self._admit_alone(caller)
+            admitted = await self._ask(caller, limit) if self._answers else True
         except BaseException:
             self.leave(caller)
             raise
         if not admitted:
             self.leave(caller)
+        elif self._state is not None and not self._answers:
+            self._unsaid.add(caller)  # the next call that the state answers tells it of the request
         return admitted
 
     def leave(self, caller: str) -> None:
@@ -64,11 +66,6 @@ class RequestLimits:
         if self._state is not None:
             self._unsaid.add(caller)
             self._changed.set()
-
-    def _admit_alone(self, caller: str) -> bool:
-        if self._state is not None:  # the next call that it answers tells it of the request
-            self._unsaid.add(caller)
-        return True
 
     async def run(self) -> None:
         """Say the counts whenever they change. Runs until it is cancelled."""

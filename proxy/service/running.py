@@ -35,16 +35,15 @@ class RequestFacts(NamedTuple):
         return {"object": "request", **self._asdict(), "seconds": max(0.0, time.time() - self.started)}
 
 
+@dataclass(slots=True, eq=False)
 class RunningRequest:
     """A request from its start to its end. An asynchronous context manager, for the request's task."""
 
-    __slots__ = ("_all", "_is_cancelled", "_task", "facts")
-
-    def __init__(self, facts: RequestFacts, running: dict[str, "RunningRequest"]) -> None:
-        self.facts = facts
-        self._all = running
-        self._is_cancelled = False
-        self._task: asyncio.Task[Any] | None = None
+    facts: RequestFacts
+    _all: dict[str, "RunningRequest"]
+    """All that run."""
+    _is_cancelled: bool = False
+    _task: asyncio.Task[Any] | None = None
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.current_task()
@@ -56,7 +55,8 @@ class RunningRequest:
     ) -> None:
         self._all.pop(self.facts.id, None)
         try:
-            self.raise_if_cancelled(error)
+            if error is not None:
+                self.raise_if_cancelled(error)
         finally:
             self._task = None  # the task's error refers to the frames that refer to this request
 
@@ -65,7 +65,7 @@ class RunningRequest:
             self._is_cancelled = True
             self._task.cancel()
 
-    def raise_if_cancelled(self, error: BaseException | None) -> None:
+    def raise_if_cancelled(self, error: BaseException) -> None:
         """Raise `CancelledByOperator` if that is why this error came."""
         if self._is_cancelled and isinstance(error, asyncio.CancelledError):
             self._is_cancelled = False

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from aiohttp import web
 
 from engine.protocol import GenerationRequest, QueueFullError
+from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN
 from engine.turns.prompt_threads import PromptThreads
 from hooks.pipeline.open_guard import OpenGuard
 from proxy.deployment.deployment import Deployment, Route
@@ -116,14 +117,16 @@ class Service:
         """The request's guard, closed at the end. `subscriber`: hears this request's decisions. Raises
         `RequestError` for a hook that it may not name."""
         asker = Asker(route.key.tenant, route.key.name, route.policy.name, route.model.name)
-        span = GuardSpan()
+        listener = self.decisions.listener(asker, subscriber)
+        span = None if CURRENT_SPAN.get() is NO_SPAN else GuardSpan()
         guard = route.policy.pipeline.open(
             request,
             can_rewind=route.model.engine.info.can_rewind_for(request),
-            listener=span.listener(self.decisions.listener(asker, subscriber)),
-            min_held=self.decisions.min_held_for(subscriber),
+            listener=listener if span is None else span.listener(listener),
+            min_held=self.decisions.min_held if subscriber is None else 0.0,
         )
-        guard = span.traced(guard)
+        if span is not None:
+            guard = span.traced(guard)
         try:
             yield guard
         finally:

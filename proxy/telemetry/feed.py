@@ -54,10 +54,6 @@ class DecisionFeed:
 
         return hear
 
-    def min_held_for(self, own: Subscriber | None) -> float:
-        """The shortest clean hold that a request's listener is told, in seconds."""
-        return self.min_held if own is None else 0.0
-
     def publish(self, record: DecisionRecord) -> None:
         """A subscriber that fails is logged, and harms neither the request nor the other subscribers."""
         for subscriber in self._subscribers:

@@ -51,7 +51,7 @@ def _salted(service: Service, text: str) -> str:
 
 
 def _credentials(request: web.Request) -> tuple[str, bytes]:
-    if speaks_messages(request) and (key := request.headers.get("x-api-key")) is not None:
+    if (key := request.headers.get("x-api-key")) is not None and speaks_messages(request):
         return "Bearer", key.strip().encode(errors="surrogateescape")
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     return scheme, given.strip().encode(errors="surrogateescape")

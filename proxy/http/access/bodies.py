@@ -5,7 +5,7 @@ counted in its bytes, before anything is built of them.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -25,16 +25,21 @@ SLICE = 256 * 1024
 """Bytes that are counted at a time. Other requests are served between two slices."""
 
 
-async def read_json(arrival: Arrival, options: BodyOptions, max_model_lens: Sequence[int | None]) -> Any:
+async def read_json(arrival: Arrival, options: BodyOptions, max_model_lens: Iterable[int | None]) -> Any:
     """The JSON value of the body, which is for one of the models of these lengths (None: not known). Raises
     `APIError` 400, 413 or 429."""
-    limit = max([max_body_size(options, length) for length in max_model_lens], default=LEAST_BODY)
+    limit = num_ids = 0
+    for length in max_model_lens:
+        limit = max(limit, max_body_size(options, length))
+        num_ids = max(num_ids, length or 0)
+    limit = limit or LEAST_BODY
     http = arrival.http
     if (http.content_length or 0) > limit:
         raise _too_large(limit)
     body = await read_body(http, limit)
     count_bytes(arrival, len(body))
-    await _check_values(body, options, max([length or 0 for length in max_model_lens], default=0))
+    if len(body) > SMALL:
+        await _check_values(body, options, num_ids)
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -62,8 +67,6 @@ def _too_large(limit: int) -> APIError:
 async def _check_values(body: bytes, options: BodyOptions, num_ids: int) -> None:
     """Raise `APIError` 400 for too many lists, objects or values. `num_ids`: values for token ids."""
     max_values = options.max_json_values + num_ids
-    if len(body) <= SMALL:
-        return
     values = objects = 1
     for commas, opened in _structure(body):
         values += commas

@@ -7,6 +7,7 @@ request comes from in `Host` (a name that an attacker may have pointed at 127.0.
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
@@ -21,6 +22,9 @@ _EXPOSED = ", ".join(
     ["X-Request-Id", "X-Weir-Ignored-Fields", "Retry-After", *(f"x-ratelimit-{rate}" for rate in _RATES)]
 )
 _PREFLIGHT_SECONDS = "600"
+_SITE = "Sec-Fetch-Site"
+_HOSTS_KEPT = 256
+"""Hosts of requests that are remembered with their answer: those that were asked last."""
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^\[\]:@%/?#\s]+)(?::[0-9]*)?")
 _LOCALHOST = re.compile(r"(?:[a-z0-9_-]+\.)*localhost")
 
@@ -30,7 +34,7 @@ class BrowserRule:
 
     def __init__(self, options: BrowserOptions, listen_host: str) -> None:
         self._origins = options.cors_origins
-        self._is_host_allowed = _host_rule(options.allowed_hosts, listen_host)
+        self._is_host_allowed = lru_cache(_HOSTS_KEPT)(_host_rule(options.allowed_hosts, listen_host))
 
     def check(self, http: web.Request) -> None:
         """Raise `APIError` for a host name that is not allowed, and for a request of another site's page."""
@@ -38,7 +42,8 @@ class BrowserRule:
             raise APIError(
                 421, "This host name is not served here (--allowed-hosts).", code="host_not_allowed"
             )
-        if not (_may_ask(http, self._origins) or _opens_the_page(http)):
+        is_browser = hdrs.ORIGIN in http.headers or _SITE in http.headers
+        if is_browser and not (_may_ask(http, self._origins) or _opens_the_page(http)):
             raise APIError(
                 403,
                 "Pages of other sites may not use this server (--cors-origin).",
@@ -47,9 +52,9 @@ class BrowserRule:
             )
 
     def headers(self, http: web.Request) -> dict[str, str]:
-        """The headers that let a page of an allowed origin read the response."""
-        origin = http.headers.get(hdrs.ORIGIN)
-        if origin is None or not _is_listed(origin, self._origins):
+        """The headers that let a page of an allowed origin read the response. The request has an origin."""
+        origin = http.headers[hdrs.ORIGIN]
+        if not _is_listed(origin, self._origins):
             return {}
         return {
             hdrs.ACCESS_CONTROL_ALLOW_ORIGIN: origin,
@@ -101,7 +106,7 @@ def _may_ask(request: web.Request, origins: list[str]) -> bool:
     origin = request.headers.get(hdrs.ORIGIN)
     if origin is not None:
         return _is_listed(origin, origins) or _is_own(origin, _asked_host(request))
-    return request.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
+    return request.headers.get(_SITE, "none") in ("none", "same-origin")
 
 
 def _opens_the_page(request: web.Request) -> bool:
@@ -123,8 +128,8 @@ def _is_own(origin: str, host: str | None) -> bool:
 
 
 def is_preflight(request: web.Request) -> bool:
-    asks = {hdrs.ORIGIN, hdrs.ACCESS_CONTROL_REQUEST_METHOD} <= request.headers.keys()
-    return request.method == hdrs.METH_OPTIONS and asks
+    """Whether a browser asks, by an `OPTIONS` request, which requests a page may send."""
+    return {hdrs.ORIGIN, hdrs.ACCESS_CONTROL_REQUEST_METHOD} <= request.headers.keys()
 
 
 def preflight_answer(request: web.Request) -> web.Response:

@@ -14,7 +14,7 @@ from proxy.wire.errors import APIError
 @asynccontextmanager
 async def counted(arrival: Arrival) -> AsyncIterator[None]:
     """Counts the request of a caller, to its end. Raises `APIError` 429 if the caller has too many."""
-    service, caller = arrival.service, arrival.caller
+    service, caller = arrival.service, arrival.owner.caller
     if not await service.limits.enter(caller):
         raise _too_many("requests", service.settings.max_requests_per_caller, "max_requests_per_caller")
     try:
@@ -30,10 +30,10 @@ def count_bytes(arrival: Arrival, size: int) -> None:
     """Count the bytes of a request's body until the request ends. Raises `APIError` 429 if its caller has too
     many in this process. One body alone is never too large."""
     others, limit = arrival.service.body_bytes, arrival.service.settings.max_body_bytes_per_caller
-    if others[arrival.caller] and others[arrival.caller] + size > limit:
+    if others[arrival.owner.caller] and others[arrival.owner.caller] + size > limit:
         raise _too_many("bytes of requests", limit, "max_body_bytes_per_caller")
     arrival.num_bytes = size
-    others[arrival.caller] += size
+    others[arrival.owner.caller] += size
 
 
 def _too_many(things: str, limit: int, option: str) -> APIError:

@@ -43,7 +43,7 @@ class Answer(ABC):
 
     @property
     def headers(self) -> dict[str, str]:
-        return ignored_header(self.ignored)
+        return ignored_header(self.ignored) if self.ignored else {}
 
     @abstractmethod
     def chunk(self, delta: Delta) -> bytes:
@@ -75,9 +75,7 @@ class Answer(ABC):
         return token.raw.decode("utf-8", "replace")
 
     def token_logprobs(self, delta: Delta) -> list[JSONObject]:
-        """The tokens that have a logprob, each with it and its top alternatives; none if not asked for."""
-        if self.request.sampling.logprobs is None:
-            return []
+        """The tokens that have a logprob, each with it and its top alternatives."""
         num_top = self.request.sampling.num_top_logprobs
         return [
             {**self._named(token), "top_logprobs": [self._named(top) for top in token.top[:num_top]]}
@@ -100,8 +98,10 @@ class Answer(ABC):
 class ChoicesAnswer(Answer):
     """An answer with `choices`, one for each output: the answer to a chat or a completion."""
 
-    def __init__(self, fields: GenerationFields, request: GenerationRequest) -> None:
+    def __init__(self, fields: GenerationFields, request: GenerationRequest, *, gives_ids: bool) -> None:
+        """`gives_ids`: whether the answer has token ids."""
         super().__init__(fields, request)
+        self.gives_ids = gives_ids
         options = fields.stream_options
         self._include_usage = options is not None and options.include_usage
         self._continuous_usage = options is not None and options.continuous_usage_stats
@@ -117,11 +117,6 @@ class ChoicesAnswer(Answer):
         self._gives_text_alone = not (
             self._continuous_usage or self.gives_ids or request.sampling.logprobs is not None
         )
-
-    @property
-    def gives_ids(self) -> bool:
-        """Whether the answer has token ids."""
-        return self.fields.return_token_ids
 
     @property
     @abstractmethod

@@ -1,5 +1,7 @@
 """`POST /v1/chat/completions`: the request's fields, and the answer as chunks and as a whole."""
 
+from collections import defaultdict
+from operator import methodcaller
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -8,6 +10,9 @@ from engine.protocol import Channel, Delta, GenerationRequest, RequestError, Too
 from proxy.wire.openai.answer import PROMPT_FIELDS, ChoicesAnswer, JSONObject, new_id
 from proxy.wire.openai.endpoint_fields import RequestObject
 from proxy.wire.openai.fields import GenerationFields, PromptLogprobs, TokenId
+
+_as_given = methodcaller("model_dump", exclude_unset=True)
+"""The JSON that an object was read from."""
 
 
 class ContentPart(RequestObject):
@@ -71,7 +76,8 @@ class ChatRequest(GenerationFields):
             raise RequestError("max_tokens must be at least 1", param="max_tokens")
         if self.echo and self.prompt_logprobs is not None:
             raise RequestError("echo cannot be combined with prompt_logprobs in a chat", param="echo")
-        self._check_tools()
+        if self.tools or self.tool_choice is not None:
+            self._check_tools()
         response_format = {"response_format": self.response_format} if self.response_format else {}
         choice = self.tool_choice
         return self.shared_request(
@@ -82,10 +88,10 @@ class ChatRequest(GenerationFields):
             logprob_token_ids=self.logprob_token_ids,
             prompt_logprobs=self.prompt_logprobs,
             echo=self.echo,
-            messages=tuple(message.model_dump(exclude_unset=True) for message in self.messages),
+            messages=tuple(map(_as_given, self.messages)),
             extra=response_format,
-            tools=tuple(tool.model_dump(exclude_unset=True) for tool in self.tools),
-            tool_choice=choice.model_dump(exclude_unset=True) if isinstance(choice, NamedTool) else choice,
+            tools=tuple(map(_as_given, self.tools)),
+            tool_choice=_as_given(choice) if isinstance(choice, NamedTool) else choice,
             parallel_tool_calls=self.parallel_tool_calls,
         )
 
@@ -101,9 +107,9 @@ class ChatAnswer(ChoicesAnswer):
     """The answer to a chat, made from released deltas."""
 
     def __init__(self, fields: ChatRequest, request: GenerationRequest) -> None:
-        super().__init__(fields, request)
+        super().__init__(fields, request, gives_ids=fields.return_token_ids)
         self._begun: set[int] = set()
-        self._calls: list[list[int]] = [[] for _ in range(request.num_outputs)]
+        self._calls: defaultdict[int, list[int]] = defaultdict(list)
         """The engine's indices of each output's tool calls, in the order released. A client's indices have no
         gaps."""
 
@@ -124,8 +130,9 @@ class ChatAnswer(ChoicesAnswer):
         return b"".join([*begin, super().new_chunk(delta)])
 
     def begin_choice(self, delta: Delta) -> JSONObject:
-        tokens = self.token_logprobs(delta)
-        logprobs = {"content": tokens, "refusal": None} if tokens else None
+        logprobs: JSONObject | None = None
+        if self.request.sampling.logprobs is not None and (tokens := self.token_logprobs(delta)):
+            logprobs = {"content": tokens, "refusal": None}
         return {"index": delta.index, "delta": self._message(delta), "logprobs": logprobs}
 
     def _message(self, delta: Delta) -> JSONObject:

@@ -71,13 +71,9 @@ class CompletionAnswer(ChoicesAnswer):
     fields: CompletionRequest
 
     def __init__(self, fields: CompletionRequest, request: GenerationRequest) -> None:
-        super().__init__(fields, request)
+        super().__init__(fields, request, gives_ids=fields.return_token_ids or not fields.detokenize)
         self._offsets = [0] * request.num_outputs
         """Characters released so far, for each output."""
-
-    @property
-    def gives_ids(self) -> bool:
-        return self.fields.return_token_ids or not self.fields.detokenize
 
     @property
     def object(self) -> str:

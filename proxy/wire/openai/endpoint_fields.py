@@ -4,7 +4,6 @@ others to the engine."""
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from itertools import islice
 from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
@@ -90,9 +89,13 @@ class EndpointFields(RequestObject):
 
     def ignored(self, support: FieldSupport) -> list[str]:
         """The names of the fields that have no effect with this engine. At most one more than `MAX_NAMES`."""
-        asked = self._asked(with_unknown=True)
-        names = (name for name in asked if self.treatment(name, support) is Treatment.IGNORED)
-        return list(islice(names, MAX_NAMES + 1))
+        names: list[str] = []
+        for name in self._asked(with_unknown=True):
+            if self.treatment(name, support) is Treatment.IGNORED:
+                names.append(name)
+                if len(names) > MAX_NAMES:
+                    break
+        return names
 
     def _asked(self, *, with_unknown: bool = False) -> Iterator[str]:
         """The names of the fields that ask for something. `with_unknown`: a false or empty value of a field

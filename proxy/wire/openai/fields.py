@@ -49,6 +49,9 @@ class LogitsProcessor(BaseModel):
     name: str
     params: dict[str, Any] = {}
 
+    def spec(self) -> NamedProcessorSpec:
+        return NamedProcessorSpec(self.name, self.params)
+
 
 class GenerationFields(EndpointFields):
     """The fields of any generation. A null means the same as a missing field."""
@@ -106,7 +109,8 @@ class GenerationFields(EndpointFields):
     @classmethod
     def _null_is_absent(cls, data: Any) -> Any:
         if isinstance(data, Mapping):
-            return {key: value for key, value in data.items() if value is not None}
+            has_null = None in data.values()
+            return {key: value for key, value in data.items() if value is not None} if has_null else data
         raise ValueError("the request body must be a JSON object")
 
     @field_validator("logit_bias")
@@ -166,7 +170,7 @@ class GenerationFields(EndpointFields):
             hooks=tuple(dict.fromkeys(self.hooks)),
             user=self.user,
             metadata=self.metadata,
-            extra={**self.extra, **extra},
+            extra={**self.extra, **extra} if self.model_extra else extra,
             **own,
         )
 
@@ -183,27 +187,33 @@ class GenerationFields(EndpointFields):
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
             repetition_penalty=self.repetition_penalty,
-            logit_bias={int(key): value for key, value in self.logit_bias.items()},
+            logit_bias={int(key): bias for key, bias in self.logit_bias.items()} if self.logit_bias else {},
             seed=self.seed,
             stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop),
             stop_token_ids=tuple(self.stop_token_ids),
             ignore_eos=self.ignore_eos,
             logprobs=logprobs,
-            logits_processors=tuple(NamedProcessorSpec(p.name, p.params) for p in self.logits_processors),
+            logits_processors=tuple(map(LogitsProcessor.spec, self.logits_processors)),
         )
 
     def _length_limits(self) -> dict[str, int]:
         """The limits of an output's tokens that the caller gives, by name. Raises `RequestError`."""
-        found = {name: getattr(self, name) for name in LENGTH_LIMITS if name in self.model_fields_set}
-        for name in found.keys() - type(self).model_fields.keys():
-            if type(found[name]) is not int or (found[name] < 1 and found[name] != _NO_LIMIT):
+        limits: dict[str, int] = {}
+        for name in LENGTH_LIMITS:
+            if name not in self.model_fields_set:
+                continue
+            value, is_checked = getattr(self, name), name in type(self).model_fields
+            if not is_checked and (type(value) is not int or (value < 1 and value != _NO_LIMIT)):
                 raise RequestError(f"{name} must be a whole number of at least 1.", param=name)
-        return {name: value for name, value in found.items() if value != _NO_LIMIT}
+            if value != _NO_LIMIT:
+                limits[name] = value
+        return limits
 
     def _check_shared(self) -> None:
         """Fields that could make another server break a promise are refused, whichever engine runs."""
         if self.stream_options is not None and not self.stream:
             raise RequestError("stream_options can only be given when stream is true", param="stream_options")
         self.check_refused()
-        check_code(self.model_extra or {})
-        check_ends(self.model_extra or {})
+        if self.model_extra:
+            check_code(self.model_extra)
+            check_ends(self.model_extra)

@@ -134,7 +134,8 @@ class ResponsesAnswer(Answer):
         return events + self._add(delta)
 
     def _add(self, delta: Delta) -> list[Event]:
-        logprobs = self.token_logprobs(delta) if delta.channel == "content" else []
+        has_logprobs = delta.channel == "content" and self.request.sampling.logprobs is not None
+        logprobs = self.token_logprobs(delta) if has_logprobs else []
         events = self._turn_to(delta) if delta.text or delta.tool_call is not None else []
         if self._open is not None and (delta.text or (logprobs and isinstance(self._open, Message))):
             events += self._open.add(delta.text, logprobs)
