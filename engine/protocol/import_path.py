@@ -17,7 +17,7 @@ from types import ModuleType
 
 from engine.protocol.did_you_mean import did_you_mean
 
-_WEIR = tuple(str(Path(__file__).parents[1] / room) + os.sep for room in ("engine", "hooks", "proxy"))
+_WEIR = tuple(str(Path(__file__).parents[2] / room) + os.sep for room in ("engine", "hooks", "proxy"))
 _PYTHON = (sysconfig.get_path("stdlib") + os.sep, "<frozen ")
 """How the paths of Python's own files begin. Those of installed packages may begin so, too."""
 _MAX_CAUSES = 5
