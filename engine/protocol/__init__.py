@@ -7,7 +7,7 @@ An `Engine` takes a `GenerationRequest` and yields `Delta`s:
             print(delta.text)
 
 All values that cross the seam are immutable. Closing the iterator cancels the engine's work on the request.
-Sending a `Rewind` into it takes an output back to an earlier token.
+Sending a `Rewind` into it rewinds an output to an earlier token.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -84,8 +84,8 @@ class GenerationRequest:
     hooks: tuple[str, ...] = ()
     """Additional hooks to run, from the list that the server lets a request name."""
     caller: str = field(default="", repr=False)
-    """Tells the callers of the service apart: they share its work equally. A digest, which no client sees and
-    no client chooses (unlike `user`). A caller has another one after each start of the service."""
+    """Identifies the caller: callers share the service equally. A digest, which no client sees and no client
+    chooses (unlike `user`). It changes with each start of the service."""
     user: str | None = None
     """The end user's identity, as the caller gave it."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -173,7 +173,7 @@ class Token(NamedTuple):
 
     A token comes with the text that it completes, never earlier (contract 2.4). A token without text belongs
     to the next token with text. It may be the first byte of a split character, a special token, or a token
-    whose text an upstream does not tell from the next one's (contract 3.11).
+    whose text the upstream joined with the next token's text (contract 3.11).
     """
 
     id: int | None
@@ -204,7 +204,7 @@ class ToolCall:
     index: int
     name: str
     id: str | None = None
-    """The upstream's id, which tells its calls apart. A client gets an id that the service makes."""
+    """The upstream's id of the call. A client gets an id that the service makes."""
 
 
 @dataclass(slots=True)
@@ -326,8 +326,8 @@ class Tokenizer(Protocol):
         """The ids of the prompt that the request's messages and tools make."""
 
     def encode_text(self, text: str) -> TextTokens:
-        """The tokens of a text that is not to be trusted: the name of a special token in it is plain text.
-        Raises `ValueError` if the tokenizer cannot tell the two apart."""
+        """The tokens of an untrusted text: the name of a special token in it is plain text. Raises
+        `ValueError` if the tokenizer reads such a name as the special token."""
 
     def chat_text(self, request: GenerationRequest) -> str:
         """The prompt that the request's messages and tools make, as text. Raises `RequestError`."""

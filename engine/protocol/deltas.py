@@ -64,12 +64,12 @@ def num_output_tokens(delta: Delta) -> int:
 
 
 def has_prompt(delta: Delta) -> bool:
-    """Whether the delta tells of its output's prompt, as the first one of an output may."""
+    """Whether the delta has the ids or scores of its output's prompt. Only an output's first delta may."""
     return delta.prompt_token_ids is not None or delta.prompt_scores is not None
 
 
 def with_prompt_of(delta: Delta, first: Delta) -> Delta:
-    """`delta`, telling of the prompt as `first` does."""
+    """`delta`, with the prompt's ids and scores of `first`."""
     return replace(delta, prompt_token_ids=first.prompt_token_ids, prompt_scores=first.prompt_scores)
 
 

@@ -81,6 +81,6 @@ class QueueFullError(EngineError):
 
 
 class CallerLimitError(QueueFullError):
-    """This caller has too much under way; other callers may go on (HTTP 429). The message names the limit."""
+    """This caller has too many requests running (HTTP 429). The message names the limit."""
 
     code = "rate_limit_exceeded"

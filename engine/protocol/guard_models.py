@@ -64,8 +64,8 @@ class TokenStream(Protocol):
     """One text that grows. The keys and values of its tokens stay in the model's cache. One call of `feed` at
     a time; other streams' calls run beside it.
 
-    Streams of one caller may find each other's tokens of `open` in the cache, which a caller could tell from
-    the time. Tokens of `feed` are the stream's own: text that hooks may withhold belongs there.
+    Streams of one caller share the cached tokens of `open`, and response times reveal a shared token. Tokens
+    of `feed` are not shared: text that hooks may withhold belongs there.
     """
 
     @property

@@ -113,9 +113,9 @@ def _load_file(file_name: str) -> ModuleType:
         source = file.read_bytes()
     except OSError:
         hint = did_you_mean(file.name, [other.name for other in file.parent.glob("*.py")])
-        raise ImportPathError(f"is not there: there is no file {file}{hint}") from None
-    # A file is one module, however often it is named, so that its classes share its variables. A file
-    # that has changed is another module: what was built from the old one goes on with it.
+        raise ImportPathError(f"does not exist: no file {file}{hint}") from None
+    # A file is one module, however often it is named, so that its classes share its variables. A changed
+    # file is another module: objects built from the old file keep the old module.
     digest = hashlib.sha256(str(file).encode() + b"\0" + source).hexdigest()[:12]
     name = f"weir_file_{file.stem}_{digest}"
     if name in sys.modules:

@@ -161,7 +161,7 @@ class EngineOptions(BaseModel):
     seed: int | None = None
     """Seed of requests that give none (default: a fresh one at each start)"""
     tokenizer_pool_size: Annotated[int, Field(ge=1, le=1024)] = 2
-    """Long prompts that are tokenized at the same time. Others wait, and callers take turns"""
+    """Long prompts that are tokenized at the same time. Further ones wait, and callers take turns"""
     num_threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPU threads of a step (default: as a trial at start finds best for steps of its size)"""
     reasoning_parser: Annotated[
@@ -176,7 +176,7 @@ class EngineOptions(BaseModel):
     def _parser_exists(cls, name: str | None, info: ValidationInfo) -> str | None:
         names = REASONING_PARSERS if info.field_name == "reasoning_parser" else TOOL_CALL_PARSERS
         if name is not None and name not in names:
-            raise ValueError(f"there is no '{name}'; there are {', '.join(names)}")
+            raise ValueError(f"unknown parser '{name}'; known parsers are {', '.join(names)}")
         return name
 
     @model_validator(mode="after")

@@ -50,7 +50,7 @@ class LogitsProcessorSpec:
         named = dict(value)
         spec = _KINDS.get(named.pop("kind", None))
         if spec is None:
-            raise ValueError(f"there is no kind of logits processor {value.get('kind')!r}")
+            raise ValueError(f"unknown kind of logits processor {value.get('kind')!r}")
         try:
             return spec(**named)
         except TypeError as error:

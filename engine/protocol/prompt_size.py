@@ -7,12 +7,12 @@ from typing import Any
 from engine.protocol import GenerationRequest, RequestError
 
 CONTEXT_LENGTH = "This model's maximum context length is"
-"""The words by which clients such as LiteLLM know the error. Others, such as LangChain, read its code."""
+"""The words by which clients such as LiteLLM know the error. LangChain reads the error's code."""
 CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
 """The error's code."""
 
 LONG_PROMPT = 16 * 1024
-"""Characters of a long prompt. Tokenizing or searching it may take longer than others should wait."""
+"""Characters of a long prompt. Tokenizing or searching it would delay other requests."""
 
 
 def prompt_size(request: GenerationRequest) -> int:

@@ -1,7 +1,7 @@
-"""The parts of a request's work, told to whoever traces requests. No tracing system is named here.
+"""Spans for the parts of a request's work, independent of any tracing system.
 
-The service sets `CURRENT_SPAN`. Whoever does a part of the work that is worth seeing begins a span of it and
-ends it. Without tracing all spans are `NO_SPAN`, which does nothing.
+The service sets `CURRENT_SPAN`. Code that does a part of the work begins and ends a child span. Without
+tracing, all spans are `NO_SPAN`, which does nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

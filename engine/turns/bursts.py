@@ -34,7 +34,8 @@ M = TypeVar("M", bound=Member)
 
 
 class Bursts:
-    """Notes in which steps each sequence came, and had its prompt computed. The scheduler tells it."""
+    """Records the step in which each sequence came and the step that computed its prompt. The scheduler
+    reports both."""
 
     def __init__(self, max_num_seqs: int, max_num_seqs_per_caller: int) -> None:
         self._max_num_seqs = max_num_seqs

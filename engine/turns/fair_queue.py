@@ -1,7 +1,6 @@
-"""Turns between callers: those who ask much wait for themselves, and not in front of others.
+"""Turns between callers: a caller with many requests delays only its own.
 
-This is round robin, as in fair queuing: each caller has a queue of its own, and callers take turns. Pure
-Python, without I/O; it loads nothing.
+This is round robin, as in fair queuing: each caller has a queue of its own, and callers take turns.
 """
 
 from bisect import bisect_left, insort_right

@@ -29,7 +29,7 @@ class FieldSupport:
     honoured_in_chats: frozenset[str] = frozenset()
     honoured_in_completions: frozenset[str] = frozenset()
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Each with what the caller is told behind the name: `is not supported`."""
+    """Each field with the text that follows its name in the error message: `is not supported`."""
     ignored: frozenset[str] = frozenset()
     relayed: frozenset[str] = frozenset()
     """An upstream gets them, and decides."""

@@ -44,7 +44,7 @@ def test_the_working_folder_is_searched_last(tmp_path: Path, monkeypatch: pytest
         ("no_such_module.A", "could not be imported: ModuleNotFoundError: No module named 'no_such_module'$"),
         ("engine.protocol.import_pth.A", "No module named 'engine.protocol.import_pth'; did you mean 'import_path'?"),
         ("jsn.JSONDecoder", "No module named 'jsn'; did you mean 'json'?"),
-        ("no/such/file.py:A", "is not there: there is no file"),
+        ("no/such/file.py:A", "does not exist: no file"),
         ("examples/uper_case.py:UpperCase", "uper_case.py; did you mean 'upper_case.py'?"),
     ],
 )

@@ -40,9 +40,9 @@ def test_a_callable_cannot_become_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ({"kind": "python", "factory": "os.system"}, "no kind of logits processor 'python'"),
-        ({"kind": "hypnosis"}, "no kind of logits processor 'hypnosis'"),
-        ({"name": "likes"}, "no kind"),
+        ({"kind": "python", "factory": "os.system"}, "unknown kind of logits processor 'python'"),
+        ({"kind": "hypnosis"}, "unknown kind of logits processor 'hypnosis'"),
+        ({"name": "likes"}, "unknown kind"),
         ({"kind": "named"}, "not a valid named"),
         ({"kind": "named", "name": "likes", "code": "x"}, "not a valid named"),
         ({"kind": "forced_token_sequence", "token_ids": [1.5], "eos_token_id": 1}, "integers"),

@@ -86,8 +86,8 @@ def test_keys_are_not_shown() -> None:
         ("port: [", "is not YAML"),
         ("[1]", "must hold options by name"),
         ("device: tpu", "device: Input should be"),
-        ("reasoning_parser: qwen9", "there is no 'qwen9'; there are deepseek_r1,"),
-        ("tool_call_parser: qwen3", "there is no 'qwen3'; there are hermes,"),
+        ("reasoning_parser: qwen9", "unknown parser 'qwen9'; known parsers are deepseek_r1,"),
+        ("tool_call_parser: qwen3", "unknown parser 'qwen3'; known parsers are hermes,"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_option_named(tmp_path: Path, text: str, reason: str) -> None:
