@@ -17,7 +17,7 @@ ENDS = ("<|end|>", "<|call|>", "<|return|>")
 MARKERS = ("<|start|>", "<|channel|>", "<|constrain|>", MESSAGE, *ENDS)
 
 MAX_HEADER = 256
-"""Characters. Longer text without `MESSAGE` is no header."""
+"""Characters. Longer text without `MESSAGE` is not a header."""
 
 _RECIPIENT = r"(?: ?to=(?P<{}>[\w.-]+))?"
 _HEADER = re.compile(
@@ -58,7 +58,7 @@ def _is_header(tape: Tape) -> Scan[bool]:
 
 
 def _stream(header: str, calls: Calls) -> Stream | None:
-    """The stream of the message under this header. None: the text is no header."""
+    """The stream of the message under this header. None: the text is not a header."""
     found = _HEADER.fullmatch(header)
     if not found:
         return None

@@ -12,7 +12,7 @@ from engine.parsers.scan import Calls, Scan
 from engine.parsers.tape import Stream, Tape
 
 MAX_STRING = 256
-"""Most characters of a name or a key, with quotes. Longer text is no call, and is not held."""
+"""Most characters of a name or a key, with quotes. Longer text is not a call, and is not held."""
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _WORD = re.compile(r"[\w.-]+")
@@ -109,7 +109,7 @@ class Nesting:
     def __init__(self) -> None:
         self.depth = 0
         self.is_closed = False
-        """The object has ended, or the text is no JSON any more. In the second case `depth` is not 0."""
+        """The object has ended, or the text stopped being JSON. In the second case `depth` is not 0."""
         self._in_string = False
         self._is_escaped = False
 
@@ -150,7 +150,7 @@ def read_call(tape: Tape, position: int, calls: Calls) -> Scan[None]:
 
     The arguments are streamed in the model's own words as soon as the name is known. The rest of the call is
     consumed. Raises `NotACallError`; if no call was begun by then, all text is still undecided. An object
-    with other keys is no call: its text and tokens would disappear without any hook seeing them.
+    with other keys is not a call: its text and tokens would disappear without any hook seeing them.
     """
     reader = Reader(tape, position)
     name: str | None = None

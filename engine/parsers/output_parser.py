@@ -26,7 +26,7 @@ class OutputParser:
         self._is_done = False
         """Whether all further text is content."""
         self._first: Delta | None = None
-        """Tells of the prompt; so must the first delta that is returned."""
+        """The delta with the prompt's ids or scores. The first returned delta gets them."""
 
     def feed(self, delta: Delta) -> list[Delta]:
         """Take the next delta. Only the output's last delta has a finish reason."""

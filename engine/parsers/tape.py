@@ -176,7 +176,7 @@ class _Unit:
         self.is_hidden = is_hidden
         """`text` is the marker that the token means. No stream receives it."""
         self.is_muted = False
-        """Some of `text` is consumed, and is no marker."""
+        """Some of `text` is consumed, and is not a marker."""
         self.num_open = len(text)
         """Undecided characters, at the end of `text`."""
         self.runs: list[tuple[Stream | None, str]] = []

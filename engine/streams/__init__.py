@@ -1,1 +1,1 @@
-"""What is done to a stream of deltas outside of engines: recordings, and answers that can be taken back."""
+"""Streams of deltas outside of engines: recordings, and answers that can be rewound."""

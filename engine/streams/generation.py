@@ -37,8 +37,8 @@ class Generation:
         return self._deltas.asend(rewind)
 
     def rewind(self, rewind: Rewind) -> None:
-        """Take back an output whose delta came last. Its next deltas continue behind the tokens that are
-        kept. An engine that cannot go back ignores it."""
+        """Rewind the output whose delta came last. Its next deltas continue behind the kept tokens. An engine
+        that cannot go back ignores it."""
         self._rewind = rewind
 
     async def aclose(self) -> None:
@@ -76,15 +76,15 @@ class Rewindable(Stage):
 
     After a rewind, an engine continues behind the tokens that are kept. A reader that keeps state of the
     output would have to rewind its state too. So this stage first yields the kept tokens again, from the
-    output's beginning, and every reader behind it starts this output anew. Nobody may take back an output
-    while its kept tokens are repeated. It keeps all deltas that it yields.
+    output's beginning, and every reader behind it starts this output anew. Nobody may rewind an output
+    while this stage repeats its kept tokens. The stage stores all deltas that it yields.
     """
 
-    __slots__ = ("_counts", "_given", "_rewound")
+    __slots__ = ("_counts", "_rewound", "_yielded")
 
     def __init__(self, source: Generation) -> None:
         super().__init__(source, self._placed)
-        self._given: dict[int, list[Delta]] = {}
+        self._yielded: dict[int, list[Delta]] = {}
         self._counts: dict[int, int] = {}
         self._rewound: Rewind | None = None
 
@@ -93,7 +93,7 @@ class Rewindable(Stage):
         self.source.rewind(rewind)
 
     async def _placed(self, source: Generation) -> AsyncGenerator[Delta, None]:
-        given, counts = self._given, self._counts
+        yielded, counts = self._yielded, self._counts
         async with aclosing(source):
             async for delta in source:
                 if self._rewound is not None:
@@ -102,12 +102,12 @@ class Rewindable(Stage):
                     self._rewound = None
                 delta = _numbered(delta, counts.get(delta.index, 0))
                 counts[delta.index] = counts.get(delta.index, 0) + num_output_tokens(delta)
-                given.setdefault(delta.index, []).append(delta)
+                yielded.setdefault(delta.index, []).append(delta)
                 yield delta
 
     def _kept(self, rewind: Rewind) -> list[Delta]:
-        kept = join(first_tokens(self._given[rewind.index], rewind.num_tokens))
-        self._given[rewind.index] = kept
+        kept = join(first_tokens(self._yielded[rewind.index], rewind.num_tokens))
+        self._yielded[rewind.index] = kept
         self._counts[rewind.index] = rewind.num_tokens
         return kept
 

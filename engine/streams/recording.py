@@ -19,7 +19,7 @@ The last line may instead say that the engine failed:
 
     {"t": 0.06, "error": {"message": "The engine failed.", "status": 500}}
 
-If an output has no finish reason and there is no error, the client or a hook closed the request.
+If an output has no finish reason and the recording has no error, the client or a hook closed the request.
 
 Fields with a default value are left out, and so is an `error`'s status of 500. `null` means the default of
 fields that may be None. A token's bytes are `raw`, in base64 (RFC 4648, section 4). Without `raw`, its bytes

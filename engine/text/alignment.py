@@ -12,7 +12,7 @@ def align_tokens(tokens: Sequence[Token], text: str) -> tuple[Token, ...]:
     """The tokens, with texts that joined are `text`, the text that they completed together.
 
     Tokens that fit already stay unchanged. Otherwise nobody knows which text is whose, and the tokens become
-    one piece: the last token gets all the text, and the others have none (contract 3.11).
+    one piece: the last token gets all the text, and the tokens before it have none (contract 3.11).
     """
     if "".join(t.text for t in tokens) == text:
         return tuple(tokens)

@@ -54,7 +54,7 @@ class Detokenizer:
         self._pending: list[Token] = []
         self._text = ""
         """The text that the pending tokens complete."""
-        self._num_given = 0
+        self._num_returned = 0
         """How many pending tokens, from the first, were returned already, before a rewind."""
 
     def rewound(self, token_ids: Sequence[int], num_output_tokens: int) -> "Detokenizer":
@@ -65,7 +65,7 @@ class Detokenizer:
         rewound = Detokenizer(self._fast, token_ids[:begin], self._stop, self._special)
         for token_id in token_ids[begin:]:
             rewound.decode(Token(token_id, ""), may_stop=False)
-        rewound._num_given = len(rewound._pending)
+        rewound._num_returned = len(rewound._pending)
         return rewound
 
     def decode(self, token: Token, *, may_stop: bool = True) -> tuple[Token, ...]:
@@ -95,9 +95,9 @@ class Detokenizer:
         return self._new(tokens)
 
     def _new(self, tokens: tuple[Token, ...]) -> tuple[Token, ...]:
-        num_given = min(self._num_given, len(tokens))
-        self._num_given -= num_given
-        return tokens[num_given:]
+        num_returned = min(self._num_returned, len(tokens))
+        self._num_returned -= num_returned
+        return tokens[num_returned:]
 
     def _release(self, num_characters: int) -> tuple[Token, ...]:
         # Up to the last token whose text lies within the characters. Tokens without text after it stay.
@@ -132,7 +132,7 @@ class TextStream:
             self._unspaced = {i: token.content for i, token in fast.get_added_tokens_decoder().items()}
         self._is_behind_added = False
         self._window = list(prompt_token_ids[-NUM_PRIMING_TOKENS:])
-        self._given = self._decode(self._window).rstrip(INCOMPLETE)
+        self._known_text = self._decode(self._window).rstrip(INCOMPLETE)
         # The prompt may end inside a character. The first ids then complete it.
         self._num_decided = len(self._window)
         while self._num_decided and self._decode(self._window[: self._num_decided]).endswith(INCOMPLETE):
@@ -152,10 +152,10 @@ class TextStream:
     def _step(self, token_id: int) -> str:
         self._window.append(token_id)
         text = self._decode(self._window)
-        if not text.startswith(self._given) and not self._given.startswith(text.rstrip(INCOMPLETE)):
+        if not text.startswith(self._known_text) and not self._known_text.startswith(text.rstrip(INCOMPLETE)):
             # A run of byte tokens is decoded together. A byte that does not fit changes its earlier text.
             self._window = self._window[self._num_decided :]
-            self._num_decided, self._given = 0, ""
+            self._num_decided, self._known_text = 0, ""
             text = self._decode(self._window)
         if text.endswith(INCOMPLETE) and len(self._window) - self._num_decided <= MAX_UNDECIDED_TOKENS:
             return ""
@@ -170,9 +170,9 @@ class TextStream:
         return text
 
     def _decide(self, text: str) -> str:
-        new = text[len(self._given) :]
+        new = text[len(self._known_text) :]
         if new:
             self._window = self._window[self._num_decided :]
             self._num_decided = len(self._window)
-            self._given = self._decode(self._window)
+            self._known_text = self._decode(self._window)
         return new

@@ -1,7 +1,7 @@
 """Prompts that ask for the text between two texts ("fill in the middle").
 
-Models that were trained for it have special tokens for the parts. Each family has its own, so the tokenizer's
-vocabulary tells the family.
+Models that were trained for it have special tokens for the parts. Each model family has its own, so the
+tokenizer's vocabulary reveals the family.
 """
 
 from collections.abc import Iterator

@@ -22,8 +22,8 @@ class PlainText:
         self._fast = FastTokenizer.from_str(json.dumps(parts))
 
     def tokens(self, text: str) -> TextTokens:
-        """Half a surrogate pair, which is no character, is read as `?`. Raises `ValueError` if a token is an
-        added one, as some vocabularies have these among the others."""
+        """Half a surrogate pair is read as `?`. Raises `ValueError` if a token is an added one: some
+        vocabularies have added tokens among the learned ones."""
         if not text.isascii():
             text = text.encode(errors="replace").decode()
         encoding = self._fast.encode(text, add_special_tokens=False)

@@ -195,10 +195,10 @@ class _RawReader:
 
 
 def _byte_characters() -> dict[str, int]:
-    # GPT-2's table: printable bytes stand for themselves, others for the characters from 256 on, in order.
+    # GPT-2's table: a printable byte stands for itself. The rest, in order, get the characters from 256 on.
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
+    unprintable = [byte for byte in range(256) if byte not in printable]
+    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(unprintable)}
 
 
 BYTE_OF_CHARACTER = _byte_characters()
