@@ -9,15 +9,15 @@ def without_password(upstream: str) -> tuple[str, str | None]:
     in it. Raises `ValueError` for a URL that cannot be used. The message does not quote the URL."""
     try:
         parts = urlsplit(upstream)
-        _ = parts.port  # raises, if it is no number
+        _ = parts.port  # raises, if it is not a number
     except ValueError:
         raise ValueError("the upstream's URL cannot be read") from None  # the error may quote the password
-    if "@" in parts.path:  # the part before it may be a password, and what is no password is logged
+    if "@" in parts.path:  # the text before it may be a password, and the log would show it
         raise ValueError(
             "the upstream's URL has an @ after a /: write %2F for / in a password, %40 for @ in a path"
         )
     if parts.scheme not in ("http", "https"):
-        raise ValueError("the upstream is no http or https URL")
+        raise ValueError("the upstream is not an http or https URL")
     if not parts.hostname:
         raise ValueError("the upstream's URL has no host")
     if parts.query or parts.fragment:

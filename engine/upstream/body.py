@@ -50,7 +50,7 @@ class Body:
             self._timer.cancel()
 
     async def read(self) -> bytes:
-        """The next bytes, at most `SLICE`; empty at the end. Others get their turn between two pieces of what
+        """The next bytes, at most `SLICE`; empty at the end. Other tasks get a turn between two pieces that
         came at once.
 
         Raises `ValueError` for a compressed body that cannot be read, `TimeoutError`, `EngineError` when the
@@ -86,7 +86,7 @@ class Body:
 
     async def _inflated(self, inflater: "zlib._Decompress") -> bytes:
         while data := self._unread or await self._content.readany():
-            await asyncio.sleep(0)  # a small piece can become a thousand large ones: let others work
+            await asyncio.sleep(0)  # a small piece can become a thousand large ones: let other tasks run
             self._unread = b""
             if inflater.eof:
                 continue  # whatever follows is dropped
@@ -125,4 +125,4 @@ def _inflater(encoding: str) -> "zlib._Decompress | None":
         return None
     if encoding not in ("gzip", "x-gzip", "deflate"):
         raise ValueError("the body has an unknown compression")
-    return zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32: either format, told by its first bytes
+    return zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32: zlib finds the format from the first bytes

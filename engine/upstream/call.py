@@ -17,7 +17,7 @@ class Translator(Protocol):
     def feed(self, chunk: Mapping[str, Any]) -> list[Delta]:
         """Translate an event (parsed JSON). Raises `EngineError` if the upstream says that it gave up,
         `TooMuchError` if an output is longer than it may be, and `LookupError`, `TypeError`,
-        `AttributeError` or `ValueError` for an event that makes no sense."""
+        `AttributeError` or `ValueError` for an invalid event."""
 
     def finish(self, *, complete: bool) -> list[Delta]:
         """The stream has ended, with its last event if `complete`. Raises `EngineError` if it is cut off."""

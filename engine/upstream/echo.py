@@ -133,7 +133,7 @@ class _Answer:
                 end, stop_reason = min(found)
                 finish_reason, words = "stop", cut_tokens(tokens, end)
                 num_tokens = len(words)
-        # The first token has nothing before it that could tell how likely it is.
+        # The first token has no logprob, because no token comes before it.
         echo[:1] = [first._replace(logprob=None, top=()) for first in echo[:1]]
         return cls(ids, echo, words, num_tokens, finish_reason, stop_reason)
 

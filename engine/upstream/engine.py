@@ -32,9 +32,9 @@ _KEEPALIVE = 4.0
 _DRAIN = 0.02
 """Seconds that the engine waits for a stream to end after its last event, to keep the connection."""
 _BURST = 64
-"""Events of one read after which others get their turn: an upstream may send thousands at once."""
+"""Events of one read after which other tasks get a turn: an upstream may send thousands at once."""
 _LONG_TEXT = 2048
-"""Characters of one delta, about. A guard takes microseconds for each. Others get their turn between two
+"""Characters of one delta, about. A guard takes microseconds for each. Other tasks get a turn between two
 deltas of this length."""
 _MAX_ERROR = 64 * 1024
 """Bytes of an upstream's error that are read."""
@@ -321,7 +321,7 @@ class UpstreamEngine(TrackedEngine, ABC):
             raise EngineError("The upstream engine sent more than an answer may have.", status=502) from error
         except (LookupError, ArithmeticError, TypeError, AttributeError, ValueError, RecursionError) as error:
             _log.warning("upstream %s: answer not understood (%s)", self.url, type(error).__name__)
-            raise EngineError("The upstream engine's answer makes no sense.", status=502) from error
+            raise EngineError("The upstream engine sent an invalid response.", status=502) from error
 
 
 def _bursts(events: list[Event]) -> list[list[Event]]:

@@ -12,7 +12,7 @@ from engine.upstream.refusal import REFUSED, as_too_long, in_own_words
 
 _CALLERS_FAULT = (400, 404, 413, 422)
 _LONGEST_WAIT = 3600
-"""Seconds that a caller may be told to wait."""
+"""The most seconds in a `Retry-After` header."""
 
 _log = logging.getLogger("weir.engine")
 
@@ -23,10 +23,10 @@ def upstream_error(
     """The error to raise for an upstream's HTTP status and error body (bytes, or parsed JSON).
 
     If the caller is at fault, the error has the upstream's message, and its `unquoted` the same in Weir's
-    words (`in_own_words`). An unknown model is always told by the caller's name. The message about a prompt
-    that does not fit has the words by which clients know this error (`as_too_long`). If the upstream is at
-    fault, or Weir in how it calls the upstream, the error has a general message. The upstream's message is in
-    no log, because it may quote the model's output.
+    words (`in_own_words`). The message about an unknown model always has the caller's name for it. The
+    message about a prompt that does not fit has the words by which clients know this error (`as_too_long`).
+    If the upstream is at fault, or Weir in how it calls the upstream, the error has a general message. The
+    upstream's message is in no log, because it may quote the model's output.
 
     `fields`: the fields that were sent. `model`: the name that the caller gave. `retry_after`: the upstream's
     header.
@@ -58,7 +58,7 @@ def stream_error(
 ) -> RequestError | EngineError:
     """The error to raise for an error inside a stream. Once the answer has begun, the upstream is at fault.
     The message is general: inside a stream, an upstream's message may quote the model's output. Before the
-    answer, a prompt that does not fit is told in Weir's words.
+    answer, the error for a prompt that does not fit has Weir's words.
 
     `statuses`: the HTTP statuses that types of errors stand for, for an error without a code."""
     details = _error_object(error)

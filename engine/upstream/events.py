@@ -7,7 +7,7 @@ from engine.upstream.sse import Event, EventTooLongError, SSEDecoder
 
 
 class WholeReader:
-    """An answer that is no stream, as one event. `longest`: its most bytes; a longer one is cut."""
+    """Reads an answer that is not streamed as one event. Bytes after the first `longest` are dropped."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest

@@ -9,7 +9,7 @@ from engine.protocol import Channel, GenerationRequest, Prompt
 from engine.upstream.sse import MAX_EVENT
 
 SLICE = 16 * 1024
-"""Bytes of a stream that are read at a time. Others get their turn between two slices."""
+"""Bytes of a stream that are read at a time. Other tasks get a turn between two slices."""
 _CHARS_PER_TOKEN = 256
 """No vocabulary that is in use has a token of more characters, and text averages four."""
 _PIECES_PER_TOKEN = 16

@@ -1,8 +1,8 @@
 """An upstream's refusal in Weir's own words, for callers who may read only text that hooks have seen.
 
-An upstream may quote the prompt, or the model's output, in its message. Two refusals are told apart all the
-same, because clients act on them: an unknown model, and a prompt that does not fit. Of the upstream's message
-only whole numbers of tokens go on.
+An upstream may quote the prompt, or the model's output, in its message. So a refusal has a general message,
+except for two that clients act on: an unknown model, and a prompt that does not fit. Of the upstream's
+message, only whole numbers of tokens go on.
 """
 
 import re
@@ -34,8 +34,8 @@ def in_own_words(
     """`message`, `param` and `code`: the upstream's. `model`: the name that the caller gave. `fields`: the
     fields that were sent; no other is named."""
     if status == 404 and (code == "model_not_found" or param == "model" or _UNKNOWN_MODEL.search(message)):
-        told = f"The model '{model}' is not served here."
-        return RequestError(told, param="model", code="model_not_found", status=404)
+        message = f"The model '{model}' is not served here."
+        return RequestError(message, param="model", code="model_not_found", status=404)
     field = _FIELD_NAME.match(param or "")
     known = field[0] if field and field[0] in fields else None
     if code == CONTEXT_LENGTH_EXCEEDED or (status in (400, 413) and _TOO_LONG.search(message)):

@@ -50,7 +50,7 @@ class ReplayEngine(TrackedEngine):
             self._add(recordings)
 
     async def start(self) -> None:
-        """Read the folder. Raises `ValueError` for a file that is no recording, or for an empty folder."""
+        """Read the folder. Raises `ValueError` for an empty folder or a file that is not a recording."""
         if self._folder is not None:
             paths = sorted(self._folder.glob("*.jsonl"))
             if not paths:

@@ -43,7 +43,7 @@ class RequestTracker:
             raise EngineError("The engine is shutting down.", status=503)
 
     def on_close(self, stop: Callable[[], None]) -> None:
-        """Call `stop` when the engine closes, unless `forget` takes it back."""
+        """Call `stop` when the engine closes, unless `forget` removes it."""
         self._stops.add(stop)
 
     def forget(self, stop: Callable[[], None]) -> None:

@@ -32,14 +32,14 @@ class UsageCount:
 
 
 def count_of(source: Any, name: str, otherwise: int) -> int:
-    """The count `name` of an upstream's object. `otherwise`: if it lacks, or makes no sense."""
+    """The count `name` of an upstream's object, or `otherwise` if it is missing or invalid."""
     value = source.get(name) if isinstance(source, Mapping) else None
     return value if type(value) is int and 0 <= value <= _MAX_COUNT else otherwise
 
 
-def told_count(answer: bytes, name: str) -> int:
-    """The count `name` of an upstream's whole answer. Raises `EngineError` if it lacks, or makes no sense."""
+def count_in(answer: bytes, name: str) -> int:
+    """The count `name` in an upstream's whole answer. Raises `EngineError` if it is missing or invalid."""
     number = count_of(orjson.loads(answer), name, -1)
     if number < 0:
-        raise EngineError("The upstream engine's answer makes no sense.", status=502)
+        raise EngineError("The upstream engine sent an invalid response.", status=502)
     return number

@@ -22,7 +22,7 @@ _MUTE = {"text": "citations_delta", "thinking": "signature_delta"}
 class Block:
     """One block. `start` (the field `content_block`) says its kind. `call_index`: the number of calls before.
 
-    Raises `LookupError`, `TypeError`, `AttributeError` or `ValueError` for what makes no sense, and
+    Raises `LookupError`, `TypeError`, `AttributeError` or `ValueError` for invalid events, and
     `TooMuchError` for a signature that is too long.
     """
 
@@ -84,9 +84,9 @@ class Block:
 
 
 def _call_of(start: Mapping[str, Any], index: int) -> ToolCall:
-    name, call_id, given = start["name"], start.get("id"), start.get("input")
-    if not isinstance(name, str) or not name or not isinstance(given, Mapping | None):
-        raise TypeError("a call without a name, or with an input that is no object")
+    name, call_id, arguments = start["name"], start.get("id"), start.get("input")
+    if not isinstance(name, str) or not name or not isinstance(arguments, Mapping | None):
+        raise TypeError("a call without a name, or with an input that is not an object")
     return ToolCall(index, name, call_id if isinstance(call_id, str) else None)
 
 

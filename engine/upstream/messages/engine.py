@@ -14,7 +14,7 @@ from engine.upstream.messages.request import count_body, headers_of, request_bod
 from engine.upstream.messages.signatures import Signatures
 from engine.upstream.messages.stream import StreamTranslator
 from engine.upstream.sse import Event
-from engine.upstream.usage import told_count
+from engine.upstream.usage import count_in
 
 _LAST = b'"message_stop"'
 
@@ -47,7 +47,7 @@ class MessagesEngine(UpstreamEngine):
     async def count_tokens(self, request: GenerationRequest) -> int:
         body = count_body(request_body(request, self._messages, signatures=self._signatures))
         answer = await self._ask(request, "/messages/count_tokens", body, headers_of(request))
-        return told_count(answer, "input_tokens")
+        return count_in(answer, "input_tokens")
 
     @staticmethod
     def _with_version(url: str) -> str:

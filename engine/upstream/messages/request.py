@@ -39,8 +39,8 @@ def request_body(
     system, turns = to_turns(request.messages, signatures or Signatures())
     _check_end(request, turns)
     body: dict[str, Any] = {"model": model or request.model, "stream": True, "messages": turns}
-    is_given = sampling.max_tokens is not None
-    body["max_tokens"] = sampling.max_tokens if is_given else options.upstream_max_tokens
+    has_limit = sampling.max_tokens is not None
+    body["max_tokens"] = sampling.max_tokens if has_limit else options.upstream_max_tokens
     body |= {"system": system} if system else {}
     body |= {name: getattr(sampling, name) for name in _DRAWING if _says(request, name)}
     body |= {"stop_sequences": list(sampling.stop)} if sampling.stop else {}

@@ -119,10 +119,10 @@ class StreamTranslator:
             return
         stop_sequence = chunk["delta"].get("stop_sequence")
         # Any text but the caller's own stop strings could be output that no hook has seen.
-        told = stop_sequence if reason == "stop_sequence" and stop_sequence in self._stop else None
+        is_own = reason == "stop_sequence" and stop_sequence in self._stop
         self._finish = Delta(
             finish_reason=_FINISH_REASONS.get(reason, "stop"),
-            stop_reason=told,
+            stop_reason=stop_sequence if is_own else None,
             is_cut=reason not in ("end_turn", "tool_use"),
         )
 
@@ -132,15 +132,15 @@ class StreamTranslator:
         self._limit.take(block.channel, len(text), 1)
         return Delta(text=text, channel=block.channel, tool_call=block.call, usage=self._count.add(1))
 
-    def _take_usage(self, told: Any) -> None:
-        """Counts that an event lacks are as they were. The API counts cached tokens of the prompt apart."""
-        if not isinstance(told, Mapping):
+    def _take_usage(self, reported: Any) -> None:
+        """Counts that an event lacks stay. The API counts cached tokens of the prompt apart."""
+        if not isinstance(reported, Mapping):
             return
         used = self._count.usage
-        read = count_of(told, "cache_read_input_tokens", used.cached_tokens)
+        read = count_of(reported, "cache_read_input_tokens", used.cached_tokens)
         prompt = used.prompt_tokens
-        if told.get("input_tokens") is not None:
-            written = count_of(told, "cache_creation_input_tokens", 0)
-            prompt = count_of(told, "input_tokens", 0) + read + written
-        generated = count_of(told, "output_tokens", used.completion_tokens)
+        if reported.get("input_tokens") is not None:
+            written = count_of(reported, "cache_creation_input_tokens", 0)
+            prompt = count_of(reported, "input_tokens", 0) + read + written
+        generated = count_of(reported, "output_tokens", used.completion_tokens)
         self._count.usage = Usage(prompt, generated, read, used.reasoning_tokens)

@@ -91,8 +91,8 @@ def _block(part: Any, place: str) -> Block:
             if options.get("detail") not in (None, "auto"):
                 raise refused(f"{place}.image_url.detail")
             block = {"type": "image", "source": _source(url)}
-        case {"type": "file", "file": {"file_data": str(data), **others}} if not others.get("file_id"):
-            named = {"title": others["filename"]} if others.get("filename") else {}
+        case {"type": "file", "file": {"file_data": str(data), **options}} if not options.get("file_id"):
+            named = {"title": options["filename"]} if options.get("filename") else {}
             block = {"type": "document", "source": _source(data), **named}
         case _:
             raise refused(place)

@@ -17,7 +17,7 @@ from engine.upstream.openai.stream import StreamTranslator
 from engine.upstream.openai.whole import WholeTranslator
 from engine.upstream.request_tracker import NO_LOGITS
 from engine.upstream.sse import Event
-from engine.upstream.usage import told_count
+from engine.upstream.usage import count_in
 
 _BESIDE_VERSION = ("/tokenize", "/detokenize")
 """Paths that vLLM has beside `/v1`. Other servers may lack them."""
@@ -63,7 +63,7 @@ class OpenAIEngine(UpstreamEngine):
         body = {name: request.extra[name] for name in named if request.extra.get(name) is not None}
         tools = {"tools": list(request.tools)} if request.uses_tools else {}
         chat = {"messages": list(request.messages), **tools, **body}
-        return told_count(await self.relay(request, "/tokenize", chat), "count")
+        return count_in(await self.relay(request, "/tokenize", chat), "count")
 
     def _url_of(self, path: str) -> str:
         return (self.url.removesuffix("/v1") if path in _BESIDE_VERSION else self.url) + path

@@ -41,10 +41,10 @@ def read_prompt(
     """The prompt's text and tokens. `ids`: the prompt's, if the upstream said them. `prompt`: the caller's;
     None: a chat.
 
-    The text is the caller's own, or else that of the tokens but the first, whose text is not told. Without
-    `ids`, the first token of each entry is the prompt's. Raises `RequestError` if the upstream gives no
-    logprobs of prompts, and `LookupError`, `TypeError`, `ValueError` or `AttributeError` for entries that
-    make no sense.
+    The text is the caller's own, or else that of all tokens but the first: the upstream does not report the
+    first token's text. Without `ids`, the first token of each entry is the prompt's. Raises `RequestError`
+    if the upstream gives no logprobs of prompts, and `LookupError`, `TypeError`, `ValueError` or
+    `AttributeError` for invalid entries.
     """
     if not entries:
         raise RequestError(
@@ -64,22 +64,22 @@ def read_prompt(
 def _token(token_id: int | None, entry: Mapping[str, Any] | None, num_top: int) -> Token:
     if not entry:
         return Token(token_id, "")
-    told = entry[str(token_id)]
-    raw, rank = _raw(told), told.get("rank")
+    chosen = entry[str(token_id)]
+    raw, rank = _raw(chosen), chosen.get("rank")
     top = [TopLogprob(_id(key), _raw(one), finite(one["logprob"])) for key, one in entry.items()]
     top.sort(key=lambda one: -one.logprob)
     return Token(
         token_id,
         raw.decode(),
         raw,
-        finite(told["logprob"]),
+        finite(chosen["logprob"]),
         tuple(top[:num_top]),
         rank=rank if is_id(rank) and rank else None,
     )
 
 
-def _raw(told: Mapping[str, Any]) -> bytes:
-    text = told.get("decoded_token")
+def _raw(chosen: Mapping[str, Any]) -> bytes:
+    text = chosen.get("decoded_token")
     return text.encode() if isinstance(text, str) else b""
 
 

@@ -22,7 +22,7 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
     and leaves out fields that the caller did not set.
 
     `model`: the upstream's name for the model. None: the caller's. If the caller wants token ids, or echoed
-    ids of a prompt, the body also asks for logprobs: they tell which text each token has.
+    ids of a prompt, the body also asks for logprobs: they say which text each token has.
 
     Raises `RequestError` for a request that an upstream cannot answer.
     """
@@ -33,7 +33,7 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
     body |= {"model": model or request.model}
     if sampling.prompt_logprobs is None:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
-    else:  # the ids tell which of the tokens at one place is the prompt's
+    else:  # the ids say which of the tokens at one place is the prompt's
         body |= {"prompt_logprobs": request.num_prompt_logprobs, "return_token_ids": True}
     if request.is_chat:
         body["messages"] = list(request.messages)

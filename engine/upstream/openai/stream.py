@@ -85,7 +85,7 @@ class StreamTranslator:
         if len(self._outputs) == 1 and len(set(indexes)) == 1:
             return self._outputs * len(indexes)  # the index may be a counter
         if min(indexes, default=0) < 0:
-            raise IndexError("there is no output before the first")
+            raise IndexError("an output's index is negative")
         return [self._outputs[index] for index in indexes]
 
     def finish(self, *, complete: bool) -> list[Delta]:
@@ -183,11 +183,11 @@ class _Output:
         reason = reason and str(reason).lower()
         finish_reason = _FINISH_REASONS.get(reason, "stop") if reason else self._calls.finish_reason
         # Any text but the caller's own stop strings could be output that no hook has seen.
-        is_told = is_id(stop_reason) or stop_reason in self._stop
+        is_own = is_id(stop_reason) or stop_reason in self._stop
         deltas[-1] = replace(
             deltas[-1],
             finish_reason=finish_reason,
-            stop_reason=stop_reason if is_told else None,
+            stop_reason=stop_reason if is_own else None,
             is_cut=reason not in _OWN_ENDS,
         )
         return self._begun(deltas)
@@ -278,13 +278,13 @@ class _Call:
     name: str = ""
     arguments: str = ""
     """The arguments that no segment holds yet."""
-    told: ToolCall | None = None
-    """The call in its segments, from the first one on. Its name is final then."""
+    reported: ToolCall | None = None
+    """The call as its segments name it, set with the first segment. From then on, the name is final."""
 
-    def tell(self) -> Segment:
-        self.told = self.told or ToolCall(self.index, self.name, self.id)
+    def take_segment(self) -> Segment:
+        self.reported = self.reported or ToolCall(self.index, self.name, self.id)
         arguments, self.arguments = self.arguments, ""
-        return "tool_call", self.told, arguments
+        return "tool_call", self.reported, arguments
 
 
 class _ToolCalls:
@@ -317,16 +317,16 @@ class _ToolCalls:
                 call = _Call(len(self._calls), call_id or None)
                 self._calls.append(call)
             self._by_index[index] = self._by_index[None] = call
-            if call.told is None and name != call.name:
+            if call.reported is None and name != call.name:
                 call.name += name
             call.arguments += _arguments_text(function.get("arguments"))
-            yield call.tell() if call.name and call.arguments else ("tool_call", None, "")
+            yield call.take_segment() if call.name and call.arguments else ("tool_call", None, "")
 
     def flush(self) -> Iterator[Segment]:
         """Segments of the calls that have had none, if they have a name."""
         for call in self._calls:
-            if call.told is None and call.name:
-                yield call.tell()
+            if call.reported is None and call.name:
+                yield call.take_segment()
 
     def _known(self, index: int | None, call_id: str | None, name: str) -> _Call | None:
         """The call that this part continues. None: a new call begins."""
@@ -365,9 +365,9 @@ def _text(value: Any) -> str:
     return "".join(part["text"] for part in value if part["type"] == "text")
 
 
-def _usage(told: Any, counted: Usage) -> Usage:
-    """The upstream's usage. A count that lacks or makes no sense is Weir's own, in `counted`."""
-    usage = told if isinstance(told, Mapping) else {}
+def _usage(reported: Any, counted: Usage) -> Usage:
+    """The upstream's usage. Weir's own count in `counted` replaces one that is missing or invalid."""
+    usage = reported if isinstance(reported, Mapping) else {}
     prompt, completion = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
     return Usage(
         prompt_tokens=count_of(usage, "prompt_tokens", counted.prompt_tokens),

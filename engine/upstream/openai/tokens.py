@@ -107,7 +107,7 @@ def _raw(string: str, given: Sequence[int] | None) -> bytes:
 
 
 def finite(logprob: float | None) -> float:
-    """The logprob as Weir tells it. Raises `TypeError` if it is no number."""
+    """The logprob, at least `LOGPROB_FLOOR`. Raises `TypeError` if it is not a number."""
     if logprob is None or not math.isfinite(logprob):
         return LOGPROB_FLOOR
     return max(float(logprob), LOGPROB_FLOOR)

@@ -45,8 +45,8 @@ class Breaker:
         return True
 
     def succeed(self, *, trial: bool) -> None:
-        """A request was answered. If the breaker is not closed, only the trial's answer counts: the others
-        began before the failures."""
+        """A request was answered. If the breaker is not closed, only the trial's answer counts: the other
+        requests began before the failures."""
         self.leave(trial=trial)
         if trial or self._open_until is None:
             self._close()

@@ -11,8 +11,8 @@ TIMEOUT = 5.0
 
 
 class HealthChecks:
-    """Checks all replicas every `interval` seconds (None: never). A replica without others is checked only
-    while something is wrong with it: there is nothing to choose between."""
+    """Checks all replicas every `interval` seconds (None: never). A single replica is checked only while
+    something is wrong with it, because requests have no choice."""
 
     def __init__(self, replicas: Sequence[Replica], interval: float | None) -> None:
         self._replicas = replicas

@@ -51,7 +51,7 @@ class Replica(Candidate):
         self.is_drained = False
         """An operator wants it to get no new request."""
         self.says_drained = False
-        """It told its health check that it takes no new request."""
+        """Its last health check answered that it takes no new request."""
         self.clock = clock
         self._probe = probe
         self._problem = problem

@@ -7,8 +7,8 @@ begin alike to one replica, whose prefix cache then knows the beginning:
    user's first message. So the turns of a chat have one key, and chats with one system prompt have many.
 2. Rendezvous hashing ranks the replicas for a key. A replica that leaves or returns moves only its own keys.
 3. The load bound: a replica that has `LOAD_BOUND` times its fair share of the requests, and `SLACK` more,
-   gets no further one. A second key then ranks the others. It counts the messages up to the user's second,
-   so that chats which begin with one message do not all follow each other from replica to replica.
+   gets no further one. A second key then ranks the other replicas. It hashes the messages up to the user's
+   second, so that chats which begin with one message do not all follow each other from replica to replica.
 """
 
 import random
@@ -33,11 +33,11 @@ _MASK = 2**64 - 1
 _MIX = 0x9E3779B97F4A7C15
 
 Keys = tuple[int, int]
-"""The key that ranks replicas, and the one that ranks the others if the first replica has no room."""
+"""The key that ranks replicas, and the key that ranks the rest if the first replica has no room."""
 
 
 class Candidate:
-    """A replica, as far as routing knows it. `weight`: its share of the requests, beside others' weights."""
+    """A replica, as far as routing knows it. `weight`: its share of the requests, relative to its peers."""
 
     def __init__(self, name: str, weight: float = 1.0) -> None:
         self.name = name

@@ -143,13 +143,13 @@ async def test_an_error_after_the_first_text_is_the_upstreams(upstream: Any) -> 
 @pytest.mark.parametrize(
     ("frames", "told"),
     [
-        ([begin(), *block(1, "text", "a"), end(), STOP], "makes no sense"),
-        ([*block(0, "text", "a"), end(), STOP], "makes no sense"),
+        ([begin(), *block(1, "text", "a"), end(), STOP], "sent an invalid response"),
+        ([*block(0, "text", "a"), end(), STOP], "sent an invalid response"),
         ([begin(), *block(0, "text", "a"), end()], "broke off"),
         ([begin(), *block(0, "text", "a"), STOP], "broke off"),
         ([begin(), start(0, "text"), STOP], "broke off"),
-        ([b"data: hunter2\n\n"], "makes no sense"),
-        ([b'data: ["message_stop"]\n\n'], "makes no sense"),
+        ([b"data: hunter2\n\n"], "sent an invalid response"),
+        ([b'data: ["message_stop"]\n\n'], "sent an invalid response"),
         ([], "broke off"),
     ],
 )
@@ -189,7 +189,7 @@ async def test_reasoning_that_comes_back_unchanged_gets_its_signature_again(upst
 async def test_a_count_that_makes_no_sense_is_an_error(upstream: Any, count: Any) -> None:
     upstream.script = lambda body: web.json_response({"input_tokens": count})
     async with started(upstream.url) as engine:
-        with pytest.raises(EngineError, match="makes no sense"):
+        with pytest.raises(EngineError, match="sent an invalid response"):
             await engine.count_tokens(chat())
 
 

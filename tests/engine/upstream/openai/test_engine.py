@@ -94,7 +94,7 @@ async def test_a_base_url_with_a_path_is_taken_as_it_is(upstream: Any) -> None:
     async with started(upstream.url + "/other") as engine:
         with pytest.raises(RequestError):
             await collect(engine)
-    with pytest.raises(ValueError, match="no http"):
+    with pytest.raises(ValueError, match="not an http"):
         OpenAIEngine("localhost:8000")
 
 
