@@ -183,8 +183,8 @@ def _check(request: GenerationRequest) -> float:
         "logprob_token_ids": bool(s.logprob_token_ids),
         **{name: getattr(s, name) != getattr(default, name) for name in ("stop", "min_tokens", *penalties)},
     }
-    for name, is_given in is_combined.items():
-        if is_given:
+    for name, is_set in is_combined.items():
+        if is_set:
             raise RequestError(f"{name} cannot be combined with use_beam_search.", param=name)
     return float(length_penalty)
 

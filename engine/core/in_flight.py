@@ -71,12 +71,12 @@ class InFlight:
             drawing = [(s.sequence, row) for s, row in turn if s.is_sampled]
             rows = [row for _, row in drawing]
             yield Turn([s for s, _ in turn], [seq for seq, _ in drawing], rows, self._logits)
-            turn = [(follower, row + 1) for s, row in turn if (follower := _foretold(s))]
+            turn = [(follower, row + 1) for s, row in turn if (follower := _next_known(s))]
             speculation.num_accepted_tokens += len(turn)
 
 
-def _foretold(s: ScheduledSequence) -> ScheduledSequence | None:
-    """If the draft foretold the token just drawn, that token's share of a step: it is computed already."""
+def _next_known(s: ScheduledSequence) -> ScheduledSequence | None:
+    """The share of a step for the token just drawn, if the draft predicted it: it is computed already."""
     seq = s.sequence
     goes_on = seq.finish_reason is None and not seq.group.is_aborted
     if goes_on and s.draft and seq.token_ids[s.end :] == [s.draft[0]]:

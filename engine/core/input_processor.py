@@ -156,7 +156,7 @@ class InputProcessor:
             ids = self._encode(prompt, fields)
             self._add(group, ids, tuple(ids) if fields.suffix else prompt, fields)
         if not group.sequences:
-            raise RequestError("There is no prompt.", param="prompt")
+            raise RequestError("The request has no prompt.", param="prompt")
         return group
 
     def _encode(self, prompt: Prompt, fields: TextFields) -> list[int]:
@@ -237,9 +237,9 @@ class InputProcessor:
 
 def _check_infill(request: GenerationRequest, fields: TextFields) -> None:
     """Raise `RequestError` for a field that `suffix` cannot be combined with."""
-    given = {"echo": request.echo, "truncate_prompt_tokens": fields.truncate_prompt_tokens is not None}
-    for name, is_given in given.items():
-        if is_given:
+    is_combined = {"echo": request.echo, "truncate_prompt_tokens": fields.truncate_prompt_tokens is not None}
+    for name, is_set in is_combined.items():
+        if is_set:
             raise RequestError(f"{name} cannot be combined with suffix.", param=name)
 
 

@@ -26,12 +26,12 @@ Arguments = TypeVarTuple("Arguments")
 
 
 def failure() -> EngineError:
-    """The error that a request gets. It tells nothing of the cause, which the log has."""
+    """The error that a request gets. Only the log has the cause."""
     return EngineError("The engine failed to generate this output.")
 
 
 def out_of_memory() -> EngineError:
-    """The error of a request that was dropped so that others have memory."""
+    """The error of a request that was dropped to free memory for other requests."""
     return EngineError("The engine has too little memory for this request now.", status=503)
 
 

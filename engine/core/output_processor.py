@@ -9,7 +9,7 @@ from engine.scheduling.sequence import DueTokens, Sequence
 from engine.text.tokenizer import LocalTokenizer
 
 StopReason = str | int | None
-"""The stop string or the stop token's id that ended an output. None: something else did, or it goes on."""
+"""The stop string or the stop token's id that ended an output. None: something else did, or it continues."""
 
 
 class OutputProcessor:
@@ -58,8 +58,8 @@ class OutputProcessor:
         (tokens, stop_reason), seq.due = seq.due, None
         if seq.is_scored:
             # The tokens are the output's next ones: a detokenizer gives every token, and in order.
-            first = seq.num_prompt_tokens + seq.num_given_tokens
-            seq.num_given_tokens += len(tokens)
+            first = seq.num_prompt_tokens + seq.num_decided_tokens
+            seq.num_decided_tokens += len(tokens)
             tokens = tuple([_scored(token, seq.scores[i]) for i, token in enumerate(tokens, first)])
         return [self._delta(seq, tokens, stop_reason=stop_reason)]
 
@@ -91,7 +91,7 @@ class OutputProcessor:
         return tokens, seq.detokenizer.stopped
 
     def _echo_tokens(self, seq: Sequence, texts: tuple[str, ...]) -> tuple[Token, ...]:
-        # The first token has no logprob. The others have none either, unless the request asks for logprobs.
+        # The first token has no logprob. The later ones have one if the request asks for logprobs.
         logprobs = chain([None], seq.prompt_logprobs, repeat(None))
         tokens = map(self._token, seq.token_ids, logprobs, texts)
         if not seq.is_scored:

@@ -1,4 +1,4 @@
-"""Who may add outputs to the in-process engine. Its queue is shared: no caller fills it for the others."""
+"""Who may add outputs to the in-process engine. Callers share its queue, and no caller may fill it alone."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -17,7 +17,7 @@ from engine.core.input_processor import FIELDS, InputProcessor
 from engine.execution.model_runner import ModelRunner
 from engine.local.admission import Admission
 from engine.local.delta_queue import DeltaQueue
-from engine.local.phases import tell_phases
+from engine.local.phases import trace_phases
 from engine.local.preparation import Preparation
 from engine.local.running_core import RunningCore
 from engine.protocol import (
@@ -126,7 +126,7 @@ class LocalEngine:
         finally:
             self._admission.remove(request)
             if group is not None:
-                tell_phases(span, group)
+                trace_phases(span, group)
             if group is not None and self._streams.pop(group, None) is not None:
                 self._core.call(partial(EngineCore.leave, group=group))
 

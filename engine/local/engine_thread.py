@@ -13,11 +13,11 @@ the text in. If the next step of the served model began meanwhile, the first tex
 that step too. So after a step that begins outputs, the thread waits a moment for the work of judges, at most
 a twentieth of the step's time.
 
-A core that raises in a step or a call is dropped, and its owner is told. The others go on. If the device is
-lost, or the thread's own work raises, all cores are dropped.
+If a core raises in a step or a call, the thread drops it and notifies its owner. The other cores continue. If
+the device is lost, or the thread's own work raises, all cores are dropped.
 
-The thread begins with the first core and ends with the last. Models load on threads of their own, so that
-the others answer meanwhile; one loads at a time, because it measures the free memory.
+The thread begins with the first core and ends with the last. Models load on their own threads, so that
+loaded models answer meanwhile; one loads at a time, because it measures the free memory.
 """
 
 import atexit
@@ -74,7 +74,7 @@ class _Place:
     fail: Callable[[], None]
     judges: bool
     seconds: float = 0.0
-    """The time that its steps took, and the time of others that passed while it had no work."""
+    """The time that its steps took, and the time of other cores' steps while it had no work."""
     had_work: bool = False
     last_turn: int = 0
 

@@ -88,11 +88,11 @@ def find_model(name: str) -> str | None:
 
 
 def found_model(name: str) -> str:
-    """`find_model` for a process that has no `models:`. Raises `ValueError` if there is none."""
+    """`find_model` for a process that has no `models:`. Raises `ValueError` if the model is not found."""
     path = find_model(name)
     if path is None:
         raise ValueError(
-            f"there is no model folder {name!r}. The names in a server's `models:` are known to the hooks in"
-            " the server's own process alone, and not in hook workers (hook_workers: 0)"
+            f"model folder {name!r} not found. Only hooks in the server's own process (hook_workers: 0), not"
+            " hook workers, know the names in its `models:`"
         )
     return path

@@ -6,8 +6,8 @@ from engine.protocol.tracing import NO_SPAN, Span
 from engine.scheduling.sequence import SequenceGroup
 
 
-def tell_phases(span: Span, group: SequenceGroup) -> None:
-    """Tell `span`'s children for a request that has just ended: `queue` until the first output is scheduled,
+def trace_phases(span: Span, group: SequenceGroup) -> None:
+    """Add children to `span` for a request that has just ended: `queue` until the first output is scheduled,
     `prefill` until the first token, `decode` until now. A phase that the request did not reach has none."""
     if span is NO_SPAN:
         return

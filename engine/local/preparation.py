@@ -21,7 +21,7 @@ class Preparation:
         self._prompt_threads = PromptThreads(num_tokenizers)
 
     async def process(self, request: GenerationRequest, processor: InputProcessor) -> SequenceGroup:
-        """The request's sequences. Grammars are compiled on threads of their own, so that other requests need
+        """The request's sequences. Grammars are compiled on their own threads, so that other requests need
         not wait for them. Raises what `InputProcessor.process` raises, and `EngineError` once closed."""
         process = partial(processor.process, request)
         if processor.guidance.must_compile(request):

@@ -1,4 +1,4 @@
-"""A model's core on the engine thread, as an event loop sees it: loaded, called, heard and closed."""
+"""Loads, calls and closes a model's core on the engine thread, from an event loop."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ class RunningCore(Generic[C]):
         *,
         judges: bool = False,
     ) -> None:
-        """`name`: the model's, for the log. `load` makes the core. It runs on a thread of its own. `judges`:
+        """`name`: the model's, for the log. `load` makes the core. It runs on its own thread. `judges`:
         see `EngineThread.add`."""
         self._name = name
         self._load = load
@@ -78,7 +78,7 @@ class RunningCore(Generic[C]):
 
 
 def _on_own_thread(load: Callable[[], C]) -> Future[C]:
-    """One model loads at a time: each takes its share of the memory that the others have left."""
+    """One model loads at a time: each takes its share of the memory that is free then."""
     loaded: Future[C] = Future()
     loaded.set_running_or_notify_cancel()
 

@@ -61,7 +61,7 @@ class BlockManager:
             self._hashes[block] = block_hash
 
     def free(self, block_table: list[int]) -> None:
-        """Take back the table's blocks and empty it. Its last blocks are reused first: the blocks before them
+        """Free the table's blocks and empty it. Its last blocks are reused first: the blocks before them
         can still be found without them."""
         for block in reversed(block_table):
             self._ref_counts[block] -= 1
@@ -72,10 +72,10 @@ class BlockManager:
         block_table.clear()
 
     def truncate(self, block_table: list[int], num_tokens: int) -> int:
-        """Take back the blocks behind the table's first `num_tokens`: the tokens there will be written anew.
+        """Free the blocks behind the table's first `num_tokens`: the tokens there will be written anew.
 
         Returns how many of the `num_tokens` the table still holds. If other tables share the block of the
-        last ones, the whole block is taken back, since it may not be written.
+        last ones, the table loses the whole block, because it may not write there.
         """
         num_blocks = -(-num_tokens // self.block_size)
         if num_tokens % self.block_size and num_blocks <= len(block_table):

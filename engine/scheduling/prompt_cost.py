@@ -6,8 +6,8 @@ tokens before it, 3 for one with twice as many. The time that prompts add to a s
 
     added = overhead + units * seconds per unit
 
-The reach is learned as well. Some reaches are tried at the same time, each with a line of its own, and the
-line that foretells the times best is used.
+The reach is learned as well. Some reaches are tried at the same time, each with its own line, and the
+line that predicts the times best is used.
 """
 
 import math
@@ -17,7 +17,7 @@ REACHES = (256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 32768.0)
 
 
 def num_attended(num_tokens: int, num_context: int) -> float:
-    """The tokens that stand before each of the tokens, added up. `num_context` stand before the first one."""
+    """The tokens that come before each of the tokens, added up. `num_context` come before the first one."""
     return num_tokens * (num_context + num_tokens / 2)
 
 

@@ -16,7 +16,7 @@ Priorities come first: a sequence gives way only to sequences of its own priorit
 output has the turn of the request's arrival. Its second output has the turn of the request after it, its
 third output that of the one after that, as if the outputs had arrived one by one. So a request of many
 outputs gets all places that nobody else waits for, but not all places that become free, and only a bounded
-number of others overtake each of its outputs. `running` is sorted by priority, then by each sequence's
+number of other outputs overtake each of its outputs. `running` is sorted by priority, then by each sequence's
 place among its caller's, then by rank. The last sequence in `running` is preempted first. Except to give way
 to another caller, a running sequence keeps its place until it is done, or until a sequence before it needs
 its blocks. A rewound sequence has fewer tokens than before; if it was done, it waits again with its old rank.
@@ -138,13 +138,13 @@ class Scheduler:
         self.add(seq)
 
     def truncate(self, seq: Sequence, num_computed_tokens: int) -> None:
-        """Drop the blocks of tokens that were taken back, and at least of those behind the first ones."""
+        """Drop the blocks of withdrawn tokens, and of all tokens behind the first `num_computed_tokens`."""
         cache = seq.cache
         del cache.block_hashes[seq.num_tokens // self.block_manager.block_size :]
         cache.keep(self.block_manager.truncate(cache.block_table, num_computed_tokens))
 
     def rewind(self, seq: Sequence) -> None:
-        """Drop the blocks of tokens that were taken back. A sequence that was done waits again."""
+        """Drop the blocks of withdrawn tokens. A sequence that was done waits again."""
         self.truncate(seq, seq.num_tokens - 1)  # the last token gives the logits of the next one once more
         if seq not in self.running and seq not in self.waiting:
             self.waiting.add(seq.caller, seq)
@@ -182,7 +182,7 @@ class Scheduler:
 
     def schedule_ahead(self, scheduled: Seq[ScheduledSequence]) -> list[ScheduledSequence]:
         """Plan the step after this one, whose tokens are drawn but not read. The same sequences decode, in
-        the same order, but for those that now have all their tokens. Empty if a prompt goes on, a sequence
+        the same order, except those that now have all their tokens. Empty if a prompt continues, a sequence
         has gone back, another one may run next, or blocks are short."""
         is_of_all = len(scheduled) == len(self.running) and all(s.is_sampled for s in scheduled)
         prompts = [s for s in scheduled if not s.is_decode]
@@ -237,8 +237,8 @@ class Scheduler:
         return self.waiting.first(load)
 
     def _budgets(self) -> tuple[int, float]:
-        """The number of sequences that may decode, and the units (see `StepBudget`) of the others' tokens. A
-        token has at least one unit."""
+        """The number of sequences that may decode, and the units (see `StepBudget`) of the prompts' tokens.
+        A token has at least one unit."""
         num_decodes = sum(seq.num_uncomputed_tokens == 1 for seq in self.running)
         num_prompts = min(len(self.running) + len(self.waiting), self._max_num_seqs) - num_decodes
         num_decodes = min(num_decodes, self._max_num_batched_tokens)
@@ -263,7 +263,7 @@ class Scheduler:
     def _go_on(self, plan: StepPlan, num_decodes: int) -> None:
         """Give running sequences their shares."""
         at = 0
-        # A preempted sequence stands behind the one that needs its blocks, and has no share yet.
+        # A preempted sequence comes behind the one that needs its blocks, and has no share yet.
         while at < len(self.running):
             seq = self.running[at]
             is_decode = seq.num_uncomputed_tokens == 1

@@ -1,7 +1,7 @@
 """One output in the making, and the request that it belongs to.
 
 A `Sequence` says who it is: its request, its index, its token ids. How the cache holds it and how it is
-sampled are states of their own. Numbers that follow from others are properties, so that they always agree.
+sampled are states of their own. Derived numbers are properties, so that they always agree.
 Pure Python: the scheduler, which moves sequences about, needs no torch.
 """
 
@@ -91,7 +91,7 @@ class Sequence:
     prefilled_step: int = NEVER
     """The number of the step that computed the last token of its prompt."""
     echo_texts: tuple[str, ...] | None = None
-    """The text that each prompt token completes. None: there is no echo, or it was given already."""
+    """The text that each prompt token completes. None: the request has no echo, or it was sent already."""
     prompt_logprobs: list[Logprobs] = field(default_factory=list)
     """Logprobs of the prompt's second token, third token and so on, as far as the prompt is computed."""
     cumulative_logprob: float = 0.0
@@ -106,7 +106,7 @@ class Sequence:
     """The probes' scores of its first tokens, as far as they are known. Filled by `StepScores`."""
     due: DueTokens | None = None
     """Decided tokens that wait for their scores."""
-    num_given_tokens: int = 0
+    num_decided_tokens: int = 0
     """Output tokens that were decided so far."""
     queued_at: float = 0.0
     """The time at which it was added, in seconds. The `EngineMetrics` fill the three times."""
@@ -116,15 +116,15 @@ class Sequence:
     """The time at which it got its first token."""
 
     def rewind(self, num_output_tokens: int, banned: Iterable[int] | None = None) -> None:
-        """Keep only the first output tokens. `banned`: token ids that may not come next; None: the token that
-        is taken back. The `Scheduler` rewinds the cache."""
+        """Keep only the first output tokens. `banned`: token ids that may not come next; None: the first
+        withdrawn token. The `Scheduler` rewinds the cache."""
         end = self.num_prompt_tokens + num_output_tokens
         self.sampling.rewind(num_output_tokens, self.token_ids[end : end + 1] if banned is None else banned)
         del self.token_ids[end:]
         self.detokenizer = self.detokenizer.rewound(self.token_ids, num_output_tokens)
         self.finish_reason = None
         del self.scores[end:]
-        self.due, self.num_given_tokens = None, num_output_tokens
+        self.due, self.num_decided_tokens = None, num_output_tokens
 
     def extend_hashes(self, block_size: int, num_blocks: int) -> None:
         """Make the hashes of its first `num_blocks` blocks, which must be full."""
@@ -216,7 +216,7 @@ class SequenceGroup:
     num_prompt_tokens: int = 0
     """Each prompt counts once, whatever `n` is."""
     num_output_tokens: int = 0
-    """Tokens of all sequences. It is counted, because every delta tells it."""
+    """Tokens of all sequences. Counted, because every delta reports it."""
     num_cached_tokens: int = 0
     """Prompt tokens that the cache held when their sequence began to run. Filled by the `Scheduler`."""
     root_hash: bytes = root_hash(None)
@@ -242,7 +242,6 @@ class SequenceGroup:
         eos_token_ids: frozenset[int] = frozenset(),
         echo_texts: tuple[str, ...] | None = None,
     ) -> Sequence:
-        """Append a sequence that begins with this prompt."""
         ids, index, request = list(prompt_token_ids), len(self.sequences), self.request
         tokens = TokenIds(ids, len(ids))
         state = SamplingState(request.request_id, request.sampling, tokens, eos_token_ids, seed, self.bias)

@@ -72,7 +72,7 @@ class _DecodeSteps:
 
 
 class Budget(Protocol):
-    """Plans a step's prompt tokens, and is told how long the step took."""
+    """Plans a step's prompt tokens, and learns how long the step took."""
 
     def plan(self, num_decodes: int, num_prompts: int, num_context: int = 0) -> float:
         """The units of the next step's prompt tokens; now and then 0. `num_decodes`: sequences that decode in
@@ -119,8 +119,8 @@ class StepBudget:
         """Steps with prompts since the last step without."""
         self._cost = PromptCost()
         self._was_late = False
-        """Whether the last step took much longer than expected. One such step may have any reason. Two in a
-        row mean that what was learned is no longer right."""
+        """Whether the last step took much longer than expected. One such step may have any reason. After two
+        in a row, the learned costs are outdated."""
 
     def plan(self, num_decodes: int, num_prompts: int, num_context: int = 0) -> float:
         if self._fixed is not None:

@@ -156,7 +156,6 @@ class ClassifierCore:
         return text, EngineError("The model failed to classify this text.")
 
     def _slots(self, seq: Sequence, start: int, end: int) -> list[int]:
-        """The slots of the tokens at positions `start` to `end`."""
         blocks, size = seq.cache.block_table, self.block_manager.block_size
         return [blocks[i // size] * size + i % size for i in range(start, end)]
 

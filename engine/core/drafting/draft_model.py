@@ -62,7 +62,7 @@ class DraftModel:
 
     @classmethod
     def of(cls, runner: ModelRunner, config: EngineConfig) -> "DraftModel | None":
-        """The draft model that was loaded beside the model. None: there is none."""
+        """The draft model that was loaded beside the model, if any."""
         if config.speculative_model is None or runner.draft is None:
             return None
         return cls(

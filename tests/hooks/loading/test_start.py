@@ -52,7 +52,7 @@ async def test_one_that_cannot_start_keeps_the_server_from_starting() -> None:  
 
     hook = Fails()
     pipeline = Pipeline([LoadedHook.of("judge", hook)])
-    told = "hook 'judge' could not be started: ValueError: there is no model folder 'guard'"
+    told = "hook 'judge' could not be started: ValueError: model folder 'guard' not found"
     with pytest.raises(HookLoadError, match=told):
         await pipeline.start()
     assert hook.log == []
@@ -98,7 +98,7 @@ async def test_a_hook_worker_loads_a_folder_by_itself(asks: str) -> None:  # con
 
 
 async def test_a_hook_worker_knows_no_name_of_the_configuration(asks: str) -> None:
-    with pytest.raises(HookLoadError, match=r"no model folder 'guard'.* not in hook workers"):
+    with pytest.raises(HookLoadError, match=r"model folder 'guard' not found.* not hook workers"):
         await WorkerPool(1, [HookSpec(asks, {"model": "guard"})]).start()
 
 
