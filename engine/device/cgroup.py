@@ -23,7 +23,7 @@ _V2 = _Version("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file")
 
 
 def free_memory(root: Path = Path("/")) -> int | None:
-    """Free memory in bytes. None: there is no limit. `root`: the folder that holds `proc` and `sys`."""
+    """Free memory in bytes. None: no limit applies. `root`: the folder that holds `proc` and `sys`."""
     return min((free for group, version in _groups(root) for free in _free(group, version)), default=None)
 
 

@@ -46,7 +46,7 @@ class KVCache:
         self.keys = {i: pool(s.num_kv_heads, s.key_dim) for i, s in layers.items()}
         self.values = {i: pool(s.num_kv_heads, s.value_dim) for i, s in layers.items()}
         self.scores: Tensor | None = None
-        """The scores of probes for each token, `[slots, num_scores]`, float32. None: there are no probes."""
+        """The scores of probes for each token, `[slots, num_scores]`, float32. None: no probes."""
         if num_scores:
             self.scores = _zeros(((num_blocks + 1) * block_size, num_scores), torch.float32, device)
 

@@ -1,4 +1,4 @@
-"""Tells a failure of one step from the loss of the device. After the loss, no call on the device works.
+"""Finds whether a failed step means the loss of the device. After the loss, no call on the device works.
 
 CUDA keeps the error of a kernel that has failed (a device-side assert, an illegal address, an error of the
 memory), and returns it from every later call, also of other libraries. So the device is asked: the texts of

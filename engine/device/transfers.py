@@ -1,7 +1,7 @@
-"""Values on their way between the host and the device that the model runs on.
+"""Copies between the host and the device that the model runs on.
 
-On CUDA, copies go through pinned memory, and the host goes on while they are under way. On a CPU nothing is
-copied. The lines for CUDA have not run on a GPU yet.
+On CUDA, copies go through pinned memory, and the host does not wait for them. On a CPU nothing is copied. The
+lines for CUDA have not run on a GPU yet.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,6 @@ def sent(arrays: Sequence[Ids], device: torch.device) -> list[Tensor]:
 
 
 def on_device(values: Sequence[object], device: torch.device, dtype: torch.dtype = torch.long) -> Tensor:
-    """A tensor of the values on `device`."""
     if device.type == "cpu":
         return torch.tensor(values, dtype=dtype)
     host = torch.tensor(values, dtype=dtype, pin_memory=device.type == "cuda")

@@ -28,7 +28,7 @@ Times = Mapping[str, Mapping[int, float]]
 ROUNDS, ENOUGH = 5, 0.5
 """Most rounds of a trial, and seconds after which no other round begins."""
 SLOW = 4.0
-"""A way that takes so many times as long as the fastest in the first round takes no part in the others."""
+"""A way that takes this many times as long as the fastest in the first round is not tried again."""
 MOST_PREEMPTIONS, FEW = 60.0, 5
 """A second, and in a short trial: how often other programs may take a core from a trial whose times are kept.
 A busy core changes hands a hundred times a second or more. A trial on a busy machine finds fewer threads

@@ -45,7 +45,7 @@ class DecodeGraphs:
         self._ids[2] = kv_cache.scratch_block * kv_cache.block_size
         width = -(-max_model_len // kv_cache.block_size)
         self._tables = torch.full((rows, width), kv_cache.scratch_block, device=self._device)
-        # The largest first: the others then use its memory again.
+        # The largest first: the smaller ones then reuse its memory.
         self._runs = {size: capture(self._run_of(size)) for size in reversed(self._buckets)}
 
     def has_room(self, layout: Layout) -> bool:

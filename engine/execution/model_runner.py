@@ -74,7 +74,7 @@ class ModelRunner:
                 num_scores=num_scores,
             )
         except (MemoryError, torch.OutOfMemoryError) as error:
-            raise ValueError(f"there is no room for a kv_cache_memory of {memory} bytes.") from error
+            raise ValueError(f"a kv_cache_memory of {memory} bytes does not fit.") from error
         self.draft: ModelRunner | None = None
         """Runs the draft model, whose cache has blocks of the same numbers."""
         if draft:
@@ -145,7 +145,7 @@ class ModelRunner:
 
     def use_probes(self, probes: ProbeHeads | None) -> None:
         """Have them score every token that is computed from now on, into the cache's room for the scores of
-        the probes that this runner was made with. None: no token is scored. No sequence may be under way."""
+        the probes that this runner was made with. None: no token is scored. No sequence may be running."""
         self.probe_heads = probes
         self.model.watch(probes)
 

@@ -22,8 +22,8 @@ class Outline:
     """The outline of `config.model`."""
 
     def __init__(self, config: EngineConfig) -> None:
-        """Raises `ValueError` if the engine cannot serve the model as `config` asks, `OSError` if there is no
-        such model, and `NotImplementedError` for weights whose form depends on their numbers."""
+        """Raises `ValueError` if the engine cannot serve the model as `config` asks, `OSError` if the model
+        is not found, and `NotImplementedError` for weights whose form depends on their numbers."""
         hf_config = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
         text_config = hf_config.get_text_config()
         self.max_model_len = max_model_len_of(text_config, config)
@@ -41,8 +41,8 @@ class Outline:
         return self._model.labels
 
     def probes(self) -> tuple[ProbeInfo, ...]:
-        """The probes of the configuration. Raises `ValueError` for a file that is no probe and for a probe of
-        another model, `OSError` for a file that cannot be read."""
+        """The probes of the configuration. Raises `ValueError` for a file that is not a probe and for a probe
+        of another model, `OSError` for a file that cannot be read."""
         probes = load_probes(self._config, self._hidden_size, self._model.dtype, _META)
         if probes is None:
             return ()

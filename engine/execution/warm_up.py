@@ -64,7 +64,7 @@ class WarmUp:
     @torch.inference_mode()
     def measure(self, memory: DeviceMemory) -> StepMemory:
         """Raises `torch.OutOfMemoryError` if not even one step has room."""
-        self.run_largest_steps()  # it also compiles kernels and sets up libraries, which is no step's memory
+        self.run_largest_steps()  # also compiles kernels and sets up libraries, whose memory does not count
         step = memory.peak_of(self.run_largest_steps)
         if self._config.enforce_eager or not self._model.can_be_captured:
             return StepMemory(step)
@@ -95,7 +95,6 @@ class WarmUp:
         return self._forward(num_sequences, num_sequences, num_sequences)
 
     def _forward(self, num_decodes: int, num_tokens: int, num_rows: int) -> Tensor:
-        """The logits of the first `num_rows` tokens."""
         layout = _layout(num_decodes, num_tokens, num_rows, self._max_model_len, self._config.block_size)
         return self._model.forward(Batch.of(layout, self._model.device), self._kv_cache)
 

@@ -26,7 +26,7 @@ class Checkpoint:
         self._device = device
         self._stack = ExitStack()
         self._open: dict[Path, Any] = {}
-        self.untaken = set(files)
+        self.unread = set(files)
         """Names of tensors that nothing has read."""
 
     @staticmethod
@@ -62,7 +62,7 @@ class Checkpoint:
         path = self._files[name]
         if path not in self._open:
             self._open[path] = self._stack.enter_context(safe_open(path, "pt"))
-        self.untaken.discard(name)
+        self.unread.discard(name)
         if self._device.type == "meta":
             return _without_numbers(self._open[path].get_slice(name))
         tensor: Tensor = self._open[path].get_tensor(name)

@@ -92,7 +92,7 @@ class Decoder:
         else:
             self._head = heads.take(checkpoint, make_linear)
         self.labels: Labels | None = None if heads is None else heads.labels
-        if left := [n for n in checkpoint.untaken if not n.endswith(DERIVED) and n != "lm_head.weight"]:
+        if left := [n for n in checkpoint.unread if not n.endswith(DERIVED) and n != "lm_head.weight"]:
             raise ValueError(f"it has tensors that this decoder does not know: {', '.join(sorted(left)[:3])}")
         self.device = self._embedding.device
         self.dtype = self._embedding.dtype
@@ -124,7 +124,7 @@ class Decoder:
         if self._capture is not None:
             self._capture.begin(batch, kv_cache)
         for i, layer in enumerate(self._layers):
-            # Behind the last layer's attention, only tokens whose logits are wanted go on.
+            # Behind the last layer's attention, only tokens whose logits are wanted are computed.
             x = step.run(layer, x, batch.logit_rows if i == last and not keeps_all else None)
             if i in self._takers:
                 self._takers[i](x)

@@ -38,7 +38,7 @@ class Head(Protocol):
 
 
 class ClassificationHeads(Protocol):
-    """The heads that a checkpoint has, as its configuration tells them."""
+    """The heads that a checkpoint's configuration names."""
 
     labels: Labels
 
@@ -53,7 +53,7 @@ def classifies_tokens(config: PreTrainedConfig) -> bool:
 
 
 def labels_of(model: str, labels: Labels | None) -> Labels:
-    """The labels that the model classifies tokens by. Raises `ValueError` if there are none."""
+    """The labels that the model classifies tokens by. Raises `ValueError` if it has none."""
     if labels is None:
         raise ValueError(f"{model} does not classify tokens: it has no heads for that.")
     return labels
@@ -66,8 +66,7 @@ def check_generates(model: str, labels: Labels | None) -> None:
 
 
 def classification_heads(config: PreTrainedConfig) -> ClassificationHeads | None:
-    """None: the model is none that classifies tokens. Raises `ValueError` if the configuration does not tell
-    the labels."""
+    """None: the model does not classify tokens. Raises `ValueError` if the configuration lacks the labels."""
     if not classifies_tokens(config):
         return None
     if _architecture(config) == QWEN3_GUARD:

@@ -45,7 +45,7 @@ class LinearTrial:
         self._dtype = dtype
         self._record = record
         self._batch_invariant = batch_invariant
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def __call__(self, weight: Weight, bias: Tensor | None, /) -> Linear:
         if isinstance(weight, QuantizedWeight) or weight.numel() < SMALL:
@@ -57,23 +57,23 @@ class LinearTrial:
         what = f"{outs} x {ins} {weight.dtype}, {torch.get_num_threads()} threads".replace("torch.", "")
         times = self._record.times(what, makers, ROWS, partial(measured, makers, weight, self._dtype))
         names = chosen(times, batch_invariant=self._batch_invariant)
-        self._tell(what, names, times)
+        self._log_times(what, names, times)
         made = {name: _made(makers[name], weight, bias) for name in dict.fromkeys(names.values())}
         if len(made) == 1:
             return next(iter(made.values()))
         return MixedLinear({rows: made[name] for rows, name in names.items()})
 
-    def _tell(self, what: str, names: Mapping[int, str], times: Times) -> None:
-        if what in self._told:
+    def _log_times(self, what: str, names: Mapping[int, str], times: Times) -> None:
+        if what in self._logged:
             return
-        self._told.add(what)
+        self._logged.add(what)
         chosen_names = " and ".join(dict.fromkeys(names.values()))
-        told = "; ".join(
+        times_text = "; ".join(
             f"{name} {', '.join(f'{1e6 * seconds:.0f}' for seconds in by_rows.values())}"
             for name, by_rows in times.items()
         )
         rows = ", ".join(map(str, ROWS))
-        logger.info("products of %s: %s (microseconds for %s rows: %s)", what, chosen_names, rows, told)
+        logger.info("products of %s: %s (microseconds for %s rows: %s)", what, chosen_names, rows, times_text)
 
 
 class MixedLinear:

@@ -63,7 +63,7 @@ def load_model(
 ) -> Model:
     """Load `config.model`, whose configuration in transformers' form is `hf_config`, to `device`. On torch's
     device `meta`, the weights have shapes and no numbers. Raises `ValueError` if the engine cannot serve the
-    model as `config` asks, `OSError` if there is no such model."""
+    model as `config` asks, `OSError` if the model is not found."""
     if config.model_impl != "transformers":
         try:
             return _load_decoder(config, hf_config, max_model_len, device)

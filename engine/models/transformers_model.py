@@ -163,7 +163,7 @@ def _probe(model: PreTrainedModel) -> dict[int, LayerShape]:
 def layer_index(module: nn.Module) -> int:
     index = getattr(module, "layer_idx", None)
     if not isinstance(index, int):
-        raise TypeError(f"{type(module).__name__} does not tell its layer_idx")
+        raise TypeError(f"{type(module).__name__} has no layer_idx")
     return index
 
 

@@ -43,7 +43,7 @@ class Int8Weights:
 
 
 class Int4Weights(Int8Weights):
-    """Implements `WeightFormat`. The logits' matrix gets 8 bits: 4 cost it more than they cost the others."""
+    """Implements `WeightFormat`. The logits' matrix gets 8 bits: with 4 it loses more than other matrices."""
 
     def __init__(self, group_size: int) -> None:
         self._group_size = group_size

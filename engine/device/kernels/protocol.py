@@ -26,8 +26,6 @@ class AttentionShape:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttentionLayer:
-    """The properties of one layer's attention."""
-
     index: int
     window: int | None
     """Tokens that a token sees, itself included. None: all before it."""
@@ -53,8 +51,6 @@ class LinearMaker(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecoderLayer:
-    """The weights of one layer."""
-
     attention: AttentionLayer
     input_norm: Tensor
     qkv: Linear
@@ -70,8 +66,8 @@ class StepKernels(Protocol):
     """The kernels for one batch. Inputs and outputs have the model's type; sums are kept in float32."""
 
     def run(self, layer: DecoderLayer, x: Tensor, rows: Tensor | None = None) -> Tensor:
-        """A whole layer, `[tokens, hidden]` to `[rows, hidden]`. `rows` `[rows]`: the tokens that go on when
-        all keys and values are stored; None: all of them."""
+        """A whole layer, `[tokens, hidden]` to `[rows, hidden]`. All keys and values are stored. `rows`
+        `[rows]`: the tokens to compute after that; None: all of them."""
         attended = self.attend(layer.attention, layer.qkv(self.rms_norm(x, layer.input_norm)))
         if rows is not None:
             x, attended = x[rows], attended[rows]

@@ -20,8 +20,8 @@ def read_probes(files: Iterable[str]) -> list[Probe]:
 def load_probes(
     config: EngineConfig, hidden_size: int, dtype: torch.dtype, device: torch.device
 ) -> ProbeHeads | None:
-    """None: there are none. Raises `ValueError` for a file that is no probe, and for a probe of another model
-    than `config.model`; `OSError` for a file that cannot be read."""
+    """None: the configuration has no probes. Raises `ValueError` for a file that is not a probe, and for a
+    probe of another model than `config.model`; `OSError` for a file that cannot be read."""
     if not config.probes:
         return None
     probes = read_probes(config.probes)

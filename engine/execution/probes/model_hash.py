@@ -1,4 +1,4 @@
-"""Tells checkpoints apart, cheaply: a probe works on the model that it was trained on, and on no other."""
+"""A cheap hash of a checkpoint: a probe works only on the model that it was trained on."""
 
 import hashlib
 import json

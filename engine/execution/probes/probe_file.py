@@ -42,8 +42,6 @@ NAME = re.compile(r"[\w-]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probe:
-    """A probe, as a file has it."""
-
     info: ProbeInfo
     layers: tuple[str, ...]
     """The modules whose outputs it reads, in the order of its inputs."""
@@ -118,7 +116,7 @@ def check_name(name: str) -> None:
 
 
 def check_place(path: Path) -> None:
-    """Make the file's folder if there is none. Raises `OSError` for a path that no probe can be written to,
+    """Make the file's folder if needed. Raises `OSError` for a path that no probe can be written to,
     such as a folder or a device."""
     if path.exists() and not path.is_file():
         raise OSError(f"{path} is not a file")
@@ -128,7 +126,7 @@ def check_place(path: Path) -> None:
 
 
 def load_probe(path: Path | str) -> Probe:
-    """Raises `ValueError`, with the file's name, if it is no probe, and `OSError` if it cannot be read."""
+    """Raises `ValueError`, naming the file, if it is not a probe, and `OSError` if it cannot be read."""
     try:
         with safe_open(path, "pt") as file:
             # Copies: a tensor of a file changes with the file, which `weir probe` may write anew.
@@ -139,12 +137,12 @@ def load_probe(path: Path | str) -> Probe:
         )
         return Probe(info, header.layers, header.model, header.model_hash, tensors)
     except SafetensorError as error:
-        raise ValueError(f"{path} is no file of safetensors: {error}") from error
+        raise ValueError(f"{path} is not a safetensors file: {error}") from error
     except ValidationError as error:
         fields = ", ".join(".".join(map(str, one["loc"])) or METADATA for one in error.errors())
-        raise ValueError(f"{path} is no probe: its metadata is wrong at {fields}") from error
+        raise ValueError(f"{path} is not a probe: its metadata is wrong at {fields}") from error
     except ValueError as error:
-        raise ValueError(f"{path} is no probe that can be used: {error}") from error
+        raise ValueError(f"{path} is not a usable probe: {error}") from error
 
 
 _MORE_TENSORS: Mapping[ProbeKind, tuple[str, ...]] = {

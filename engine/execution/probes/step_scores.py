@@ -30,7 +30,6 @@ class StepScores:
 
     @classmethod
     def of(cls, kv_cache: KVCache) -> "StepScores | None":
-        """None if the cache has no room for scores."""
         return None if kv_cache.scores is None else cls(kv_cache.scores, kv_cache.block_size)
 
     def begin(self, scheduled: Seq[ScheduledSequence]) -> None:
@@ -64,7 +63,7 @@ def _reader(scores: Tensor) -> Callable[[int], Scores]:
 
 
 class _Copy:
-    """Scores on their way from a GPU to the host, which goes on meanwhile."""
+    """Scores on their way from a GPU to the host, which continues meanwhile."""
 
     def __init__(self, scores: Tensor) -> None:
         self._scores = scores

@@ -109,7 +109,7 @@ def _build(dtype: torch.dtype) -> Path:
     name, *options = shlex.split(os.environ.get("CC", "")) or ["cc"]
     compiler = shutil.which(name)
     if compiler is None:
-        raise OSError(f"there is no C compiler {name!r}")
+        raise OSError(f"C compiler {name!r} not found")
     command = [compiler, *options, *FLAGS, DEFINES[dtype]]
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
     made_of = [*sources(), version, " ".join(command).encode(), processor()]
@@ -138,7 +138,7 @@ def cache_folder() -> Path:
     try:
         return Path.home() / ".cache/weir"
     except RuntimeError as error:  # the system does not know this user
-        raise OSError("there is no folder to keep compiled kernels in: set XDG_CACHE_HOME") from error
+        raise OSError("no folder for compiled kernels: set XDG_CACHE_HOME") from error
 
 
 def processor() -> bytes:

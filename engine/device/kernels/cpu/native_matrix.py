@@ -55,4 +55,4 @@ class NativeMatrix:
 
 
 def out_of_memory() -> MemoryError:
-    return MemoryError("there is no memory for the sums of a matrix multiplication's inputs")
+    return MemoryError("not enough memory for the sums of a matrix multiplication's inputs")

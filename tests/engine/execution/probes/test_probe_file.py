@@ -129,10 +129,10 @@ def test_a_file_that_is_no_probe_is_refused_by_name(
 ) -> None:
     path = tmp_path / "a.safetensors"
     save_file({"mean": torch.zeros(3)}, path, metadata)
-    with pytest.raises(ValueError, match=f"a.safetensors is no probe: .*{reason}"):
+    with pytest.raises(ValueError, match=f"a.safetensors is not a probe: .*{reason}"):
         load_probe(path)
     path.write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"a\.safetensors is no file of safetensors"):
+    with pytest.raises(ValueError, match=r"a\.safetensors is not a safetensors file"):
         load_probe(path)
     with pytest.raises(OSError, match=r"b\.safetensors"):
         load_probe(tmp_path / "b.safetensors")
