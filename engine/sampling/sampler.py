@@ -5,7 +5,7 @@ The order (contract 7.5):
     mask, then the bans of rewinds. At least one token must remain;
  2. shapers: `logit_bias`, the repetition, frequency and presence penalties, then the logits processors that
     shape. None of them revives a masked token: the built-in ones only add to minus infinity or multiply it,
-    and `ProcessorRun` limits the others;
+    and `ProcessorRun` limits the rest;
  3. temperature, top-k, top-p, min-p, with the meanings, ties and rounding of transformers;
  4. the draw. A greedy sequence skips step 3 and takes the most likely token.
 
@@ -65,13 +65,13 @@ class Drawn:
 
     def read(self) -> list[Sampled]:
         """Row by row. Waits for the device."""
-        token_ids, best, *others = self._copy.tensors()
+        token_ids, best, *tensors = self._copy.tensors()
         num_bests = len(self._run.bests)
-        failed = self._run.failures(others[:num_bests])
+        failed = self._run.failures(tensors[:num_bests])
         logprobs: dict[int, Logprobs] = {}
-        if others[num_bests:]:
+        if tensors[num_bests:]:
             rows, num_top, asked = _wanted_logprobs(self._states)
-            read = read_logprobs(LogprobTensors(*others[num_bests:]), num_top, asked)
+            read = read_logprobs(LogprobTensors(*tensors[num_bests:]), num_top, asked)
             logprobs = dict(zip(rows, read, strict=True))
         drawn = zip(token_ids.tolist(), best.tolist(), strict=True)
         return [
@@ -107,7 +107,7 @@ class Sampler:
         if random:
             drawn_ids = self._draw(rows_of(processed, random), [states[row] for row in random])
             token_ids = token_ids.index_put((_index(random, logits),), drawn_ids)
-        # A token that was taken back is not given as an alternative either.
+        # A withdrawn token is not reported as an alternative either.
         source = processed if self._logprobs_mode == "processed_logprobs" else mask_banned(logits, states)
         return Drawn(token_ids, best, states, run, _logprobs(source, token_ids, states))
 

@@ -113,8 +113,8 @@ class SamplingState:
 
     @property
     def draw_seed(self) -> int | None:
-        """The seed of `generator`. Each rewind leads to another seed. To go on with the old generator would
-        not be repeatable: how many draws it had made depends on when the engine learned of the rewind."""
+        """The seed of `generator`. Each rewind makes a new seed, so that outputs are repeatable: the number
+        of draws from the old generator depends on when the engine learned of the rewind."""
         if self.seed is None or not self.num_rewinds:
             return self.seed
         return int.from_bytes(sha256(f"{self.seed} {self.num_rewinds}".encode()).digest()[:8])

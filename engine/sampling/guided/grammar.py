@@ -20,7 +20,7 @@ from engine.sampling.guided.closed_objects import with_closed_objects
 
 WHITESPACE = r" |\r?\n[ \t]{0,32}"
 """The text between JSON's tokens: nothing, a space, or a line break with an indent. The bound keeps a
-model from going on with whitespace for ever."""
+model from continuing with whitespace for ever."""
 
 GrammarKind = Literal["json", "regex", "choice", "grammar", "lark"]
 

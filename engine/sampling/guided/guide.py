@@ -42,7 +42,7 @@ class Guide:
         """None: reasoning is over, and the grammar holds."""
 
     def catch_up(self) -> None:
-        """Read the new tokens, or all of them again if some were taken back."""
+        """Read the new tokens, or all of them again after a rewind."""
         if len(self._token_ids) < self._num_read:
             self._begin()
         if self._num_read < len(self._token_ids):
@@ -97,7 +97,7 @@ class Guide:
             raise ValueError(self.matcher.get_error())
 
     def _fill_before(self, reasoning: Reasoning, bits: Tensor) -> None:
-        """The bits while reasoning goes on, or may still begin."""
+        """The bits while reasoning continues, or may still begin."""
         if reasoning.is_open:
             bits.fill_(-1)
             for token_id in self._tokenizer.eos_tokens:
@@ -140,8 +140,8 @@ class GuidedMask:
         shape, is_pinned = (len(guides), (vocab_size + 31) // 32), self._limits.is_cuda
         bits = torch.zeros(shape, dtype=torch.int32, pin_memory=is_pinned)
         rows = list(zip(guides, bits, strict=True))
-        own, *others = (rows[i :: self._num_threads] for i in range(min(self._num_threads, len(rows))))
-        filled = [self._threads.submit(_fill, some) for some in others]
+        own, *rest = (rows[i :: self._num_threads] for i in range(min(self._num_threads, len(rows))))
+        filled = [self._threads.submit(_fill, share) for share in rest]
         try:
             _fill(own)
         finally:

@@ -62,7 +62,7 @@ class Reasoning:
         return {start[len(self.begun)] for start in self._starts(self.begun)}
 
     def take(self, token_id: int) -> Sequence[int] | bytes | None:
-        """Take the next token. Returns None while reasoning goes on.
+        """Take the next token. Returns None while reasoning continues.
 
         When reasoning has ended, or is found to be absent, returns the answer's beginning: bytes, or tokens.
         """

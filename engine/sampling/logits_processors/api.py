@@ -27,7 +27,7 @@ Class attributes, all of them optional:
   configuration. It returns what all instances share. An exception in it keeps the server from starting.
 
 `__init__` gets the arguments that it names, of these: `params` (its `Params`, not to be changed; row form
-only), `context` (a `Context`), `shared` (the result of `prepare`) and, if there is no `prepare`, the
+only), `context` (a `Context`), `shared` (the result of `prepare`) and, without a `prepare`, the
 configured arguments. `__init__` and the validators of `Params` run before the request is admitted, on a
 thread beside the engine's; slow work belongs there. `__call__` runs on the engine's only thread, which waits
 for it. An exception in any of them fails only its own request. A value that a validator refuses is the
@@ -35,7 +35,7 @@ caller's error.
 
 The result of `__call__` should depend only on `input_ids` and the parameters. A processor that keeps
 something between calls, such as its place in the text, must notice an `input_ids` that is not longer than
-before: a call may be repeated, and the last tokens may be taken back (`Rewind`).
+before: a call may be repeated, and a `Rewind` may withdraw the last tokens.
 """
 
 from collections.abc import Iterator, Sequence

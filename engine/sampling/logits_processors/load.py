@@ -91,7 +91,7 @@ def validate_params(cls: type, params: Mapping[str, Any], context: Context | Non
     checked that depends on it. Raises `ParamsError`."""
     model = _params_model(cls)
     for name in _unknown(model, params):
-        raise ParamsError(f".{name}", "there is no such parameter")
+        raise ParamsError(f".{name}", "unknown parameter")
     try:
         return model.model_validate(dict(params), context=context)
     except ValidationError as error:

@@ -65,8 +65,6 @@ class RequestedProcessor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SequenceProcessor:
-    """A processor that each sequence of a request gets."""
-
     name: str
     rank: int
     start: Callable[[TokenIds], StartedProcessor]
@@ -80,7 +78,7 @@ def _failing_as(name: str) -> Iterator[None]:
         yield
     except (ParamsError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # a panic in Rust is no `Exception`
+    except BaseException as error:  # a panic in Rust is not an `Exception`
         log_failure(name, "could not be made", error)
         raise LogitsProcessorError(name) from error
 
@@ -131,7 +129,7 @@ class ProcessorRegistry:
         """Make sure that every request can get these. Raises `ProcessorLoadError`."""
         for spec in specs:
             if spec.name not in self._registered:
-                raise ProcessorLoadError(f"there is no logits processor {spec.name!r}")
+                raise ProcessorLoadError(f"unknown logits processor {spec.name!r}")
             self._registered[spec.name].try_params(spec.params)
 
     def _realize_limits(self, extra: Mapping[str, Any]) -> list[SequenceProcessor]:
@@ -193,7 +191,7 @@ class ProcessorRegistry:
             if spec.name not in self._named:
                 names = ", ".join(self._named)
                 raise RequestError(
-                    f"{at}: there is no logits processor {spec.name!r}; there are {names}.", param=at
+                    f"{at}: unknown logits processor {spec.name!r}; known ones are {names}.", param=at
                 )
             if spec.name in seen:
                 raise RequestError(f"{at}: {spec.name!r} is named twice.", param=at)

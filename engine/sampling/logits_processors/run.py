@@ -47,8 +47,6 @@ Outcomes = dict[int, LogitsProcessorError | RequestError | NoOtherToken]
 
 
 class ProcessorRun:
-    """The processors of one draw."""
-
     def __init__(self, logits: Tensor, states: Sequence[SamplingState]) -> None:
         """`logits` `[rows, vocab]` are not changed."""
         self.bests: list[Tensor] = []
@@ -57,7 +55,7 @@ class ProcessorRun:
         """The rows of each call. For the bans, the rows' places."""
         self._failed: dict[int, LogitsProcessorError] = {}
         """Rows whose processor raised or returned what it may not."""
-        self._given = logits
+        self._input = logits
         self._rows = [_Row(i, s, started) for i, s in enumerate(states) for started in s.processors]
 
     def mask(self, logits: Tensor, _: Sequence[SamplingState]) -> Tensor:
@@ -73,7 +71,7 @@ class ProcessorRun:
                 calls.setdefault(row.started.entry, []).append(row)
         if not calls:
             return logits
-        if logits is self._given:
+        if logits is self._input:
             logits = logits.clone()
         for entry in sorted(calls, key=attrgetter("rank")):
             rows = [row for row in calls[entry] if row.at not in self._failed]
@@ -173,7 +171,7 @@ def _outcome(call: Callable[[], Tensor]) -> Tensor | BaseException:
         return call()
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 - a panic in Rust is no `Exception`; the caller logs it
+    except BaseException as error:  # noqa: BLE001 - a panic in Rust is not an `Exception`; the caller logs it
         raise_if_lost(error)
         return error
 

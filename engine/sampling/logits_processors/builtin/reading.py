@@ -4,8 +4,8 @@ from engine.sampling.logits_processors import TokenIds
 
 
 class Reading:
-    """Reads each token once. It begins again if the sequence is not longer than before: then tokens were
-    taken back, or a call is repeated."""
+    """Reads each token once. It begins again if the sequence is not longer than before: then the output was
+    rewound, or a call is repeated."""
 
     def __init__(self) -> None:
         self._num_read = 0

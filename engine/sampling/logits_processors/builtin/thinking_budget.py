@@ -53,7 +53,7 @@ class ThinkingBudget(Reading):
         """`model`: one of `PRESETS`; `start`, `end`: the markers around thinking, for any other model. Raises
         `ValueError` if the tokenizer has no token for a marker or for a line break."""
         if model.lower() not in PRESETS:
-            raise ValueError(f"there is no preset {model!r}; there are {', '.join(PRESETS)}")
+            raise ValueError(f"unknown preset {model!r}; known presets are {', '.join(PRESETS)}")
         markers = PRESETS[model.lower()]
         return _Ids(*(_id_of(text, context) for text in (start or markers.start, end or markers.end, "\n")))
 

@@ -35,7 +35,7 @@ def test_an_installed_package_s_entry_points_are_registered(folder: Path, contex
     assert names(registry, request_of(*named(other={}, acme={}))) == ["acme", "other"]
     registry = ProcessorRegistry(context, [LogitsProcessorConfig("mine", "other", {"by": 5.0})])
     assert names(registry, request_of(*named(mine={}, acme={}))) == ["mine", "acme"]
-    with pytest.raises(RequestError, match="no logits processor 'other'"):
+    with pytest.raises(RequestError, match="unknown logits processor 'other'"):
         registry.realize(request_of(*named(other={})))
 
 
@@ -54,11 +54,7 @@ def test_an_installed_package_s_entry_points_are_registered(folder: Path, contex
         ("acme_processors.Unprepared", {}, "no such token"),
         ("acme_processors.BatchThatFails", {}, "no file here"),
         ("acme_processors.Good", {"params": {"a": 1}}, "is not mandatory"),
-        (
-            "acme_processors.Good",
-            {"params": {"a": 1}, "mandatory": True},
-            "params.a: there is no such parameter",
-        ),
+        ("acme_processors.Good", {"params": {"a": 1}, "mandatory": True}, "params.a: unknown parameter"),
         ("bad_words", {"params": {"bad_words": []}, "mandatory": True}, "params.bad_words"),
         (HERE + "Only", {"params": {"token_id": 400}, "mandatory": True}, "below 400"),
     ],
@@ -77,7 +73,7 @@ def test_a_processor_that_cannot_be_loaded_keeps_the_server_from_starting(
         ("only", {"token_id": 400}, "'only': params.token_id: .*below 400"),
         ("only", {}, "params.token_id: Field required"),
         ("bad_words", {"bad_words": [" "]}, "must not be blank"),
-        ("nothing", {}, "there is no logits processor 'nothing'"),
+        ("nothing", {}, "unknown logits processor 'nothing'"),
     ],
 )
 def test_parameters_are_tried_without_a_request(

@@ -98,7 +98,7 @@ def test_the_markers_of_a_preset_are_looked_up_in_the_model_s_tokenizer(model: s
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
-        ({"model": "qwen9"}, "there is no preset 'qwen9'; there are deepseek-r1, glm-4"),
+        ({"model": "qwen9"}, "unknown preset 'qwen9'; known presets are deepseek-r1, glm-4"),
         ({"start": "<|im_start|>", "end": "</end>"}, "no token for '</end>'"),
         ({"start": ""}, "no token for '<think>'"),
     ],
