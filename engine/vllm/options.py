@@ -69,7 +69,7 @@ class VLLMOptions(BaseModel):
     vllm: Annotated[Arguments, Field(repr=False)] = {}
     """Arguments of vLLM's engine, by vLLM's names: --vllm-tensor-parallel-size 2, or in YAML a mapping"""
     vllm_prefill: Annotated[Arguments, Field(repr=False)] = {}
-    """Arguments of a second engine of vLLM, which computes prompts; others are as in vllm. Both need a
+    """Arguments of a second engine of vLLM, which computes prompts; the rest are as in vllm. Both need a
     kv_transfer_config (vllm)"""
     vllm_lora_modules: Annotated[dict[str, str], BeforeValidator(mapping)] = {}
     """Folders of LoRA adapters by the name that requests use for the model, as JSON or in YAML (vllm)"""
@@ -119,19 +119,19 @@ def check_names(given: Iterable[str], known: Collection[str]) -> None:
 
 
 def from_command_line(arguments: Iterable[str]) -> tuple[list[str], dict[str, Any]]:
-    """The other arguments, and those of the form `--vllm-NAME VALUE`, `--vllm-NAME=VALUE`, `--vllm-NAME` and
-    `--no-vllm-NAME`, by vLLM's names."""
-    others, given, rest = list[str](), dict[str, Any](), list(arguments)
+    """The arguments that are not vLLM's, and those of the form `--vllm-NAME VALUE`, `--vllm-NAME=VALUE`,
+    `--vllm-NAME` and `--no-vllm-NAME`, by vLLM's names."""
+    not_vllm, given, rest = list[str](), dict[str, Any](), list(arguments)
     while rest:
         flag, equals, value = rest.pop(0).partition("=")
         name = flag.removeprefix("--no-" if flag.startswith("--no-vllm-") else "--").replace("-", "_")
         if not name.startswith("vllm_") or name in VLLMOptions.model_fields:
-            others.append(flag + equals + value)
+            not_vllm.append(flag + equals + value)
             continue
         if not equals and rest and not rest[0].startswith("--") and not flag.startswith("--no-"):
             equals, value = "=", rest.pop(0)
         given[name.removeprefix("vllm_")] = _value(value) if equals else not flag.startswith("--no-")
-    return others, given
+    return not_vllm, given
 
 
 def _value(text: str) -> Any:

@@ -42,7 +42,7 @@ from engine.vllm.sampling import (
 logger = logging.getLogger("weir.engine")
 
 _numbers = count()
-"""Tell vLLM's requests apart, whatever ids their callers gave."""
+"""Make the ids of vLLM's requests unique, whatever ids their callers gave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Runtime:
     places: FairPlaces
     """The outputs that vLLM has at the same time."""
     notes: FailureNotes | None
-    """How a logits processor's failure is told. None: vLLM's worker runs no processors of Weir."""
+    """Reports which logits processor failed. None: vLLM's worker runs no processors of Weir."""
     loras: Mapping[str, LoRARequest]
     """By the name of the model that requests ask for."""
     limits: RunnerLimits | None
@@ -82,7 +82,7 @@ class Outputs:
             self._begin(seq)
 
     async def rewind(self, rewind: Rewind) -> None:
-        """Take an output back, and let it go on from there."""
+        """Rewind an output, and let it continue from there."""
         seq = self._group.sequences[rewind.index]
         await self._end([self._tasks[rewind.index]])
         self.queue.rewind(rewind.index)
@@ -123,7 +123,7 @@ class Outputs:
             self.queue.fail(EngineError("The engine failed this request."))
 
     async def _ask(self, seq: Sequence) -> None:
-        """Let the sequence go on from where it stands, until it ends, or a ban is over."""
+        """Let the sequence continue from where it stands, until it ends, or a ban is over."""
         is_new = not seq.num_output_tokens and not seq.was_rewound
         transfer = await self._prefill(seq) if self._runtime.prefill is not None and is_new else None
         if seq.num_output_tokens == seq.max_tokens and not seq.needs_prompt_logprobs:

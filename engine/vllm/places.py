@@ -22,7 +22,7 @@ class _Waiting(NamedTuple):
 class FairPlaces:
     """Lets a number of outputs into vLLM at once. Callers with the fewest inside go first, then by turns.
 
-    An output that is cancelled while it waits leaves its place to others.
+    An output that is cancelled while it waits takes no place.
     """
 
     def __init__(self, value: int, *, max_per_caller: int | None = None) -> None:

@@ -1,6 +1,6 @@
 """Weir's logits processors inside vLLM's worker, over vLLM's interface for logits processors (v1).
 
-The worker is a process of its own. It builds the server's processors again, from the same configuration, and
+The worker is its own process. It builds the server's processors again, from the same configuration, and
 starts those of a request from the request's data (`WorkerRequest`). A processor cannot fail a request there:
 vLLM has no way to say so. So the failure is noted in a file before the token is drawn, and the engine looks
 for the note before it uses the token.
@@ -35,7 +35,7 @@ PATH = f"{__name__}:WeirLogitsProcessors"
 
 
 class FailureNotes:
-    """Files that tell which processor failed which sequence. Both processes see the folder."""
+    """Files that record which processor failed which sequence. Both processes see the folder."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)

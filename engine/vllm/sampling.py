@@ -17,7 +17,7 @@ from engine.scheduling.sequence import Sequence
 from engine.text.alignment import LOGPROB_FLOOR
 
 KV_TRANSFER = "kv_transfer_params"
-"""vLLM's name for what two engines tell each other of a prompt's keys and values."""
+"""vLLM's name for the values by which one engine finds a prompt's keys and values in another."""
 _NO_REMOTE = dict.fromkeys(("remote_engine_id", "remote_block_ids", "remote_host", "remote_port"))
 MIN_TOP_P = 1e-6
 """vLLM takes no 0. So little leaves only the most likely token."""
@@ -38,7 +38,7 @@ class FlatLogprobs(Protocol):
 
 
 def request_fields(seq: Sequence) -> dict[str, Any]:
-    """The fields of vLLM's `SamplingParams` that let a sequence go on from where it stands.
+    """The fields of vLLM's `SamplingParams` that let a sequence continue from where it stands.
 
     After a rewind, the tokens that are kept are a part of vLLM's prompt. If tokens are forbidden at this
     place alone, the request is for one token: a bias holds for all tokens of a request.
@@ -172,12 +172,12 @@ def read_logprobs(
     ids, logprobs = flat.token_ids, flat.logprobs
     chosen = max(logprobs[start], LOGPROB_FLOOR)
     if asked:
-        told = dict(zip(ids[start:end], logprobs[start:end], strict=True))
-        return Logprobs(chosen, [(i, max(told[i], LOGPROB_FLOOR)) for i in asked if i not in banned])
+        logprob_of = dict(zip(ids[start:end], logprobs[start:end], strict=True))
+        return Logprobs(chosen, [(i, max(logprob_of[i], LOGPROB_FLOOR)) for i in asked if i not in banned])
     if not num_top:
         return Logprobs(chosen, [])
     if end - start > num_top:
-        # The alternatives, in their order, stand behind the sequence's own token.
+        # The alternatives, in their order, come behind the sequence's own token.
         places: Iterable[int] = range(start + 1, start + 1 + num_top)
     else:
         # vLLM has joined several outputs. The own token, which is an alternative, stands here once.

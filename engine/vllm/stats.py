@@ -8,7 +8,7 @@ from vllm.v1.metrics.stats import IterationStats, SchedulerStats
 
 
 class SchedulerCounts(PrometheusStatLogger):
-    """Counts what the schedulers of one engine tell after each step.
+    """Counts what the schedulers of one engine report after each step.
 
     It stands in for vLLM's own counters, which vLLM adds if no other logger of their class is given. They
     cost time for each token, nobody would read them, and a wrong number of a connector ends the engine there.
