@@ -1,4 +1,4 @@
-"""The harmony format of gpt-oss, from its published description: messages, each with a channel of its own.
+"""The harmony format of gpt-oss, from its published description: messages, each with its own channel.
 
     <|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>...<|return|>
     <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{...}<|call|>

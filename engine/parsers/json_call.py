@@ -1,6 +1,6 @@
 """Reads a tool call as JSON, `{"name": ..., "arguments": {...}}`, while it comes.
 
-Libraries for partial JSON return values. Here the positions in the text matter: arguments go on in the
+Libraries for partial JSON return values. Here the positions in the text matter: arguments continue in the
 model's own words, character by character, and the text behind the call must stay unread.
 """
 

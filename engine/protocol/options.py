@@ -45,8 +45,6 @@ GroupSize = Annotated[Literal[32, 64, 128], BeforeValidator(_number_of)]
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class LogitsProcessorConfig:
-    """A logits processor that the server registers."""
-
     name: str
     """The name that requests use."""
     path: str

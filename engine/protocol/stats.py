@@ -35,7 +35,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStats:
-    """Gauges, counters and a histogram of one engine in a pool. The engine goes on counting."""
+    """Gauges, counters and a histogram of one engine in a pool. The engine keeps counting."""
 
     outstanding: int
     """Requests that run there."""
@@ -45,7 +45,7 @@ class ReplicaStats:
     state: ReplicaState
     first_token_seconds: Histogram
     problem: str | None = None
-    """The engine's fault, in general words; None: there is none, as far as anybody knows."""
+    """The engine's fault, in general words; None: no fault is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class EngineStats:
     prompt_tokens_total: int = 0
     generation_tokens_total: int = 0
     computed_tokens_total: int = 0
-    """Tokens that the model computed: of prompts but for cached ones, of outputs, and guesses. A token counts
+    """Tokens that the model computed: of prompts except cached ones, of outputs, and guesses. A token counts
     again if it is computed again."""
     aborted_total: int = 0
     steps_total: int = 0
@@ -74,7 +74,7 @@ class EngineStats:
     spec_decode_accepted_tokens_total: int = 0
     """Draft tokens that were equal to the drawn tokens."""
     step_seconds: Mapping[str, Histogram] = field(default_factory=dict)
-    """Seconds that each phase of a step took, by the phase's name. The engine goes on counting."""
+    """Seconds that each phase of a step took, by the phase's name. The engine keeps counting."""
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
     """Other histograms, by name."""
     replicas: Mapping[str, ReplicaStats] = field(default_factory=dict)

@@ -113,7 +113,6 @@ class Rewindable(Stage):
 
 
 def _numbered(delta: Delta, position: int) -> Delta:
-    """The delta, its tokens numbered from `position`."""
     if not num_output_tokens(delta):
         return delta
     tokens = tuple(t._replace(position=i) for i, t in enumerate(delta.tokens, position))

@@ -157,7 +157,7 @@ class RecordingFile:
 
 
 class RecordingFolder:
-    """Its methods run on the event loop, but for those that begin with `_write`: they run in a thread."""
+    """Its methods run on the event loop, except those that begin with `_write`: they run in a thread."""
 
     def __init__(self, path: Path, max_bytes: int, max_age: float | None = None) -> None:
         self.path = path

@@ -90,7 +90,7 @@ class LocalTokenizer:
         return first + self.infill.prompt(before, self._encode_behind(suffix))
 
     def _encode_behind(self, suffix: str) -> list[int]:
-        """The ids of a text that other text stands before. Some tokenizers begin each text with a space."""
+        """The ids of a text that other text comes before. Some tokenizers begin each text with a space."""
         ids = self.encode(suffix, add_special_tokens=False, param="suffix")
         if not ids or suffix.startswith(" ") or not self.raw(ids[0]).startswith(b" "):
             return ids

@@ -2,7 +2,7 @@
 
 A sequence that decodes is protected from prompts that came after it began to decode: they may delay its next
 token only a little. A prompt that was there before is as old as the sequence, and still waits for its first
-token. If it is short, it goes on as if nothing decoded.
+token. If it is short, it continues as if nothing decoded.
 
 A prompt comes when there is a place for it, however long it has waited for one. While more requests wait than
 can run, the streams that run are protected from all of them.

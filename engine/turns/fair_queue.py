@@ -1,6 +1,6 @@
 """Turns between callers: a caller with many requests delays only its own.
 
-This is round robin, as in fair queuing: each caller has a queue of its own, and callers take turns.
+This is round robin, as in fair queuing: each caller has its own queue, and callers take turns.
 """
 
 from bisect import bisect_left, insort_right

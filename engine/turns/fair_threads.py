@@ -47,7 +47,7 @@ class FairThreads:
         return result
 
     def close(self) -> None:
-        """Begin nothing more. Work that has begun goes on."""
+        """Begin nothing more. Work that has begun continues."""
         self._is_closed = True
         waiting, self._waiting = self._waiting, FairQueue()
         for job in waiting:

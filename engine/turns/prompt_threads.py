@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class PromptThreads:
-    """Long prompts and short ones have threads of their own, so a short one waits for no long one."""
+    """Long prompts and short ones have their own threads, so a short one waits for no long one."""
 
     def __init__(self, num_threads: int) -> None:
         """`num_threads`: threads for long prompts, and as many for short ones."""
@@ -23,6 +23,6 @@ class PromptThreads:
         return await threads.run(work, caller)
 
     def close(self) -> None:
-        """Begin nothing more. Work that has begun goes on."""
+        """Begin nothing more. Work that has begun continues."""
         self._long.close()
         self._short.close()

@@ -1,7 +1,7 @@
 """An engine without a model: it returns the prompt, one word at a time. For trying hooks and clients.
 
 It honours `n`, `max_tokens`, `stop`, `echo`, `logprobs`, `prompt_logprobs`, and `ignore_eos` (by repeating
-the prompt). Fields that only a model can honour change nothing, but for logits processors, which are refused.
+the prompt). Fields that only a model can honour change nothing, except logits processors, which are refused.
 """
 
 import asyncio

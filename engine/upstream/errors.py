@@ -88,7 +88,7 @@ def _error_object(body: Any) -> Mapping[str, Any]:
 
 
 def _seconds(retry_after: str | None) -> int:
-    """The seconds of a header `Retry-After`. 1 for a date, and where there is none."""
+    """The seconds of a header `Retry-After`. 1 for a date, and without a header."""
     text = (retry_after or "").strip()
     return min(max(1, int(text)), _LONGEST_WAIT) if text.isdecimal() and len(text) < 10 else 1
 

@@ -28,7 +28,7 @@ class UpstreamHealth:
 
     @property
     def problem(self) -> str | None:
-        """The fault, in Weir's own words; None: there is none, as far as anybody knows."""
+        """The fault, in Weir's own words; None: no fault is known."""
         return self._recent_failure or (LACKS_MODEL if self._lacks_model else None)
 
     @property

@@ -47,7 +47,7 @@ class TooMuchError(ValueError):
 
 
 class Patience:
-    """How long an upstream is waited for until its answer goes on, and how much it may send until then.
+    """How long an upstream is waited for until its answer continues, and how much it may send until then.
 
     `now` is the clock of `deadline`.
     """

@@ -1,8 +1,8 @@
 """An upstream's refusal in Weir's own words, for callers who may read only text that hooks have seen.
 
 An upstream may quote the prompt, or the model's output, in its message. So a refusal has a general message,
-except for two that clients act on: an unknown model, and a prompt that does not fit. Of the upstream's
-message, only whole numbers of tokens go on.
+except for two that clients act on: an unknown model, and a prompt that does not fit. Weir's message takes
+only whole numbers of tokens from the upstream's.
 """
 
 import re

@@ -19,8 +19,6 @@ class TrackedRequest:
 
 
 class RequestTracker:
-    """The requests of one engine."""
-
     def __init__(self) -> None:
         self.is_closing = False
         self._stops: set[Callable[[], None]] = set()
@@ -101,7 +99,7 @@ class RequestTracker:
 
 
 class TrackedEngine:
-    """The base of engines that have no scheduler. It implements `protocol.Engine`, but for `generate`."""
+    """The base of engines that have no scheduler. It implements `protocol.Engine`, except `generate`."""
 
     fields = FieldSupport()
     tokenizer: Tokenizer | None = None

@@ -30,7 +30,7 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
-    """Output i of each prompt has a random generator of its own, with the seed `seed + i`."""
+    """Output i of each prompt has its own random generator, with the seed `seed + i`."""
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False

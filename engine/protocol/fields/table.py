@@ -25,8 +25,6 @@ class Relay(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RequestField:
-    """A field of a request's JSON."""
-
     name: str
     dialect: str
     """The API or the server that documents it."""

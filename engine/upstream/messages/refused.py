@@ -6,5 +6,4 @@ _REASON = "the upstream speaks the Messages API, which has no such field"
 
 
 def refused(field: str, reason: str = _REASON) -> RequestError:
-    """The error to raise for the caller's field."""
     return RequestError(f"{field} is not supported: {reason}.", param=field)

@@ -85,8 +85,8 @@ def _check(request: GenerationRequest) -> None:
 
 
 def _check_end(request: GenerationRequest, turns: list[dict[str, Any]]) -> None:
-    """The answer goes on from an assistant's message at the end, and only from one. One without text has no
-    turn, and nothing to go on from."""
+    """The answer continues from an assistant's message at the end, and only from one. One without text has no
+    turn, and nothing to continue from."""
     continues = bool(request.extra.get("continue_final_message"))
     ends = request.messages if continues else turns
     if not turns or (ends[-1]["role"] == "assistant") != continues:

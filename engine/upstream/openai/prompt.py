@@ -25,7 +25,6 @@ class PromptReader:
     def read(
         self, entries: Any, ids: Sequence[int] | None, prompt: Prompt | None
     ) -> tuple[str, tuple[Token, ...]]:
-        """As `read_prompt`. Raises as it does."""
         if entries is None or entries is not self._entries:
             self._read = read_prompt(entries, ids, prompt, self._num_top)
             self._entries = entries

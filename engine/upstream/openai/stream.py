@@ -141,7 +141,6 @@ class _Output:
         self._num_echoed = 0
 
     def feed(self, choice: Mapping[str, Any], chunk: Mapping[str, Any]) -> list[Delta]:
-        """Translate a choice of `chunk`."""
         if self.is_finished:
             return []
         if self._channel == "content" and self._aligner.is_bare and (text := _text_alone(choice)):

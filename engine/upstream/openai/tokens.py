@@ -40,7 +40,7 @@ _PARTS = re.compile("\ufffd+")  # parts of split characters, which are not ASCII
 
 
 class TokenReader:
-    """One output's tokens. A token's `text` is the upstream's string for it, or U+FFFD if there is none.
+    """One output's tokens. A token's `text` is the upstream's string for it, or U+FFFD without one.
 
     Logprobs that Weir asked for, but not the caller, are left out. `prompt`: the prompt's ids, if the caller
     gave ids. If the prompt is echoed, the first tokens get these ids.

@@ -131,7 +131,7 @@ class PoolEngine:
                 attempt = self._following(route, attempt, error)
 
     def drain(self, name: str) -> None:
-        """Give the replica no new request; those that run go on. Raises `KeyError` for an unknown name."""
+        """Give the replica no new request; those that run continue. Raises `KeyError` for an unknown name."""
         self.replicas[name].is_drained = True
 
     def resume(self, name: str) -> None:
@@ -162,7 +162,7 @@ class PoolEngine:
         await asyncio.gather(*(replica.engine.aclose() for replica in self.replicas.values()))
 
     def _following(self, route: Route, attempt: Attempt, error: EngineError) -> Attempt:
-        """Another attempt at the request on which this one failed. Raises `error` if there is none."""
+        """Another attempt at the request on which this one failed. Raises `error` if no attempt is left."""
         self._requests.check()
         following = None if attempt.has_begun or not may_retry(error) else route.next()
         if following is None:
@@ -171,7 +171,7 @@ class PoolEngine:
         return following
 
     async def _first_of(self, request: GenerationRequest, answer: Generation) -> Delta | None:
-        """The first delta. None if there is none. An answer with logprobs of its prompt comes as a whole."""
+        """The first delta; None: an empty stream. An answer with logprobs of its prompt comes as a whole."""
         is_whole = request.sampling.prompt_logprobs is not None
         try:
             async with asyncio.timeout(None if is_whole else self._first_token_timeout):

@@ -8,8 +8,6 @@ from pydantic.dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
 class UpstreamConfig:
-    """One upstream server."""
-
     url: str = Field(repr=False)
     """Its base URL, as a client's `base_url`."""
     name: str | None = None

@@ -54,7 +54,6 @@ def _sums(groups: Sequence[Mapping[str, Histogram]]) -> dict[str, Histogram]:
 
 
 def _sum(histograms: Sequence[Histogram]) -> Histogram:
-    """The sum of histograms with the same bounds."""
     total = Histogram(histograms[0].bounds)
     total.counts = [sum(counts) for counts in zip(*(h.counts for h in histograms), strict=True)]
     total.sum = sum(histogram.sum for histogram in histograms)

@@ -42,7 +42,10 @@ def test_the_working_folder_is_searched_last(tmp_path: Path, monkeypatch: pytest
         ("pathlib.sys", "has no class 'sys'"),
         ("pathlib.path", "has no class 'path'; did you mean 'Path'?"),
         ("no_such_module.A", "could not be imported: ModuleNotFoundError: No module named 'no_such_module'$"),
-        ("engine.protocol.import_pth.A", "No module named 'engine.protocol.import_pth'; did you mean 'import_path'?"),
+        (
+            "engine.protocol.import_pth.A",
+            "No module named 'engine.protocol.import_pth'; did you mean 'import_path'?",
+        ),
         ("jsn.JSONDecoder", "No module named 'jsn'; did you mean 'json'?"),
         ("no/such/file.py:A", "does not exist: no file"),
         ("examples/uper_case.py:UpperCase", "uper_case.py; did you mean 'upper_case.py'?"),
