@@ -35,7 +35,7 @@ CHANNELS: tuple[Channel, ...] = get_args(Channel)
 PromptReply = GenerationRequest | Refusal
 """The request, perhaps with other texts, or why it is refused."""
 AT_CUT = "at_cut"
-"""The reason for withholding text that may be the beginning of a match. Listeners hear it."""
+"""The decision's reason for withheld text that may be the beginning of a match."""
 
 
 class Options(TypedDict, total=False):
@@ -54,10 +54,10 @@ class Options(TypedDict, total=False):
 class ActingGuard:
     """A guard that acts on matches. A subclass finds them; matches that overlap are one match.
 
-    `action`: `redact` puts `template` in the place of a match. `suppress` removes the match and goes on.
+    `action`: `redact` puts `template` in the place of a match. `suppress` removes the match and continues.
     `terminate` ends the request before the match. `rewind` has the model write something else, and acts as
-    `terminate` if the engine cannot go back. `suspect` withholds nothing: it tells the hooks behind this one,
-    such as a judge with `only_when: suspect`, and lets the rest of the stream pass. `template`: the
+    `terminate` if the engine cannot go back. `suspect` withholds nothing: the hooks behind this one see it,
+    such as a judge with `only_when: suspect`, and the rest of the stream passes. `template`: the
     replacement; `{entity}` in it is the name of the match. `text`: the closing text of `terminate`, and the
     answer to a refused prompt. `scope`: whether `terminate` ends the whole `request` or only this `output`.
 
@@ -153,7 +153,7 @@ class ActingGuard:
         return suppress() if chunk.state.get("is_withheld") else None
 
     def _suspect(self, chunk: Chunk, entity: str) -> suspect:
-        """Tell the hooks behind this one. The rest of the stream passes: there is nothing more to tell."""
+        """Mark the request as suspect. The rest of the stream passes, because one mark is enough."""
         chunk.state.pop("excerpt", None)
         chunk.state["is_suspect"] = True
         return suspect(entity, alternatives=self._keeps_alternatives(chunk))
@@ -249,7 +249,6 @@ def _gaps(spans: Iterable[Span], start: int, end: int) -> list[Span]:
 
 
 def spliced(text: str, spans: Iterable[Span]) -> str:
-    """`text` with its spans replaced."""
     pieces: list[str] = []
     done = 0
     for start, end, new, *_ in spans:

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 def _whole(text: str) -> str:
     if any("\ud800" <= char <= "\udfff" for char in text):
-        raise ValueError("half a surrogate pair is no text")
+        raise ValueError("half a surrogate pair is not text")
     return text
 
 

@@ -14,7 +14,7 @@ Mode = Literal["hold", "release"]
 """hold: text waits for a verdict that covers it. release: text leaves first, and the verdict follows."""
 
 _CHARACTERS = 4
-"""Characters that count as one token where the engine tells no tokens."""
+"""Characters that count as one token if the engine reports no tokens."""
 _LONGEST_TOKEN = 32
 """Characters that count as one token if a token claims to have more."""
 

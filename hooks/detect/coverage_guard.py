@@ -11,7 +11,7 @@ from hooks.detect.detector import Match
 from hooks.detect.excerpt import Excerpt
 
 _REACH = 64
-"""Decided characters that are kept before the pending text: they tell where in JSON it begins."""
+"""Decided characters that are kept before the pending text: they show where in JSON it begins."""
 
 
 class CoverageOptions(TypedDict, total=False):
@@ -61,8 +61,8 @@ class CoverageGuard(ActingGuard):
     `window`: tokens that the judge is asked about together. `first_window`: in mode `hold`, the tokens that
     the first question waits for. Each later one waits for twice as many, up to `window`.
 
-    A subclass reads a chunk with `_read`, tells `ReadStream.coverage` the judge's answers, and returns
-    `_verdict`. What it does not judge, it releases with `_unasked`.
+    A subclass reads a chunk with `_read`, passes the judge's answers to `ReadStream.coverage`, and returns
+    `_verdict`. It releases text that it does not judge with `_unasked`.
     """
 
     judges = True

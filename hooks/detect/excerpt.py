@@ -45,7 +45,7 @@ class Excerpt:
         self._json = JsonText() if is_json else None
         self.text = ""
         self.start = 0
-        """The detector goes on here. Text between `start` and `pending` belongs to a replaced match."""
+        """The detector continues here. Text between `start` and `pending` belongs to a replaced match."""
         self.pending = 0
         """The beginning of the pending text."""
         self.taken: list[Match] = []
@@ -91,9 +91,9 @@ class Excerpt:
         """Take the detector's new `matches`, and have it go on from `undecided`. `behind_lead`: new matches
         of the searches behind the lead.
 
-        Returns the matches to act on, and where the text begins that must wait. In JSON two more things wait:
-        a number or word at the end of the text, because it may go on, with the part of a match that reaches
-        into it; and a number or word in which a match may begin, because it is replaced as a whole.
+        Returns the matches to act on, and the start of the text that must wait. In JSON two more things wait:
+        a number or word at the end of the text, because it may continue, with the part of a match that
+        reaches into it; and a number or word in which a match may begin, because it is replaced as a whole.
         """
         if matches or self.taken:
             self.taken = going_on(self.taken, matches, undecided)

@@ -13,9 +13,9 @@ from hooks.detect.excerpt import excerpt_of
 from hooks.detect.windows import Cutter, Place, Windows
 
 _REACH = 64
-"""Decided characters that are kept before the open window: they tell where in JSON the window begins."""
+"""Decided characters that are kept before the open window: they show where in JSON the window begins."""
 _SHAPE = {"id", "type", "function", "name", "description", "parameters"}
-"""The API's names for the fields of a tool and of a call. They tell nothing, and must not be replaced."""
+"""The API's names for the fields of a tool and of a call. They are not judged, and must not be replaced."""
 
 Judge = Callable[[list[str]], Awaitable[list[list[Match]]]]
 """Returns the matches in each text. If it raises, the request fails closed."""

@@ -21,7 +21,7 @@ class Lead(NamedTuple):
     text: str
     """The end of the lead. Empty when the detector no longer reads it."""
     start: int
-    """The place where the detector goes on."""
+    """The place where the detector continues."""
     taken: list[Match]
     """Matches that end at `start` or later."""
 

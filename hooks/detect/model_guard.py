@@ -149,7 +149,7 @@ class _Judging:
         """Mode `release`: the judgement that runs while text leaves."""
 
     async def go_on(self, is_final: bool) -> None:
-        """Have as much judged as the stream needs to go on, if the judge can say it. Raises the judge's
+        """Have as much judged as the stream needs to continue, if the judge can say it. Raises the judge's
         errors, `TimeoutError`, and `JudgeError` for an answer that cannot be true."""
         coverage = self._coverage
         if self._task is not None and (is_final or self._task.done()):
@@ -193,7 +193,7 @@ class _Judging:
 
     def _close_after(self, task: asyncio.Task[Judged]) -> None:
         if not task.cancelled():
-            task.exception()  # nobody is left to tell
+            task.exception()  # nobody awaits the task any more
         self._close()
 
     def _close(self) -> None:

@@ -19,7 +19,7 @@ _LONG = 24
 _NONE: Mapping[int, int] = {}
 BEGIN = r"(?<![^\W_])(?<!\d[-./])"
 END = r"(?![^\W_])(?![-./]\d)"
-"""Patterns around a text that is no part of a longer word or number."""
+"""Patterns around a text that is not part of a longer word or number."""
 
 
 def words(*alternatives: str) -> str:
@@ -34,15 +34,15 @@ class Rule:
     entity: str
     pattern: str
     check: Callable[[str], bool] | None = None
-    """Tells whether the matched text is really the entity."""
+    """Returns whether the matched text is really the entity."""
     length: Callable[[str], int] | None = None
     """Returns how many of the first characters of the matched text are the entity; 0: none."""
     near: str | None = None
     """A pattern that must be found in the `NEAR` characters before the match, in lower case."""
     behind: str | None = None
-    """A pattern that must stand directly before the match."""
+    """A pattern that must come directly before the match."""
     unless: str | None = None
-    """A pattern that must not stand directly before the match."""
+    """A pattern that must not come directly before the match."""
     max_length: int | None = None
     """Most characters of a match; required if the pattern has no bound."""
     until: str | None = None
@@ -63,7 +63,7 @@ def chosen(rules: list[Rule], entities: Iterable[str] | None) -> list[Rule]:
 class RuleDetector:
     """Finds the matches of rules: for each rule the leftmost ones that do not overlap, as `finditer` does.
 
-    One automaton reads the text for all rules, and tells where each of them may match. The rule's own pattern
+    One automaton reads the text for all rules, and finds where each of them may match. The rule's own pattern
     is searched only there.
     """
 
@@ -197,7 +197,6 @@ class _Searcher:
         return self._match_open(text, place) is not None
 
     def matches(self, text: str, begin: int, stop: int) -> Iterator[Match]:
-        """Yield the matches that begin before `stop`."""
         find = self._find
         if self._limit is not None:
             find = partial(self._find_within, stop=stop, limit=self._limit)

@@ -157,7 +157,7 @@ class Document:
     def end_string(self) -> None:
         text = "".join(self._text)
         if self._is_key:
-            self._tell_end(lambda check: is_string(check.schema, text))
+            self._end_checks(lambda check: is_string(check.schema, text))
             self._end_key(text)
         else:
             self._end_value(text, lambda check: is_string(check.schema, text))
@@ -235,7 +235,7 @@ class Document:
             is_value = check.schema.values is None or value in check.schema.values
             return is_value and (is_right is None or is_right(check))
 
-        self._tell_end(is_all_right, keys)
+        self._end_checks(is_all_right, keys)
         for check in self._checks:
             if check.role == "contains" and check.owner is not None and not check.is_lost:
                 check.owner.contain()
@@ -251,7 +251,7 @@ class Document:
                 check.lose()
         frame.seen.add(value)
 
-    def _tell_end(self, is_right: Callable[[Check], bool], keys: Iterable[str] = ()) -> None:
+    def _end_checks(self, is_right: Callable[[Check], bool], keys: Iterable[str] = ()) -> None:
         """End the checks of a complete value or key, parts before their owners."""
         for check in reversed(self._checks):
             if not check.is_lost and not is_right(check):

@@ -5,7 +5,7 @@ would miss a word behind an escape, or cut an escape in two. An edit replaces te
 a whole number, `true`, `false` or `null` by a string. Quotes, brackets, colons and commas stay.
 
 Libraries that read partial JSON (jiter, ijson) return values. An edit needs to know where each character of
-a value is written, and reading must go on after any character: they offer neither.
+a value is written, and reading must continue after any character: they offer neither.
 """
 
 import json
@@ -48,7 +48,6 @@ Edit = tuple[int, int, str]
 
 
 def asks_for_json(request: GenerationRequest) -> bool:
-    """Whether the request wants a JSON answer."""
     extra: Mapping[str, Any] = request.extra
     asked = extra.get("response_format")
     if isinstance(asked, Mapping) and asked.get("type") in ("json_object", "json_schema"):
@@ -73,7 +72,7 @@ class JsonText:
         self._is_inside = False
         """Whether position 0 is inside a string."""
         self._before = ""
-        """The last character before position 0 that is no space; empty if there is none."""
+        """The last character before position 0 that is not a space; empty if all are spaces."""
         self._is_cut = False
         """Whether position 0 is inside a number (or the beginning of one) in the place of a JSON value."""
 
@@ -106,7 +105,7 @@ class JsonText:
         return end - start + sum(more for at, more in self._escapes if start <= at < end)
 
     def open_scalar(self, text: str, start: int) -> int:
-        """The start, at `start` or later, of a scalar that may go on after `text`; else the end of `text`."""
+        """The start, at `start` or later, of a scalar that may continue after `text`; or the text's end."""
         begin = self._begin(text, len(text), start)
         may_be = begin >= start and len(text) - begin <= MAX_SCALAR and _OPEN.fullmatch(text, begin)
         return begin if may_be and self._is_value(text, begin) else len(text)
@@ -128,8 +127,8 @@ class JsonText:
         return position, position
 
     def edits(self, text: str, start: int, end: int, new: str) -> Iterator[Edit]:
-        """The edits that replace the text from `start` to `end` by `new`: the first edit has `new`, the
-        others an empty text. There are none if the text is only structure and space."""
+        """The edits that replace the text from `start` to `end` by `new`: the first edit has `new`, and each
+        later one an empty text. Text that is only structure and space gets no edits."""
         for begin, stop, is_inside in self._stretches(start, end):
             if is_inside:
                 yield begin, stop, _quoted(new)[1:-1]
@@ -144,8 +143,8 @@ class JsonText:
                     new = ""
 
     def parts(self, text: str, start: int, end: int, *, is_whole: bool) -> list[tuple[int, int]]:
-        """The parts of `text[start:end]` that a text can replace: inside strings, values, and text that is no
-        JSON.
+        """The parts of `text[start:end]` that a text can replace: inside strings, values, and text that is
+        not JSON.
 
         `is_whole`: the place may begin or end inside a number, and this number stays. Otherwise, a place
         without quotes is one part.
@@ -159,7 +158,6 @@ class JsonText:
         return parts
 
     def forget(self, text: str, count: int) -> None:
-        """Forget the first `count` characters of `text`."""
         if not count:
             return
         begin = self._begin(text, count, 0)
@@ -206,13 +204,12 @@ class JsonText:
         return before != "" and before not in _STRUCTURE
 
     def _is_value(self, text: str, start: int) -> bool:
-        """Whether JSON has a value at `start`."""
         if start == 0 and self._is_cut:
             return True
         return (text[:start].rstrip()[-1:] or self._before) in ("", ":", ",", "[")
 
     def _bare(self, text: str, start: int, end: int, new: str) -> str:
-        """The replacement of words outside of strings. Depends on the first word: others may come later."""
+        """The replacement of words outside of strings. Depends on the first word: more may come later."""
         begin, stop = self._begin(text, start, 0), self._end(text, start)
         if stop <= end and self._is_scalar(text, start, stop):
             return _quoted(new)

@@ -1,6 +1,6 @@
-"""Reads JSON (RFC 8259) piece by piece: it reports each value, and the place where the text is no JSON.
+"""Reads JSON (RFC 8259) piece by piece: it reports each value, and where the text stops being JSON.
 
-The libraries jiter and ijson cannot go on after any character, or do not report the first wrong character.
+The libraries jiter and ijson cannot continue after any character, or do not report the first wrong character.
 """
 
 import re
@@ -83,7 +83,7 @@ class JsonReader:
         self._num_vain = 0
         """The last result of the listener's `add`."""
         self.is_bad = False
-        """The text read so far is no JSON."""
+        """The text read so far is not JSON."""
 
     @property
     def is_blank(self) -> bool:
@@ -91,8 +91,8 @@ class JsonReader:
         return self._state == "value" and not self._open
 
     def feed(self, text: str) -> int:
-        """Read `text`. Returns how many characters were good: all of them, unless the next one is no JSON, or
-        makes the listener end the reading."""
+        """Read `text`. Returns how many characters were good: all of them, unless the next one is not JSON,
+        or makes the listener end the reading."""
         i = 0
         while i < len(text) and not self._is_over():
             following = _READ[self._state](self, text, i)

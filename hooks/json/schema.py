@@ -64,7 +64,7 @@ class Pattern:
             self._search = regex.compile(python, 0 if r"\p" in pattern else regex.ASCII).search
         except (regex.error, RecursionError, OverflowError, MemoryError) as error:
             raise ValueError(f"pattern {pattern!r} cannot be used: {error}") from error
-        self._tells_early = not _LOOKING_AROUND.search(pattern)
+        self._fails_early = not _LOOKING_AROUND.search(pattern)
         self._stopwatch = stopwatch
 
     def is_in(self, text: str) -> bool:
@@ -73,7 +73,7 @@ class Pattern:
 
     def may_be_in(self, text: str) -> bool:
         """Whether the text contains a match, or may with more text. Raises `TimeoutError`."""
-        if not self._tells_early:
+        if not self._fails_early:
             return True
         return self._finds(text[:EARLY], partial=True)
 

@@ -1,4 +1,4 @@
-"""Tells whether a value that is still being written can become valid, and whether a complete one is valid."""
+"""Checks whether an unfinished value can become valid, and whether a complete one is valid."""
 
 from collections.abc import Callable, Iterable
 from decimal import Decimal
@@ -9,7 +9,7 @@ from hooks.json.schema import Schema
 
 class Check:
     """One schema on one value. A check is lost as soon as the value cannot become valid under its schema. It
-    then tells its owner, the check that it is a part of."""
+    then notifies its owner, the check that it is a part of."""
 
     __slots__ = ("is_lost", "num_contained", "owner", "parts", "role", "schema")
 
@@ -72,7 +72,7 @@ def checks_of(schema: Schema, owner: Check | None = None, role: str = "all") -> 
 
 def first_wrong(may_be: Callable[[str], bool], text: str, num_right: int) -> int:
     """Return the length of the shortest beginning of `text` for which `may_be` is false, found by halving;
-    the length of `text` plus 1 if there is none. `may_be` is true for the first `num_right` characters."""
+    the length of `text` plus 1 without one. `may_be` is true for the first `num_right` characters."""
     if may_be(text):
         return len(text) + 1
     wrong = len(text)

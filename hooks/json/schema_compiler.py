@@ -88,7 +88,7 @@ class _Compiler:
             kinds = _texts([source["type"]] if isinstance(source["type"], str) else source["type"], "type")
             made.is_integer = "integer" in kinds and "number" not in kinds
             if not {*kinds} <= {"integer", *_KIND_NAMES}:
-                raise ValueError("type is no type")
+                raise ValueError("type is not a known type")
             named = {"number" if kind == "integer" else kind for kind in kinds}
             made.kinds = frozenset(kind for kind in _KIND_NAMES if kind in named)
         if "enum" in source or "const" in source:
@@ -106,7 +106,7 @@ class _Compiler:
             if name in source:
                 count = source[name]
                 if isinstance(count, bool) or not isinstance(count, int | float) or count < 0 or count % 1:
-                    raise ValueError(f"{name} is no count")
+                    raise ValueError(f"{name} is not a count")
                 setattr(made, to_snake(name), int(count))
         made.pattern = self._pattern(source["pattern"]) if "pattern" in source else None
         made.required = tuple(_texts(source.get("required", []), "required"))

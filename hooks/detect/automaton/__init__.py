@@ -1,1 +1,1 @@
-"""Regular expressions for streams: their analysis, and one automaton that tells where any may match."""
+"""Regular expressions for streams: their analysis, and one automaton that finds where any may match."""

@@ -42,7 +42,7 @@ class Positions:
         self._allowing: list[tuple[Callable[[str], object], int]] = []
         """Each test of a character, and the positions that a character is allowed at if it passes."""
         self._before: list[int] = []
-        """For each position the ones that may stand directly before it."""
+        """For each position the ones that may come directly before it."""
         self._in_order = self._looping = self._special = 0
 
     def add(self, node: Node) -> Fragment:
@@ -65,7 +65,7 @@ class Positions:
         return self._add_one(condition)
 
     def connect(self, left: int, right: int) -> None:
-        """The positions `left` may stand directly before the positions `right`."""
+        """The positions `left` may come directly before the positions `right`."""
         for position in bits(right):
             self._before[position] |= left
 
@@ -82,7 +82,7 @@ class Positions:
                 self._special |= bit
 
     def before(self, positions: int) -> int:
-        """Return the positions that may stand directly before one of `positions`."""
+        """Return the positions that may come directly before one of `positions`."""
         found = (positions & self._in_order) >> 1 | positions & self._looping
         for position in bits(positions & self._special):
             found |= self._before[position]

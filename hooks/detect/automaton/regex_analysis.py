@@ -103,7 +103,7 @@ def encoding_of(openers: Sequence[str]) -> str:
 
 @dataclass(slots=True)
 class _Group:
-    """An open group: the token that opened it, and its width so far; `UNLIMITED` or more is no bound."""
+    """An open group: the token that opened it, and its width so far. `UNLIMITED` or more: no bound."""
 
     opener: str = ""
     place: int = 0

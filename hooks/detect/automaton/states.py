@@ -28,7 +28,7 @@ class Sketch(NamedTuple):
 
     match: Node
     behind: Node | None = None
-    """The text that must stand directly before a match."""
+    """The text that must come directly before a match."""
     width: int = 0
     """Most characters of `behind`."""
     words: Sequence[str] = ()
@@ -199,7 +199,6 @@ class Automaton:
         return shown
 
     def _shown_by_words(self, text: str, start: int, rules: int) -> int:
-        """Return those of the rules that have one of their words in the text."""
         near = text[max(0, start - NEAR) :].lower()
         shown = 0
         for word, needed_by in self._words_of(rules):
@@ -208,7 +207,7 @@ class Automaton:
         return shown
 
     def step(self, state: State, char: str) -> State:
-        """Return the state before `char`, which stands before the place of `state`."""
+        """Return the state before `char`, which comes before the place of `state`."""
         self._num_steps += 1
         if self._num_steps > MAX_STEPS:
             self._forget()

@@ -41,7 +41,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """A look-ahead: `part` is read, and the pattern goes on where the look-ahead stands."""
+    """A look-ahead: `part` is read, and the pattern continues where the look-ahead stands."""
 
     part: "Node"
 
@@ -115,12 +115,12 @@ def literals_of(node: Node) -> tuple[str, ...]:
 
 
 def conditions_before(node: Node) -> "list[Behind | After]":
-    """Return the look-behinds that stand before the first character of every match."""
+    """Return the look-behinds that come before the first character of every match."""
     return [one for one in _leading(node, 1) if isinstance(one, (Behind, After))]
 
 
 def conditions_after(node: Node) -> list[Next]:
-    """Return the look-aheads that stand after the last character of every match."""
+    """Return the look-aheads that come after the last character of every match."""
     return [one for one in _leading(node, -1) if isinstance(one, Next)]
 
 
