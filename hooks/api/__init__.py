@@ -90,7 +90,7 @@ class redact(Verdict):
 
 @dataclass(slots=True, unsafe_hash=True)
 class suspect(Verdict):
-    """Release the pending text untouched, and tell the hooks behind this one that the request is suspect
+    """Release the pending text untouched, and mark the request as suspect for the hooks behind this one
     (contract 3.16).
 
     From this chunk on, they find the reason in `Chunk.suspicion`, for every output of the request.
@@ -152,7 +152,7 @@ class rewind(Verdict):
 
     @property
     def as_terminate(self) -> terminate:
-        """The verdict that takes its place where there is no going back."""
+        """The verdict that replaces a rewind if the engine cannot go back."""
         return terminate(
             self.reason,
             after=self.after,
@@ -165,7 +165,7 @@ class rewind(Verdict):
 
 class PromptTooLongError(ValueError):
     """A hook raises it if the request's prompt is too long for it, such as for its model. The request fails
-    closed, and the client is told that the prompt is at fault (contract 4.4)."""
+    closed, and the client's error says that the prompt is at fault (contract 4.4)."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -289,7 +289,7 @@ class Chunk:
     @property
     def suspicion(self) -> str | None:
         """The reason that a hook before this one gave in a `suspect` for this request, on whichever output
-        (contract 2.11, 3.16). None: there is no suspicion so far."""
+        (contract 2.11, 3.16). None: no hook has returned one so far."""
         suspicions, place = self._context.suspicions, self._context.place
         return next((reason for by, reason in suspicions.items() if by < place), None)
 
@@ -364,17 +364,17 @@ class Hook(Protocol):
     A hook may also have:
 
     - `on_request(request)`, plain or `async`: it sees every request before the engine, the prompts as text,
-      and returns the request that goes on, or `refuse(reason)`. It may change `sampling.stop` and the fields
-      that `hooks.prompts.texts.PROMPT_FIELDS` names (contract 8.1).
-    - `on_decision(decision)`: it hears every `Decision` of its requests, made by whichever hook, before
-      anything that follows reaches the client. If it raises, the request fails as in a call (contract 8.2).
+      and returns the request for the engine, or `refuse(reason)`. It may change `sampling.stop` and the
+      fields that `hooks.prompts.texts.PROMPT_FIELDS` names (contract 8.1).
+    - `on_decision(decision)`: called with every `Decision` of its requests, made by whichever hook, before
+      the client receives the result. If it raises, the request fails as in a call (contract 8.2).
     - `max_hold`, a number: the hook never leaves more characters undecided. `weir hooks fuzz` checks it.
     - `thread_safe = True`: a plain `on_request` may run on another thread, beside all other calls. A
       prompt that is not short then delays no other request (contract 8.12).
     - `needs_probe`, a `ProbeNeeds`: the hook reads scores of this probe (contract 1.10).
     - `may_rewind = True`: the hook may return `rewind`. Text then leaves in whole tokens.
     - `judges = True`: the hook asks a judge, and says with `unjudged` how much of the released text the judge
-      has not judged. Listeners hear it at each stream's end (contract 3.17).
+      has not judged. Listeners receive it at each stream's end (contract 3.17).
     - `async start(models)`: called once, before the first call, with a `GuardModels` that gives it models
       which judge (contract 1.9).
     - `close()`, plain or `async`: called when nothing is left to serve.

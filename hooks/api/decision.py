@@ -19,8 +19,8 @@ Action = Literal[
     "rewrite_prompt",
     "error",
 ]
-"""`suspect`: the hooks behind this one were told. `judged`: the stream of a hook that judges ended. Neither
-withholds anything. `hold`: a hold ended. Its text was released untouched; or, with the reason `aborted`, the
+"""`suspect`: the hook returned `suspect`. `judged`: the stream of a hook that judges ended. Neither withholds
+anything. `hold`: a hold ended. Its text was released untouched; or, with the reason `aborted`, the
 stream ended early and the text was withheld. `refuse` and `rewrite_prompt` concern the request. `error`: a
 hook failed."""
 Mode = Literal["enforce", "shadow"]
@@ -44,7 +44,7 @@ class Decision:
     `not_asked` if the judge was not asked about the end of the text, `aborted` or `error` if the stream ended
     early."""
     mode: Mode = "enforce"
-    """shadow: the verdict had no effect; the decision tells the effect that it would have had."""
+    """shadow: the verdict had no effect; the decision has the effect that it would have had."""
     output_index: int | None = 0
     """None: the decision concerns the request."""
     channel: Channel | Literal["prompt"] = "content"
@@ -70,7 +70,7 @@ class Decision:
 
 
 Listener = Callable[[Decision], object]
-"""Is told each decision before anything that follows from it leaves (contract 8.14). It must not raise."""
+"""Called with each decision, before the client receives the result (contract 8.14). It must not raise."""
 
 
 class Held(NamedTuple):

@@ -20,7 +20,7 @@ class ProbeNeeds:
     """Whether each token's score must count by itself, which those of an attention probe do not."""
 
     def choose(self, probes: Iterable[ProbeInfo]) -> ProbeInfo:
-        """The probe. Raises `ValueError` if there is none that fits."""
+        """The probe. Raises `ValueError` if no probe fits."""
         known = {probe.name: probe for probe in probes}
         if not known:
             raise ValueError("the model has no probes: --probe FILE gives a model of the engine 'local' some")

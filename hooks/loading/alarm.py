@@ -1,7 +1,7 @@
 """A deadline for plain code: a signal interrupts it.
 
 Only a process's main thread can be interrupted, and only where Python checks for signals, as in `time.sleep`
-and in a regular expression. Elsewhere there is no deadline.
+and in a regular expression. Elsewhere a call has no deadline.
 """
 
 import signal

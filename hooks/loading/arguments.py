@@ -31,10 +31,10 @@ def check_arguments(init: Callable[..., Any], arguments: Mapping[str, Any]) -> N
 
     The call itself reports missing arguments. An argument whose annotation cannot be looked up passes.
     """
-    named, others = _adapters(init)
+    named, of_any_name = _adapters(init)
     problems: list[str] = []
     for name, value in arguments.items():
-        adapter = named.get(name, others)
+        adapter = named.get(name, of_any_name)
         problems += [_unexpected(name, named)] if adapter is None else _problems(name, value, adapter)
     if problems:
         raise ArgumentError("; ".join(problems))
@@ -50,7 +50,7 @@ def _adapters(init: Callable[..., Any]) -> tuple[Mapping[str, Adapter], Adapter 
     """The adapters of the named arguments, and the one for any other name; None: there may be no other."""
     hints = _hints(init)
     named: dict[str, Adapter] = {}
-    others: Adapter | None = None
+    of_any_name: Adapter | None = None
     for parameter in list(inspect.signature(init).parameters.values())[1:]:
         hint = hints.get(parameter.name, Any)
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
@@ -58,8 +58,8 @@ def _adapters(init: Callable[..., Any]) -> tuple[Mapping[str, Adapter], Adapter 
         elif get_origin(hint) is Unpack:
             named |= {name: _adapter(one) for name, one in _hints(*get_args(hint)).items()}
         else:
-            others = _adapter(hint)
-    return named, others
+            of_any_name = _adapter(hint)
+    return named, of_any_name
 
 
 def _hints(annotated: Any) -> dict[str, Any]:

@@ -22,8 +22,8 @@ open_calls: set["AsyncCall"] = set()
 class AsyncCall:
     """Awaits a hook's coroutine in the request's own task, but no longer than its deadline.
 
-    A cancelled hook may clean up or go on. Past the deadline nobody awaits it any more; the rest of the call
-    then runs in a task of its own, `rest`.
+    A cancelled hook may clean up or continue. Nobody awaits it past the deadline: the rest of the call then
+    runs in a task of its own, `rest`.
     """
 
     __slots__ = ("_coroutine", "_deadline", "_waits_for", "rest")
@@ -37,7 +37,7 @@ class AsyncCall:
 
     async def within(self, seconds: float) -> Any:
         """The hook's return value. Raises the hook's own error, `TimeoutError` past the deadline, and
-        `CancelledError` if the request is cancelled: `LateAndCancelledError` if the call goes on. A
+        `CancelledError` if the request is cancelled: `LateAndCancelledError` if the call continues. A
         `GeneratorExit` of the hook's own is raised as a `RuntimeError`: otherwise the call was closed."""
         started = monotonic()
         try:
@@ -94,7 +94,7 @@ class AsyncCall:
 
     async def _go_on(self) -> None:
         try:
-            with suppress(BaseException):  # nobody is left to tell
+            with suppress(BaseException):  # nobody awaits the result any more
                 await self
         finally:
             open_calls.discard(self)

@@ -29,7 +29,7 @@ class Argument:
     """As in Python, with aliases resolved and limits in parentheses: `list[str] (at least 1) | None`."""
     is_required: bool
     default: Any = None
-    """The default as a configuration gives it; None as well if there is no default."""
+    """The default as a configuration gives it. None: it is None, or the parameter has no default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +159,6 @@ def _init(cls: ast.ClassDef) -> ast.FunctionDef:
 def _tree(module: str) -> ast.Module:
     spec = find_spec(module)
     if spec is None or spec.origin is None:
-        raise ImportError(f"there is no module {module}")
+        raise ImportError(f"no module {module}")
     with open(spec.origin, encoding="utf-8") as file:
         return ast.parse(file.read())

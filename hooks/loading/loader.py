@@ -34,8 +34,6 @@ class HookLoadError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class HookSpec:
-    """One configured hook."""
-
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     path: str
@@ -63,7 +61,7 @@ class LoadedHook:
     """The method that reads prompts; None: the hook has none."""
     is_request_async: bool = False
     on_decision: Callable[[Decision], object] | None = None
-    """The method that hears decisions; None: the hook has none."""
+    """The method that gets decisions; None: the hook has none."""
     on_start: Callable[[GuardModels], Awaitable[None]] | None = None
     """The method that gets models before the first call; None: the hook has none."""
     on_close: Callable[[], object] | None = None
@@ -77,7 +75,7 @@ class LoadedHook:
     needs_probe: ProbeNeeds | None = None
     """The hook's needs of the guarded model's probes; None: it has none."""
     late: set[asyncio.Task[None]] = field(default_factory=set, compare=False, repr=False)
-    """Calls that go on though their deadlines have passed."""
+    """Calls that continue though their deadlines have passed."""
 
     @classmethod
     def of(cls, name: str, instance: Any, *, is_shadow: bool = False) -> "LoadedHook":
@@ -132,8 +130,8 @@ class LoadedHook:
             raise HookLoadError(f"hook {self.name!r} could not be started: {describe(error)}") from error
 
     async def close(self, seconds: float) -> None:
-        """Tell the hook that nothing is left to serve. An error is logged. The hook has `seconds`, if it is
-        async or `interrupting` works here."""
+        """Call the hook's `on_close`. An error is logged. The hook has `seconds`, if it is async or
+        `interrupting` works here."""
         if self.on_close is None:
             return
         try:

@@ -50,8 +50,6 @@ def refuse(reason: str, text: str | None = None) -> Refusal:
 
 
 class PromptText(NamedTuple):
-    """One text of a prompt."""
-
     text: str
     place: str
     """The text's place, such as `messages[2].content` or `tools[0]`."""
@@ -98,7 +96,7 @@ def with_prompt_texts(request: GenerationRequest, rewrite: Callable[[PromptText]
 
 def without_unread(request: GenerationRequest) -> GenerationRequest:
     """The request without fields that an upstream would read and no hook does: `metadata` is dropped; `user`
-    and `cache_salt` become hashes, which still tell callers apart (contract 8.1)."""
+    and `cache_salt` become hashes, which still differ between callers (contract 8.1)."""
     return replace(request, user=_hash(request.user), cache_salt=_hash(request.cache_salt), metadata={})
 
 
@@ -216,9 +214,9 @@ class _Walk:
         for glue in _GLUES if len(texts) > 1 else ():
             whole = glue.join(texts.values())
             if (new := self.text(whole, place)) is not whole:
-                first, *others = texts
+                first, *rest = texts
                 made = {**parts[first], "text": new} if isinstance(parts[first], Mapping) else new
-                gone = set(others)
+                gone = set(rest)
                 return [made if i == first else part for i, part in enumerate(parts) if i not in gone]
         return parts
 

@@ -60,7 +60,7 @@ async def _difference(mode: Mode, whole: Released, cuts: list[Cut]) -> Differenc
 
     for places in cuts:
         got = await mode.play(places)
-        # If a hook ends the request, the order of the outputs decides how much the others have said by then.
+        # If a hook ends the request, the order of the outputs decides how much text the other outputs have.
         if differs(got) and (places is not None or not (_is_ended(whole) or _is_ended(got))):
             places = await mode.smallest(places, differs)
             return Difference(mode.stream, places, mode.where, whole, await mode.play(places))

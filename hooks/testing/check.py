@@ -91,8 +91,6 @@ PROMPTS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass
 class Result:
-    """The result of one recording."""
-
     name: str
     num_runs: int = 0
     differing: list[str] = field(default_factory=list)
@@ -113,15 +111,15 @@ class Result:
 
 
 async def check(
-    spec: HookSpec, options: PipelineOptions | None = None, tell: Callable[[Result], None] = lambda _: None
+    spec: HookSpec, options: PipelineOptions | None = None, report: Callable[[Result], None] = lambda _: None
 ) -> list[Result]:
-    """Check one hook. `tell` gets each result at once. Raises `CheckError` if the hook cannot be loaded,
+    """Check one hook. `report` gets each result at once. Raises `CheckError` if the hook cannot be loaded,
     fails its self-test, ends its process, or takes longer than the options allow."""
     results: list[Result] = []
 
     def take(result: Result) -> None:
         results.append(result)
-        tell(result)
+        report(result)
 
     await watched("hooks.testing.check", Task(spec=spec, options=options or PipelineOptions()), take)
     return results
@@ -211,7 +209,7 @@ class _Checker:
         return result
 
     async def _result_of_prompt(self, pipeline: GuardFactory, label: str, request: GenerationRequest) -> Any:
-        """The request that goes on, the reason of a refusal, and the answer if a hook gave one."""
+        """The request for the engine, the reason of a refusal, and the answer if a hook gave one."""
         self._announce(f"it saw a prompt {label}")
         guard = pipeline.open(request)
         try:

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The coroutine's result. It runs in a thread of its own if a loop runs already, as in an async test."""
+    """The coroutine's result. It runs in its own thread if a loop runs already, as in an async test."""
     is_looping = False
     with suppress(RuntimeError):
         is_looping = asyncio.get_running_loop().is_running()

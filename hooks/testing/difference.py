@@ -50,7 +50,6 @@ class Difference:
 
 
 def cut_at(places: Cut) -> str:
-    """The places in words."""
     if places is None:
         return "as it was recorded"
     more = ", …" if len(places) > MAX_PLACES else ""

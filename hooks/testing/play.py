@@ -127,7 +127,7 @@ def play(hooks: Hooks, source: Source, *, streaming: bool = True, in_worker: boo
     """Run hooks on a stream, chunk by chunk. `streaming` and `in_worker` change nothing in the result.
 
     No model can continue the stream, so a `rewind` ends it, as `terminate` would. Raises a failing hook's own
-    exception, `BadVerdictError` for a return value that is no verdict, and `HookLoadError`.
+    exception, `BadVerdictError` for a return value that is not a verdict, and `HookLoadError`.
     """
     judgements: list[Judgement] = []
     probed = [Probe(hook, judgements).hook for hook in load(hooks)]
@@ -155,7 +155,7 @@ def _load_one(hook: OneHook) -> LoadedHook:
         return load_hook(hook)
     instance = hook() if isinstance(hook, type) else hook
     loaded = LoadedHook.of(getattr(instance, "__name__", type(instance).__name__), instance)
-    return loaded if instance is not hook else replace(loaded, on_close=None)  # its owner may go on using it
+    return loaded if instance is not hook else replace(loaded, on_close=None)  # its owner may still use it
 
 
 @asynccontextmanager

@@ -99,9 +99,9 @@ def _judgement(hook: LoadedHook, chunk: Chunk, verdict: Any) -> Judgement:
     pending = chunk.pending
     start = len(chunk.text) - len(pending)
     try:
-        told = _told(verdict, pending, start)
+        fields = _verdict_fields(verdict, pending, start)
     except (TypeError, ValueError):  # the verdict cannot be carried out
-        told = {"action": "error", "reason": "BadVerdictError"}
+        fields = {"action": "error", "reason": "BadVerdictError"}
     return Judgement(
         hook=hook.name,
         output_index=chunk.output_index,
@@ -110,11 +110,11 @@ def _judgement(hook: LoadedHook, chunk: Chunk, verdict: Any) -> Judgement:
         pending=pending,
         start=start,
         is_shadow=hook.is_shadow,
-        **told,
+        **fields,
     )
 
 
-def _told(verdict: Any, pending: str, start: int) -> dict[str, Any]:
+def _verdict_fields(verdict: Any, pending: str, start: int) -> dict[str, Any]:
     end = start + len(pending)
     match verdict:
         case emit(text=text) if text == pending:

@@ -49,13 +49,13 @@ def stream_of(
     lead: str | None = None,
     is_cut: bool = False,
 ) -> Recording:
-    """A stream from what an engine said. Raises `ValueError` for a file that is no recording, and for an
-    argument that is unknown, or not for such a source.
+    """A stream from an engine's output. Raises `ValueError` for a file that is not a recording, and for an
+    argument that is unknown or does not fit the source.
 
     A text is cut into words, each a token with an id and a logprob. `prompt`: what was asked (None: `Hello?`,
     or what the recording says). `channel` (None: content) and `tool_name` (None: some tool's) are for texts
-    and tokens. The parsers, by the names that `weir serve` knows them by, tell the reasoning and tool calls
-    of a recording from its content. A `Path` is seen from the working folder.
+    and tokens. The parsers, by their names in `weir serve`, split a recording's content into reasoning, tool
+    calls and content. A relative `Path` begins at the working folder.
 
     `lead`: the text that the output continues, an assistant's message behind the prompt. `is_cut`: a text or
     tokens end where the client chose, at `max_tokens`, and not where the model did.
@@ -134,13 +134,12 @@ def num_places(stream: Recording) -> int:
 
 
 def token_places(stream: Recording) -> list[int]:
-    """The places where a token ends."""
     lengths = (len(token.text) for run in _runs(stream) for token in run.tokens)
     return sorted({place for place in accumulate(lengths) if place})
 
 
 def is_interleaved(stream: Recording) -> bool:
-    """Whether an output, a channel or a call goes on after another one began."""
+    """Whether an output, a channel or a call continues after another one began."""
     keys = [_key(timed.delta) for timed in stream.deltas]
     return len(list(groupby(keys))) > len(set(keys))
 
@@ -148,9 +147,9 @@ def is_interleaved(stream: Recording) -> bool:
 def cut(stream: Recording, places: Collection[int] | None) -> Recording:
     """The same stream, its chunks ending at `places`, as long as possible between them. None: as it is.
 
-    A token that is cut in two is two, without an id, a logprob or other bytes than their text's: those would
-    tell of either part with the other. The second part has the token's scores. An output's finish comes with
-    its last text, unless that ends a chunk.
+    A token that is cut becomes two, without an id, a logprob or other bytes than their text's: those would
+    reveal one part together with the other. The second part has the token's scores. An output's finish comes
+    with its last text, unless that ends a chunk.
     """
     if places is None:
         return stream
@@ -207,7 +206,7 @@ class _Run:
 
     def add(self, delta: Delta) -> None:
         self.text += delta.text
-        self.tokens += delta.tokens or ([_untold(delta.text)] if delta.text else [])
+        self.tokens += delta.tokens or ([_bare_token(delta.text)] if delta.text else [])
         self.has_tokens = self.has_tokens or bool(delta.tokens)
         self.last = delta
 
@@ -232,7 +231,7 @@ class _Run:
         )
 
 
-def _untold(text: str, scores: Scores | None = None) -> Token:
+def _bare_token(text: str, scores: Scores | None = None) -> Token:
     return Token(None, text, text.encode(), scores=scores)
 
 
@@ -246,8 +245,8 @@ def _take(tokens: list[Token], length: int) -> list[Token]:
         if rest:
             while taken and not taken[-1].text:  # the tokens without text share the text of the next one
                 taken.pop()
-            tokens.append(_untold(rest, token.scores))
-            token = _untold(text)
+            tokens.append(_bare_token(rest, token.scores))
+            token = _bare_token(text)
         taken.append(token)
     return taken
 

@@ -1,1 +1,1 @@
-"""Hooks in processes of their own: the pool, the worker, and the messages between them."""
+"""Hooks in their own processes: the pool, the worker, and the messages between them."""

@@ -14,7 +14,7 @@ def with_alarm(hook: LoadedHook, seconds: float, ended: Callable[[], None]) -> L
     """The hook, with each plain call interrupted by a `TimeoutError` after `seconds`. `ended` is called after
     each call. Works in the main thread of a process that has `interrupt` as its alarm's handler.
 
-    A call on another thread cannot be interrupted. It ends the process if it goes on long after `seconds`.
+    A call on another thread cannot be interrupted. It ends the process if it continues long after `seconds`.
     """
 
     def alarmed(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -60,9 +60,9 @@ class Open:
     """Identifies the request in all later messages."""
     request: GenerationRequest
     can_rewind: bool = False
-    """Whether the engine can take outputs back."""
+    """Whether the engine can rewind outputs."""
     min_held: float | None = None
-    """If the service listens, replies tell the hooks' decisions, and which text hooks hold: see
+    """If the service listens, replies have the hooks' decisions, and say which text hooks hold: see
     `GuardFactory.open`. None: nobody listens."""
     trace: Mapping[str, str] = field(default_factory=dict)
     """The headers of the request's trace."""
@@ -92,7 +92,7 @@ class Reply:
 
     key: int
     step: Step | None = None
-    """None: the guard raised an error, which one of the next two fields tells."""
+    """None: the guard raised an error, and one of the next two fields describes it."""
     failed: str | None = None
     """The name of the hook that failed."""
     param: str | None = None
@@ -100,7 +100,7 @@ class Reply:
     engine_error: tuple[str, int] | None = None
     """Message and status of an `EngineError`."""
     request: GenerationRequest | None = None
-    """To an `Admit`: the request as the hooks let it go on."""
+    """To an `Admit`: the request that the hooks returned."""
     is_closed: bool = False
     """To a `Close`: every stream has had its last call."""
     decisions: tuple[Decision, ...] = ()
@@ -167,8 +167,8 @@ class Connection:
             self._writer.write(_LENGTH.pack(len(frame)) + frame)
 
     def beat(self) -> None:
-        """Called between two pieces of work: the other end hears something every `MAX_SILENCE`, unless one
-        piece does not end."""
+        """Called between two pieces of work: the other end gets a message every `MAX_SILENCE`, unless a piece
+        does not end."""
         if time.monotonic() - self._last > MAX_SILENCE:
             self.send(Alive())
             self.flush()

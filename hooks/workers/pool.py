@@ -1,4 +1,4 @@
-"""A pool of hook workers: the same hooks, in processes of their own (contract 1.5).
+"""A pool of hook workers: the same hooks, in their own processes (contract 1.5).
 
 All chunks of a request go to one worker, which holds the request's guard. A worker that dies, or makes no
 progress past the deadline, fails its own requests, closed, and is replaced (contract 4.1).
@@ -156,7 +156,7 @@ class WorkerProcess(Child):
         self._pool = pool
         self._replies: dict[tuple[int, bool], asyncio.Future[Reply]] = {}
         self._keys = itertools.count()
-        self._heard = 0.0
+        self._last_reply_at = 0.0
         self.num_requests = 0
 
     async def start(self) -> None:
@@ -197,7 +197,7 @@ class WorkerProcess(Child):
             while True:
                 for message in await self.connection.receive():
                     self._take(message)
-                self._heard = time.monotonic()
+                self._last_reply_at = time.monotonic()
         except EOFError:
             pass
         finally:
@@ -215,7 +215,7 @@ class WorkerProcess(Child):
     def open(
         self, request: GenerationRequest, can_rewind: bool, min_held: float | None, trace: Mapping[str, str]
     ) -> int:
-        """Tell the worker of a request. Returns the key that identifies it."""
+        """Open a request's guard in the worker. Returns the key that identifies it."""
         key = next(self._keys)
         self.num_requests += 1
         self.connection.send(Open(key, request, can_rewind, min_held, trace))
@@ -226,7 +226,7 @@ class WorkerProcess(Child):
         if self.connection.is_closing:
             raise HookError("worker")
         if not self._replies:
-            self._heard = time.monotonic()
+            self._last_reply_at = time.monotonic()
         expected = (key, isinstance(message, Close))
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._replies[expected] = reply
@@ -248,14 +248,14 @@ class WorkerProcess(Child):
     def _watch(self) -> None:
         """A busy worker says so between two calls, so a long silence means that one call is stuck."""
         limit = self._pool.options.hook_timeout + GRACE
-        if self._replies and time.monotonic() - self._heard > limit:
+        if self._replies and time.monotonic() - self._last_reply_at > limit:
             logger.error("a hook worker is stuck; it is killed")
             self.kill()
         self._timer = asyncio.get_running_loop().call_later(limit / 8, self._watch)
 
 
 class RemoteGuard:
-    """A request's guard, which runs in a worker. One message is under way at a time, so that none pile up."""
+    """A request's guard, which runs in a worker. It sends the next message after the reply to the last."""
 
     def __init__(
         self,
@@ -298,14 +298,14 @@ class RemoteGuard:
         return step
 
     def pass_through(self, delta: Delta) -> None:
-        """There is no short way to a worker."""
+        """Does nothing: a worker has no shortcut."""
 
     async def feed(self, delta: Delta, first: HookReply | None = None) -> Step:
         step, _ = await self._ask(Feed, delta)
         return step
 
     async def _ask(self, message: type[Admit] | type[Feed], about: Any) -> tuple[Step, GenerationRequest]:
-        """The step, and the request as it goes on. Raises the error that the guard raised in the worker."""
+        """The step, and the request for the engine. Raises the error that the guard raised in the worker."""
         try:
             if self._worker is None:
                 self._worker = await self._pool.worker()
@@ -315,7 +315,7 @@ class RemoteGuard:
             if self._listener is not None:
                 self._listener(request_decision(self.request, error.hook, "error", "no worker answers"))
             raise
-        self._hear(reply)
+        self._pass_decisions(reply)
         if reply.failed is not None:
             raise HookError(reply.failed, reply.param)
         if reply.engine_error is not None:
@@ -330,13 +330,13 @@ class RemoteGuard:
             return
         worker.num_requests -= 1
         with contextlib.suppress(HookError):  # the worker is gone, and the guard with it
-            self._hear(await worker.ask(self._key, Close(self._key)))
+            self._pass_decisions(await worker.ask(self._key, Close(self._key)))
 
     def held(self) -> tuple[Held, ...]:
         return self._held
 
-    def _hear(self, reply: Reply) -> None:
-        """Tell the listener the worker's decisions, before anything of the reply goes on."""
+    def _pass_decisions(self, reply: Reply) -> None:
+        """Pass the worker's decisions to the listener, before a client receives any text of the reply."""
         if self._listener is not None:
             self._held = reply.held
             for decision in reply.decisions:

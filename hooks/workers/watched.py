@@ -1,4 +1,4 @@
-"""A hook that runs in a watched process: whatever the hook does, this process goes on.
+"""A hook that runs in a watched process: whatever the hook does, this process continues.
 
 The watched process says, in words, each thing that the hook is about to do, and at its end the result.
 """
@@ -33,18 +33,18 @@ class Ended:
 
     result: Any = None
     error: Exception | None = None
-    """The reason if there is no result. `watched` raises it."""
+    """Set if the task failed. `watched` raises it."""
 
 
-async def watched(module: str, task: Task, tell: Callable[[Any], None] = lambda _: None) -> Any:
-    """Run `module` in a watched process. Returns its result; its other messages go to `tell`.
+async def watched(module: str, task: Task, report: Callable[[Any], None] = lambda _: None) -> Any:
+    """Run `module` in a watched process. Returns its result; its other messages go to `report`.
 
     Raises the error of `Ended`, and `CheckError` if the hook ends the process or a step takes too long.
     """
     child = Child()
     await child.spawn(module)
     try:
-        ended = await _ended(child, task, tell)
+        ended = await _ended(child, task, report)
     except asyncio.CancelledError:
         child.kill()  # the process may be too busy to notice
         raise
@@ -55,7 +55,7 @@ async def watched(module: str, task: Task, tell: Callable[[Any], None] = lambda 
     return ended.result
 
 
-async def _ended(child: Child, task: Task, tell: Callable[[Any], None]) -> Ended:
+async def _ended(child: Child, task: Task, report: Callable[[Any], None]) -> Ended:
     hook, doing = f"hook {task.spec.path!r}", "it was loaded"
     limit = max(task.options.hook_load_timeout, task.options.hook_timeout) + GRACE
     child.connection.send(task)
@@ -72,7 +72,7 @@ async def _ended(child: Child, task: Task, tell: Callable[[Any], None]) -> Ended
                     case Alive():
                         pass
                     case _:
-                        tell(message)
+                        report(message)
     except EOFError as error:
         raise CheckError(f"{hook} ended its process while {doing}") from error
     except TimeoutError as error:

@@ -52,8 +52,8 @@ class Worker:
         self._guards: dict[int, OpenGuard] = {}
         self._spans: dict[int, Span] = {}
         """The requests' parts in their traces. Set before each call of a guard."""
-        self._heard: dict[int, list[Decision]] = {}
-        """Decisions to tell with the next reply, by the requests that the service listens to."""
+        self._decisions: dict[int, list[Decision]] = {}
+        """Decisions to send with the next reply, by the requests that the service listens to."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._feeding: dict[int, asyncio.Task[None]] = {}
 
@@ -132,8 +132,8 @@ class Worker:
     def _open(self, message: Open) -> None:
         listener = None
         if message.min_held is not None:
-            self._heard[message.key] = []
-            listener = self._heard[message.key].append
+            self._decisions[message.key] = []
+            listener = self._decisions[message.key].append
         self._spans[message.key] = NoSpan(message.trace)
         self._guards[message.key] = self._pipeline.open(
             message.request,
@@ -176,12 +176,12 @@ class Worker:
             await guard.close()
         finally:
             self._reply(Reply(key, is_closed=True), guard)
-            self._heard.pop(key, None)
+            self._decisions.pop(key, None)
 
     def _reply(self, reply: Reply, guard: OpenGuard) -> None:
-        if (heard := self._heard.get(reply.key)) is not None:
-            reply = replace(reply, decisions=tuple(heard), held=tuple(guard.held()))
-            heard.clear()
+        if (decisions := self._decisions.get(reply.key)) is not None:
+            reply = replace(reply, decisions=tuple(decisions), held=tuple(guard.held()))
+            decisions.clear()
         self._connection.send(reply)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

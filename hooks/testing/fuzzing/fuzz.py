@@ -97,12 +97,12 @@ class Fuzzer:
         *,
         secrets: Sequence[str] = (),
         options: PipelineOptions | None = None,
-        tell: Callable[[str], None] = lambda _: None,
+        report: Callable[[str], None] = lambda _: None,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
-        """`tell` gets each text's description before the hook sees the text. `beat` is called at each chunk.
-        Raises `HookLoadError`."""
-        self._tell, self._beat = tell, beat
+        """`report` gets each text's description before the hook sees the text. `beat` is called at each
+        chunk. Raises `HookLoadError`."""
+        self._report, self._beat = report, beat
         self._options = options or PipelineOptions()
         loaded = load_hook(spec, self._options.hook_load_timeout)
         self._max_hold: int | None = getattr(loaded.call, "max_hold", None)
@@ -171,7 +171,7 @@ class Fuzzer:
     async def _play(self, example: Example) -> Released:
         stream = cut(self._stream_of(example), example.places)
         seen = f"{example.text!r} on channel {example.channel}, {cut_at(example.places)} ({example.where})"
-        self._tell(f"it saw {seen}")
+        self._report(f"it saw {seen}")
         async with opened([self._probe.hook], in_worker=example.in_worker, options=self._options) as opener:
             return await play_once(opener, stream, streaming=example.streaming, beat=self._beat)
 

@@ -48,11 +48,13 @@ def main() -> None:
 def _fuzz(task: FuzzTask, connection: Connection, runner: asyncio.Runner) -> FuzzReport:
     from hooks.testing.fuzzing.fuzz import Fuzzer  # needs Hypothesis
 
-    def tell(doing: str) -> None:
+    def report(doing: str) -> None:
         connection.send(doing)
         connection.flush()
 
-    fuzzer = Fuzzer(task.spec, secrets=task.secrets, options=task.options, tell=tell, beat=connection.beat)
+    fuzzer = Fuzzer(
+        task.spec, secrets=task.secrets, options=task.options, report=report, beat=connection.beat
+    )
     finding = fuzzer.run(task.seconds, task.seed, runner)
     if finding is None:
         return FuzzReport(fuzzer.num_texts)

@@ -78,7 +78,7 @@ def test_classes_of_one_file_share_their_module(folder: Path) -> None:
     ("spec", "reason"),
     [
         (HookSpec("no_such_package.Guard"), "No module named 'no_such_package'"),
-        (HookSpec("missing.py:Guard"), "there is no file"),
+        (HookSpec("missing.py:Guard"), "no file"),
         (HookSpec("acme_guards.Nothing"), "has no class 'Nothing'"),
         (HookSpec("acme_guards.not_a_class"), "has no class"),
         (HookSpec("acme_guards.Deaf"), "__call__"),

@@ -384,7 +384,7 @@ async def test_a_worker_busy_with_many_last_calls_is_not_stuck(
         process._timer.cancel()
         process._watch()
         gate.unlink()
-        await until(lambda: process._heard == clock.now)
+        await until(lambda: process._last_reply_at == clock.now)
     assert await finishing == ["content_filter"] * 4
     assert workers._workers == {process}
 

@@ -139,7 +139,7 @@ async def test_changed_code_of_a_hook_is_read_anew(reloadable: tuple[Reloadable,
     [
         ("hook_timeout: soon", "marks.py:Marks", "hook_timeout"),
         ("no_such_option: 1", "marks.py:Marks", "no_such_option"),
-        ("", "nowhere.py:Marks", "there is no file"),
+        ("", "nowhere.py:Marks", "no file"),
         ("", "marks.py:Nothing", "no class"),
         ("", "raises.py:Marks", "failed its self-test"),
         ("models: {a: {engine: replay}}", "marks.py:Marks", "recordings"),
