@@ -15,15 +15,15 @@ from hooks.builtin.audit_log.journal import Journal, Sink, now
 from hooks.builtin.audit_log.sinks import LineFile, Table
 from hooks.detect.argument_types import Count
 
-_TOLD = (
+_ALWAYS = (
     *("request_id", "user", "model", "endpoint", "hook", "action", "reason", "mode"),
     *("output_index", "channel", "tool_name", "offset", "num_withheld", "held_seconds"),
 )
 _JUDGED = ("num_judged", "num_unjudged", "max_unjudged")
-FIELDS = ("time", *_TOLD, *_JUDGED, "text")
-"""The fields of a record, in order. `time` is UTC; `text` is the withheld text, if it is kept; the others
-are attributes of `Decision`, and only `judged` has those of `_JUDGED`. `tool_name` counts as withheld text if
-the request has no such tool."""
+FIELDS = ("time", *_ALWAYS, *_JUDGED, "text")
+"""The fields of a record, in order. `time` is UTC; `text` is the withheld text, if it is kept; the rest are
+attributes of `Decision`, and only `judged` has those of `_JUDGED`. `tool_name` counts as withheld text if the
+request has no such tool."""
 _MAX_NAME = 256
 """Characters kept of a name that a caller or a model gave."""
 
@@ -86,8 +86,8 @@ class Audit:
         self._journal.close()
 
     def _record(self, decision: Decision) -> dict[str, Any]:
-        told = (*_TOLD, *_JUDGED) if decision.action == "judged" else _TOLD
-        record = {name: getattr(decision, name) for name in told}
+        names = (*_ALWAYS, *_JUDGED) if decision.action == "judged" else _ALWAYS
+        record = {name: getattr(decision, name) for name in names}
         if decision.is_own_tool and not self._includes_text:
             record["tool_name"] = None
         for name in ("user", "model", "tool_name"):

@@ -1,6 +1,6 @@
 """A transformers model that classifies texts or tokens, on the service's own device: `--hook classifier`.
 
-A separate thread judges the waiting windows of all streams together, while other streams go on.
+A separate thread judges the waiting windows of all streams together, while other streams continue.
 """
 
 from pathlib import Path
@@ -47,7 +47,7 @@ class Classifier(JudgeGuard):
         each token, or 400 for each sentence. `device`: `auto` is CUDA if there is one. `max_batch_size`:
         windows judged at a time.
 
-        A score does not depend on the other windows of its batch, but for rounding: a score within 0.0001 of
+        A score does not depend on the other windows of its batch, except rounding: a score within 0.0001 of
         `threshold` may count or not. Raises `ValueError` for what the model cannot do.
         """
         classifier = load_classifier(model, labels, threshold, device)

@@ -23,7 +23,7 @@ Source = Mapping[str, Any] | str | Path
 MAX_SIZE = 256 * 1024
 """Most bytes of a schema in a request."""
 MAX_REQUESTED_CHECKS = 100
-"""Most schemas that apply to one value, in a schema of a request. Others wait while they are checked."""
+"""Most schemas that apply to one value, in a schema of a request. Checking them delays other requests."""
 _NO_PARAMETERS = {"type": "object"}
 
 
@@ -138,7 +138,7 @@ def _compiled(schema: Any) -> Compiled:
     try:
         written = orjson.dumps(_NO_PARAMETERS if schema is None else schema, default=dict)
     except TypeError as error:
-        raise ValueError("the schema is no JSON") from error
+        raise ValueError("the schema is not JSON") from error
     found = _cached(written)
     if isinstance(found, ValueError):
         raise found

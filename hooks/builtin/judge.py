@@ -46,9 +46,9 @@ logger = logging.getLogger("weir.hooks")
 SHIPPED = "weir-demo-guard"
 """The model that ships, by its name."""
 _UNSAFE = "unsafe"
-"""The name of an offence whose category the model was not asked for, or did not tell."""
+"""The name of an offence whose category the model was not asked for, or did not give."""
 _FIRST_CRITERION = ("granite_guardian",)
-"""Families whose first criterion covers what the others do in part."""
+"""Families whose first criterion covers all of the text that each later criterion covers in part."""
 
 
 class Judge(ModelGuard):
@@ -74,17 +74,17 @@ class Judge(ModelGuard):
         **options: Unpack[ModelOptions],
     ) -> None:
         """`model`: a name of `models:`, a folder, or a hub name. The one that ships knows the demo's texts
-        alone. `family`: None: told by the model's chat template, or else by its name, which for an upstream
-        is a guess; a wrong family may pass what the model would refuse. `policy`: a file with a policy in
-        words, for any chat model; `answers`: the words for a text that it allows, and for one that it does
-        not.
+        alone. `family`: None: found from the model's chat template, or else from its name, which for an
+        upstream is a guess; a wrong family may pass what the model would refuse. `policy`: a file with a
+        policy in words, for any chat model; `answers`: the words for a text that it allows, and for one that
+        it does not.
 
         `criteria`: for families that are asked about one criterion at a time. `categories`: the categories to
         act on; None: all. `name_categories`: have the model write the categories of an offence, which costs a
         few more tokens; otherwise its name is `unsafe`. Given `categories` or `thresholds`, they are written
         too.
 
-        `threshold`: the least probability of `unsafe` that counts; `thresholds`: others, by category or
+        `threshold`: the least probability of `unsafe` that counts; `thresholds`: exceptions, by category or
         criterion. `strict`: whether Qwen3Guard's `Controversial` counts as unsafe. `least_mass`: the least
         probability of all verdicts together; a model that would answer something else fails the request,
         closed.
@@ -198,9 +198,9 @@ class Judge(ModelGuard):
     def _check_names(self, family: Family, criteria: Sequence[str]) -> None:
         """Raise `ValueError` for names that no offence has: the guard would pass what they are to stop."""
         for argument, names in (("categories", self._categories or ()), ("thresholds", self._thresholds)):
-            if wrong := [n for n in names if n != _UNSAFE and not family.may_tell(n, criteria)]:
-                told = ", ".join(sorted(wrong))
-                raise ValueError(f"{argument}: the family {family.name} tells no category {told}")
+            if wrong := [n for n in names if n != _UNSAFE and not family.may_name(n, criteria)]:
+                unknown = ", ".join(sorted(wrong))
+                raise ValueError(f"{argument}: the family {family.name} has no category {unknown}")
 
     def _criteria_of(self, family: Family) -> tuple[str, ...]:
         if self._criteria is None:
@@ -250,8 +250,8 @@ class _StreamJudge:
 
     async def _find_first(self, ends: Sequence[int], entity: str) -> tuple[int, str]:
         """The number of the first window to which the model objects, and the offence. `ends`: the windows'.
-        `entity`: the offence at the last one. A model that objects to a text objects to what goes on from it,
-        so that half of the windows are left after each question."""
+        `entity`: the offence at the last one. A model that objects to a text also objects to each longer
+        text, so each question halves the number of windows."""
         first, last = 0, len(ends) - 1
         text = "".join(self._text) if last else ""
         while first < last:

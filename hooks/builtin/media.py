@@ -54,7 +54,7 @@ class Media:
         return request
 
     def _reason(self, medium: PromptMedium) -> str | None:
-        """The reason to refuse a prompt with this medium. None: there is none."""
+        """The reason to refuse a prompt with this medium, if any."""
         if medium.kind not in self._allowed:
             return f"media_{medium.kind}"
         if medium.size is None:

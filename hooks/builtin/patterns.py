@@ -30,7 +30,7 @@ class Patterns(SpanGuard):
     ) -> None:
         """`patterns`: patterns by their entity's name, or a list; the entity of a list is `pattern`.
 
-        `max_length`: most characters of a match, for all patterns or by name; a longer text is no match. The
+        `max_length`: most characters of a match, for all patterns or by name; a longer text is ignored. The
         guard holds text that could become a match, so a pattern without a bound, as `a.*b`, needs
         `max_length`. `timeout`: seconds that one search may take; a longer search fails and ends the request.
 

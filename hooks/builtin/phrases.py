@@ -68,7 +68,7 @@ class PhraseDetector:
         self._is_bounded = word_boundaries
         folded = sorted({self._folded(form) for phrase in phrases for form in forms(phrase)})
         if not folded:
-            raise ValueError("phrases: there are none")
+            raise ValueError("phrases: the list is empty")
         self._automaton = ahocorasick.Automaton()
         for phrase, following in zip(folded, [*folded[1:], ""], strict=True):
             # The list is sorted: a longer phrase that begins with a phrase follows it directly.
@@ -78,7 +78,7 @@ class PhraseDetector:
         self._fewest_folded = min(map(len, folded))
         self._most_folded = max(map(len, folded))
         self._most = 2 * self._most_folded + 64
-        """Most characters of a match, with the characters that folding removes. A longer text is no match."""
+        """Most characters of a match, with the characters that folding removes."""
         self.longest = self._most + _REACH
 
     def _folded(self, phrase: str) -> str:
@@ -113,7 +113,7 @@ class PhraseDetector:
 
     def _undecided_alone(self, text: str, start: int) -> int | None:
         """Return the undecided place of a text in which each character folds to one and no phrase is whole;
-        None if the text may be another. Most chunks are decided here."""
+        None if the text may not be so. Most chunks are decided here."""
         rest = folded = self._folding.evenly(text[start:])
         if folded is None or len(folded) > self._most:
             return None
@@ -155,7 +155,7 @@ class PhraseDetector:
         return False
 
     def _is_joined_right(self, text: str, end: int, last: str, is_final: bool) -> bool | None:
-        """Whether the word that ends in `last` continues at `end`; None: the text ends too soon to tell."""
+        """Whether the word that ends in `last` continues at `end`; None: the text ends too soon."""
         if not self._is_bounded or not _OF_WORD.match(last):
             return False
         for char in text[end : end + _REACH]:
@@ -170,7 +170,7 @@ class PhraseDetector:
 
 def _beginning(firsts: set[str], is_bounded: bool) -> re.Pattern[str]:
     """Return a pattern of the places in folded text at which a phrase may begin, if `firsts` are the phrases'
-    first characters. With `is_bounded`, no letter stands before a word; a `_` may be emphasis."""
+    first characters. With `is_bounded`, no letter comes before a word; a `_` may be emphasis."""
     within = {char for char in firsts if is_bounded and _OF_WORD.match(char)}
     patterns = {"": firsts - within, rf"(?<![^\W_{WITHOUT_SPACES}])": within}
     return re.compile("|".join(f"{before}[{_escaped(chars)}]" for before, chars in patterns.items() if chars))

@@ -37,8 +37,8 @@ class Pii(SpanGuard):
         """
         rules = _rules(locales)
         known = {rule.entity for rule in rules}
-        if others := {*(entities or ())} & {rule.entity for rule in _rules(LOCALES)} - known:
-            raise ValueError(f"entities: {', '.join(sorted(others))} is of a country that locales leave out")
+        if foreign := {*(entities or ())} & {rule.entity for rule in _rules(LOCALES)} - known:
+            raise ValueError(f"entities: {', '.join(sorted(foreign))} is of a country that locales leave out")
         super().__init__(Reader(RuleDetector(chosen(rules, entities)), ESCAPES), **options)
 
 

@@ -39,7 +39,7 @@ class Presidio(SpanGuard):
         """
         configuration = None if configuration is None else Path(configuration).expanduser()
         if configuration is not None and not configuration.is_file():  # Presidio ignores a missing file
-            raise ValueError(f"configuration: there is no file {configuration}")
+            raise ValueError(f"configuration: file {configuration} not found")
         analyzer = AnalyzerEngineProvider(analyzer_engine_conf_file=configuration).create_engine()
         wanted = list(entities)
         if unknown := set(wanted) - set(analyzer.get_supported_entities(language)):

@@ -25,7 +25,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class ProbeOptions(TypedDict, total=False):
-    """The arguments that this guard shares with others: see `ActingGuard`."""
+    """The arguments of every acting guard: see `ActingGuard`."""
 
     action: Action
     template: Template | None

@@ -50,7 +50,7 @@ class PromptLeak:
     ) -> None:
         """`min_words`: the number of successive words of the prompt that are a leak. `roles`: the roles whose
         messages are the prompt. `allow`: passages of the prompt that the model may repeat, as an address or a
-        greeting. Each has at least `min_words` words: a shorter one is no leak.
+        greeting. Each has at least `min_words` words: a shorter one is never a leak.
 
         The guard holds text that could become a leak: at most twice the characters of the prompt's longest
         run, plus 80. An escape or a tag counts as one character. A completion has no messages to leak.
@@ -160,7 +160,6 @@ class _Words:
         return [self.all[i] for i in indices], [*indices, end]
 
     def begins_before(self) -> bool:
-        """Whether the first word begins before `start`."""
         if not self._start or not self.all or self._text[self._start - 1].isspace():
             return False
         return _goes_on(self.all[0]) and _goes_on_from_left(self._text, self.span(0)[0])
@@ -177,7 +176,7 @@ class _Words:
 
 class LeakDetector:
     """Finds the runs of a prompt, which all have the same number of words. The runs are sorted, so that a
-    binary search tells whether the end of the text is the beginning of a run."""
+    binary search finds whether the end of the text is the beginning of a run."""
 
     reach = _REACH
 
@@ -196,7 +195,7 @@ class LeakDetector:
         self._known = runs
         self._sorted = [*sorted(runs), "\U0010ffff"]
         self._most = 2 * max(map(len, runs), default=0) + 64
-        """Most characters of a leak, with everything between its words. A longer text is no leak."""
+        """Most characters of a leak, with everything between its words."""
         self.longest = self._most + _REACH if runs else 0
 
     def _windows(self, words: Sequence[str]) -> Iterable[tuple[int, int]]:
@@ -260,7 +259,7 @@ class LeakDetector:
 
 
 def _leaks(runs: Iterable[tuple[int, int]], taken: Sequence[Match]) -> list[Match]:
-    """Return the leaks: runs that overlap are one. One of `taken` that goes on is returned again, longer."""
+    """Return the leaks: runs that overlap are one. The last of `taken` comes again if it continues."""
     leaks = list(taken[-1:])
     for begin, stop in runs:
         if leaks and begin < leaks[-1].end:

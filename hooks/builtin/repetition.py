@@ -3,8 +3,8 @@
 Only the text's structure counts. The end of a text is a loop if it repeats itself exactly, with one period,
 often enough and for long enough. With the defaults a loop has four repeats and 2,000 characters: a sentence
 thirty times, a paragraph of 600 characters four times, a word or a dash that fills a page. A rule of dashes,
-indentation, a table with empty cells, a refrain, or a list whose items differ in a letter or a number is no
-loop; a page of zeros is one, and so is a page of the same line.
+indentation, a table with empty cells, a refrain, or a list whose items differ in a letter or a number is not
+a loop; a page of zeros is one, and so is a page of the same line.
 
 The guard holds nothing: when it finds a loop, the client already has as much of it as the limits allow.
 """

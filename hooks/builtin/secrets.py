@@ -1,6 +1,6 @@
 """Secrets: keys and tokens by the formats that their issuers publish, and passwords: `--hook secrets`.
 
-A text without a format of its own is a secret if a word such as `password=` stands before it and it looks
+A text without a format of its own is a secret if a word such as `password=` comes before it and it looks
 random. The guard holds a key until its end is clear: a password for at most 1,024 characters, a token for
 10,173. It holds ordinary text for at most a word. It does not hold a private key once the key has begun: it
 withholds everything up to the key's end line, or up to the end of the stream if that line never comes.

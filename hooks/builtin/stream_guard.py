@@ -49,7 +49,7 @@ class StreamGuard(ModelGuard):
         another token classifier on a causal model. The one that ships knows the demo's texts alone.
 
         `threshold`: the least probability of `Unsafe` that counts; None: the most likely level decides.
-        `thresholds`: others, by category. `strict`: `Controversial` counts as well. `categories`: those to
+        `thresholds`: by category. `strict`: `Controversial` counts as well. `categories`: those to
         act on; None: all. `labels`: for other classifiers, the labels to act on, without `B-` and the like;
         `threshold` and `thresholds` are then those of labels.
 

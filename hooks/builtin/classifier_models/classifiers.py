@@ -29,7 +29,7 @@ class TextClassifier(ClassifierModel):
     def _set_labels(self, names: list[str], labels: list[str] | None) -> None:
         problem_type = self._model.config.problem_type
         if problem_type == "regression":
-            raise ValueError("the model is for regression: what it says is no probability")
+            raise ValueError("the model is for regression: its outputs are not probabilities")
         if labels is None:
             raise ValueError(f"labels are needed, some of {', '.join(names)}")
         check_labels(labels, names)
@@ -120,10 +120,10 @@ def _is_joined(text: str, place: int) -> bool:
 def load_classifier(
     path: str | Path, labels: Iterable[str] | None, threshold: float, device: str = "auto"
 ) -> ClassifierModel:
-    """Raises `ValueError` for a model that is no classifier or lacks a label, `OSError` if there is none."""
+    """Raises `ValueError` for a model that is not a classifier or lacks a label, `OSError` if none exists."""
     path = os.path.expanduser(path)
     if path.startswith((".", "/", "~")) and not Path(path).is_dir():
-        raise ValueError(f"there is no folder {path}")
+        raise ValueError(f"folder {path} not found")
     config = AutoConfig.from_pretrained(path, trust_remote_code=False)
     architecture = (config.architectures or ["a model that does not say"])[0]
     for suffix, auto, cls in (

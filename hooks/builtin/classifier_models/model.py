@@ -87,7 +87,7 @@ class ClassifierModel(ABC):
 
 
 def check_labels(labels: Iterable[str], known: Sequence[str]) -> None:
-    """Raises `ValueError` for a label that is not `known`."""
+    """Raises `ValueError` for an unknown label."""
     if unknown := [str(label) for label in labels if label not in known]:
         raise ValueError(f"labels are some of {', '.join(known)}, not {', '.join(unknown)}")
 

@@ -19,9 +19,9 @@ _TRIES = 4
 """Words that are tried as the beginning of a tail."""
 _OPEN = 3
 """Most tokens that wait for more text. If none waited, a guard with a larger vocabulary than the served
-model's would take back up to 45 % of its tokens. With these it takes back less than 1 %."""
+model's would withdraw up to 45 % of its tokens. With these it withdraws less than 1 %."""
 _LONGEST = 2048
-"""Most characters of a tail, but for those of the last addition."""
+"""Most characters of a tail, except those of the last addition."""
 
 
 class Addition(NamedTuple):

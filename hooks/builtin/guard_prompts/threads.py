@@ -1,4 +1,4 @@
-"""Tokenizes long texts on a thread, so that other streams go on meanwhile."""
+"""Tokenizes long texts on a thread, so that other streams continue meanwhile."""
 
 import asyncio
 from collections.abc import Callable

@@ -11,7 +11,7 @@ from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.judge_families.family import AnswerLine, Family, Safety
 
 _ROUNDING = 0.01
-"""A logprob is at most 0, but for the rounding of the engine's numbers."""
+"""A logprob is at most 0, except the rounding of the engine's numbers."""
 
 
 class UnclearError(EngineError):
@@ -37,7 +37,7 @@ class Conversation(Protocol):
 
     async def ask(self, text: str, may_matter: MayMatter) -> list[Opinion]:
         """Append `text` to the last turn, and ask about it. Raises `UnclearError`, `AnswerError`, the errors
-        of `Engine.generate`, and `ValueError` for a text that cannot be told from special tokens."""
+        of `Engine.generate`, and `ValueError` for a text that reads as special tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class JudgeModel:
     model: str
     family: Family
     criteria: Sequence[str]
-    """Asked one by one; one empty name if the family has none."""
+    """The model is asked about them one by one. One empty name: the family has none."""
     least_mass: float
     """The least probability that all verdicts together have in an answer."""
     salt: str
@@ -58,14 +58,14 @@ class JudgeModel:
 def probability(logprob: float) -> float:
     """Raises `UnclearError` for what no logprob can be, such as 1000."""
     if not logprob <= _ROUNDING:  # a comparison with what is not a number is false
-        raise UnclearError("The guard model told a probability that cannot be.")
+        raise UnclearError("The guard model returned an impossible probability.")
     return math.exp(logprob)
 
 
 def probabilities(line: AnswerLine, masses: Mapping[str, float], least_mass: float) -> dict[Safety, float]:
     """The verdicts' probabilities. `masses`: by spelling. Raises `UnclearError` if together they have less
     than `least_mass`, or are not numbers."""
-    own = {verdict: sum(masses[one] for one in told) for verdict, told in line.spellings.items()}
+    own = {verdict: sum(masses[one] for one in words) for verdict, words in line.spellings.items()}
     total = sum(own.values())
     if not least_mass <= total < 2 or total <= 0:  # a comparison with what is not a number is false
         raise UnclearError("The guard model did not answer with a verdict.")

@@ -22,7 +22,7 @@ from hooks.builtin.judge_families.family import AnswerLine, Chat
 NUM_TOP = 20
 """The most alternatives that the API gives."""
 _ALMOST_ALL = 0.99
-"""A verdict whose token is not among the likeliest counts as impossible if the others have so much."""
+"""A verdict whose token is not among the likeliest counts as impossible if the rest have this much."""
 
 
 class ConversationByChat:
@@ -47,8 +47,8 @@ class ConversationByChat:
             raise UnclearError("This family of guard models has no chat template; it cannot be an upstream.")
         tokens, text = await self._write(prompt)
         if family.reasons:
-            told = family.read(text)
-            return Opinion(criterion, {told.verdict: 1.0}, told.categories)
+            answer = family.read(text)
+            return Opinion(criterion, {answer.verdict: 1.0}, answer.categories)
         place = 0
         for line in family.lines(turns, criterion):
             place = _place_of(line, tokens, place)
@@ -101,8 +101,8 @@ def _place_of(line: AnswerLine, tokens: Sequence[Token], start: int) -> int:
 
 def _masses(line: AnswerLine, token: Token) -> dict[str, float]:
     """The probability of each spelling: of the tokens that begin it and no other verdict."""
-    verdict_of = {one.strip(): verdict for verdict, told in line.spellings.items() for one in told}
-    masses = dict.fromkeys((one for told in line.spellings.values() for one in told), 0.0)
+    verdict_of = {one.strip(): verdict for verdict, words in line.spellings.items() for one in words}
+    masses = dict.fromkeys((one for words in line.spellings.values() for one in words), 0.0)
     seen: set[str] = set()
     for one in token.top:
         word = one.raw.decode(errors="replace").strip()

@@ -119,10 +119,10 @@ class ConversationByIds:
     async def ask(self, text: str, may_matter: MayMatter) -> list[Opinion]:
         num_new = len(text) + (0 if self._prompts else length_of(self._turns))
         await tokenize(num_new, partial(self._add, text))
-        first, *others = self._prompts
-        # The first question leaves the conversation in the cache for the others.
+        first, *rest = self._prompts
+        # The first question leaves the conversation in the cache for the later ones.
         opinions = [await self._ask(*first, may_matter)]
-        return opinions + [await self._ask(*one, may_matter) for one in others]
+        return opinions + [await self._ask(*one, may_matter) for one in rest]
 
     def _add(self, text: str) -> None:
         self._prompts = self._prompts or self._open()
@@ -143,8 +143,8 @@ class ConversationByIds:
     ) -> Opinion:
         family = self._judge.family
         if family.reasons:
-            told = family.read(await self._write(prompt, ""))
-            return Opinion(criterion, {told.verdict: 1.0}, told.categories)
+            read = family.read(await self._write(prompt, ""))
+            return Opinion(criterion, {read.verdict: 1.0}, read.categories)
         answer = ""
         opinion = Opinion(criterion, {})
         for line in family.lines(self._turns, criterion):
@@ -167,15 +167,15 @@ class ConversationByIds:
         it."""
         ids = tuple(dict.fromkeys(tokens.values()))
         sampling = SamplingParams(max_tokens=1, temperature=0.0, logprobs=0, logprob_token_ids=ids)
-        told: dict[int | None, float] = {}
+        mass_of: dict[int | None, float] = {}
         async with aclosing(self._judge.engine.generate(self._asked(prompt, before, sampling))) as deltas:
             async for delta in deltas:
                 for token in delta.tokens:
-                    told |= {one.id: probability(one.logprob) for one in token.top}
-        if missing := set(ids) - told.keys():
-            raise UnclearError(f"The engine told the probabilities of too few tokens ({len(missing)} lack).")
+                    mass_of |= {one.id: probability(one.logprob) for one in token.top}
+        if missing := set(ids) - mass_of.keys():
+            raise UnclearError(f"The engine returned too few probabilities ({len(missing)} are missing).")
         shares = {i: sum(token == i for token in tokens.values()) for i in ids}
-        return {one: told[i] / shares[i] for one, i in tokens.items()}
+        return {one: mass_of[i] / shares[i] for one, i in tokens.items()}
 
     async def _write(self, prompt: SplicedPrompt, before: str) -> str:
         """The text that the model writes behind `before`; if it reasons, with the names of special tokens."""

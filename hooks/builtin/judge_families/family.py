@@ -51,7 +51,7 @@ class Family(ABC):
     """Whether its prompt has turns of the role `system`: if the chat template lays them out, or always.
     Otherwise such turns count as the user's."""
     reasons: bool = False
-    """Whether the model reasons before it answers: its whole answer is read, and there is no probability."""
+    """Whether the model reasons before it answers: its whole answer is read, without a probability."""
     max_answer_tokens: int = 64
     """Most tokens of an answer that is read as a text."""
 
@@ -72,14 +72,14 @@ class Family(ABC):
 
     def categories_begin(self, verdict: str) -> str | None:
         """The text between the verdict's `AnswerLine.begin` and the categories. `verdict`: as it was spelled.
-        None: the family tells no categories."""
+        None: the family has no categories."""
         return None
 
     def categories(self, text: str) -> tuple[str, ...]:
         """The categories in the text behind `categories_begin`. Raises `AnswerError`."""
         return ()
 
-    def may_tell(self, category: str, criteria: Sequence[str]) -> bool:
+    def may_name(self, category: str, criteria: Sequence[str]) -> bool:
         """Whether an offence may have this name, as far as the family knows. `criteria`: those asked. A model
         that reasons may name what its policy names."""
         return category in criteria if self.criteria else self.reasons

@@ -36,7 +36,7 @@ class FamilyOptions:
 
 def find_family(engine: Engine, model: str, options: FamilyOptions) -> Family:
     """The family of `options`, or else the one that the model's chat template or its name shows. Raises
-    `ValueError` if there is none, and for a policy that the family does not read."""
+    `ValueError` if no family fits, and for a policy that the family does not read."""
     tokenizer = engine.tokenizer
     layout = "" if tokenizer is None else _layout(tokenizer, [_USER, _REPLY])
     kind = _kind(layout, model.lower(), options)
@@ -81,7 +81,7 @@ def _kind(layout: str, model: str, options: FamilyOptions) -> type[Family]:
 
 
 def _layout(tokenizer: Tokenizer, messages: Sequence[dict[str, str]]) -> str:
-    """The messages as the model's chat template lays them out; empty if it refuses them, or there is none."""
+    """The messages in the model's chat template; empty if it refuses them, or without a template."""
     try:
         return layout_of(tokenizer, Chat(messages, _KWARGS))
     except RequestError:

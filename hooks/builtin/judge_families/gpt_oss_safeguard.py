@@ -44,14 +44,14 @@ class GptOssSafeguard(Family):
         _, found, final = answer.rpartition(_FINAL)
         text = _SPECIAL.sub("", final if found else answer).strip()
         try:
-            told = json.loads(text)
+            value = json.loads(text)
         except ValueError:
-            told = text
+            value = text
         category: tuple[str, ...] = ()
-        if isinstance(told, dict):
-            category = _category(told.get("policy_category"))
-            told = told.get("violation")
-        verdict = self._verdicts.get(str(told).lower() if not isinstance(told, bool) else str(int(told)))
+        if isinstance(value, dict):
+            category = _category(value.get("policy_category"))
+            value = value.get("violation")
+        verdict = self._verdicts.get(str(int(value)) if isinstance(value, bool) else str(value).lower())
         if verdict is None:
             raise AnswerError(
                 "the answer is neither 0, 1, one of the answers, nor an object with a violation"
@@ -59,5 +59,5 @@ class GptOssSafeguard(Family):
         return Answer("unsafe", category) if verdict else Answer("safe")
 
 
-def _category(told: Any) -> tuple[str, ...]:
-    return (told,) if isinstance(told, str) and 0 < len(told) <= _LONGEST else ()
+def _category(name: Any) -> tuple[str, ...]:
+    return (name,) if isinstance(name, str) and 0 < len(name) <= _LONGEST else ()

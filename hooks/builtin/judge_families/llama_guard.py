@@ -34,5 +34,5 @@ class LlamaGuard(Family):
             raise AnswerError("the answer has no line of category codes")
         return tuple(code.strip() for code in line.split(","))
 
-    def may_tell(self, category: str, criteria: Sequence[str]) -> bool:
+    def may_name(self, category: str, criteria: Sequence[str]) -> bool:
         return "," not in category and _CODES.fullmatch(category) is not None

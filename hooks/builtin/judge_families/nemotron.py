@@ -59,5 +59,5 @@ class Nemotron(Family):
             raise AnswerError("the answer has no list of categories") from error
         return tuple(name.strip() for name in str(names).split(",") if name.strip())
 
-    def may_tell(self, category: str, criteria: Sequence[str]) -> bool:
+    def may_name(self, category: str, criteria: Sequence[str]) -> bool:
         return category in _CATEGORIES

@@ -45,7 +45,7 @@ class Qwen3Guard(Family):
         }
         return (AnswerLine("Safety:", spellings),)
 
-    def may_tell(self, category: str, criteria: Sequence[str]) -> bool:
+    def may_name(self, category: str, criteria: Sequence[str]) -> bool:
         return category in PUBLISHED | SHIPPED
 
     def categories_begin(self, verdict: str) -> str | None:

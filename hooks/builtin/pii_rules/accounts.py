@@ -15,7 +15,7 @@ _ISSUERS = re.compile(
 
 def card_length(text: str) -> int:
     """Return how many of the first characters of `text` are a card's number; 0: none. The last group of
-    digits may be another number, as a security code or a date."""
+    digits may be a separate number, such as a security code or a date."""
     for end in (len(text), len(text.rpartition(text[4])[0]) if not text[4].isdecimal() else 0):
         digits = digits_of(text[:end])
         if _ISSUERS.fullmatch(digits) and luhn(digits):

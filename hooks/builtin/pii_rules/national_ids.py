@@ -25,21 +25,21 @@ au_tfn = partial(adds_up, weights=(1, 4, 3, 7, 5, 8, 6, 9, 10), modulus=11)
 
 
 def us_ssn(text: str) -> bool:
-    """Social Security Administration: every number that was given out passes."""
+    """Social Security Administration: every number that was issued passes."""
     digits = digits_of(text)
     area, group, serial = digits[:3], digits[3:5], digits[5:]
     return area not in ("000", "666") and area[0] != "9" and group != "00" and serial != "0000"
 
 
 def uk_nino(text: str) -> bool:
-    """HMRC, NIM39110: the prefixes that are given out."""
+    """HMRC, NIM39110: the prefixes that are issued."""
     prefix = plain(text)[:2]
-    is_given_out = prefix[0] not in "DFIQUV" and prefix[1] not in "DFIOQUV"
-    return is_given_out and prefix not in ("BG", "GB", "KN", "NK", "NT", "TN", "ZZ")
+    is_issued = prefix[0] not in "DFIQUV" and prefix[1] not in "DFIOQUV"
+    return is_issued and prefix not in ("BG", "GB", "KN", "NK", "NT", "TN", "ZZ")
 
 
 def de_tax_id(text: str) -> bool:
-    """One of the first ten digits occurs two or three times; the others occur at most once."""
+    """One of the first ten digits occurs two or three times; the rest occur at most once."""
     digits = digits_of(text)
     counts = sorted(digits[:10].count(digit) for digit in set(digits[:10]))
     is_even = counts[-1] in (2, 3) and counts[:-1] == [1] * (len(counts) - 1)
@@ -90,8 +90,8 @@ def pl_pesel(text: str) -> bool:
 def pt_nif(text: str) -> bool:
     digits = digits_of(text)
     rest = weighted(digits, range(9, 1, -1)) % 11
-    is_given_out = digits[0] in "1235689" or digits[:2] in ("45", "70", "71", "72", "74", "75", "77", "79")
-    return is_given_out and int(digits[8]) == (0 if rest < 2 else 11 - rest)
+    is_issued = digits[0] in "1235689" or digits[:2] in ("45", "70", "71", "72", "74", "75", "77", "79")
+    return is_issued and int(digits[8]) == (0 if rest < 2 else 11 - rest)
 
 
 def be_niss(text: str) -> bool:

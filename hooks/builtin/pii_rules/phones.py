@@ -1,7 +1,7 @@
 """Phone numbers: a text in the form of one is looked up in the numbering plans of `phonenumbers`.
 
 A number in international form counts anywhere. A number in national form must have the groups of its country.
-Without a sign of its own, as a leading 0 or parentheses, it must also stand after a word such as "phone".
+Without a sign of its own, as a leading 0 or parentheses, it must also come after a word such as "phone".
 """
 
 import re
@@ -42,7 +42,7 @@ _OTHER = re.compile(
 """A date, or an American postal code."""
 _AMERICAN = re.compile(r"\(?\d{3}[) .-]{1,2}\d{3}[.-]\d{4}(?!\d)")
 _BREAK = re.compile(r"[/(. \u00a0\u2010-\u2015]|(?<=[ \u00a0])-|-(?=[ \u00a0])")
-"""The places at which `PhoneNumberMatcher` cuts a text that is no number as a whole."""
+"""The places at which `PhoneNumberMatcher` cuts a text that as a whole is not a number."""
 _KINDS = (
     *("premium_rate", "toll_free", "shared_cost", "voip", "personal_number", "pager", "uan", "voicemail"),
     *("fixed_line", "mobile"),
@@ -92,7 +92,7 @@ def _beginnings(text: str) -> set[str]:
 
 
 def _matched(text: str, region: str | None, leniency: int) -> int:
-    """Return the end of the number at the beginning of `text`; 0 if there is none."""
+    """Return the end of the number at the beginning of `text`; 0 without one."""
     found = next(iter(PhoneNumberMatcher(text, region, leniency=leniency, max_tries=3)), None)
     return found.end if found is not None and found.start == 0 else 0
 
@@ -103,7 +103,7 @@ class _Plan:
     def __init__(self, region: str) -> None:
         metadata = phonenumbers.PhoneMetadata.metadata_for_region(region)
         if metadata is None or metadata.country_code is None:
-            raise ValueError(f"there is no country {region!r} with phone numbers")
+            raise ValueError(f"no country {region!r} has phone numbers")
         self.region = region
         self.country_code = metadata.country_code
         kinds = "|".join(sorted(set(_patterns(metadata.country_code))))

@@ -10,8 +10,8 @@ Read = Callable[[Scores | None], float | None]
 
 
 Finding = tuple[str | None, float | None]
-"""The first label whose running score reaches the threshold, and the greatest running score. Before the first
-whole window of `max_of_means`, there is no score."""
+"""The first label whose running score reaches the threshold, and the greatest running score. `max_of_means`
+has no score before its first whole window."""
 
 
 class ScoreReader:
@@ -50,7 +50,7 @@ class ScoreReader:
             if value is None:
                 continue
             greatest = value if greatest is None else max(greatest, value)
-            # A score that is no number is not below the threshold either.
+            # NaN is not below the threshold either.
             if label is None and not value < self._threshold:
                 label = one
         return label, greatest

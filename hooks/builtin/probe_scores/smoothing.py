@@ -7,7 +7,7 @@ reach a threshold on it.
 |---|---|
 | `ema` | the mean of all tokens so far; each weighs `1 - 2 / (span + 1)` times as much as the next one |
 | `rolling_mean` | the mean of the last `span` tokens, or of fewer at the stream's beginning |
-| `max_of_means` | the same, but there is none before `span` tokens; a stream of fewer is one window |
+| `max_of_means` | the same, but not before `span` tokens; a stream of fewer is one window |
 
 With a `span` of 1, each of them is the token's own score. A result depends on the scores alone, and not on
 how they are divided among chunks.
@@ -22,7 +22,7 @@ from engine.protocol import Smoothing
 
 class RunningScore(Protocol):
     def add(self, score: float) -> float | None:
-        """The running score after one more token. None: there is none yet."""
+        """The running score after one more token. None: no score yet."""
 
     def end(self) -> float | None:
         """The score that only the stream's end gives. None: it gives none."""

@@ -76,7 +76,7 @@ _SIGNED = rf"{_PART}{{4,8000}}+(?:{_PART}{{16,1000}}+)?+"
 _ENCRYPTED = rf"{_PART}{{0,1000}}+{_PART}{{8,64}}+{_PART}{{1,8000}}+{_PART}{{16,100}}+"
 JWT = Rule(
     "JWT",
-    # RFC 7515, with two parts if there is no signature; RFC 7516.
+    # RFC 7515, with two parts without a signature; RFC 7516.
     rf"(?a){_BEFORE}eyJ[\w-]{{10,1000}}+(?:{_ENCRYPTED}|{_SIGNED}){_BEHIND}",
     check=is_jwt,
 )

@@ -26,8 +26,8 @@ _PAIRS: dict[str, Callable[[Reading, Reading], bool]] = {"pair": _pair, "pair_st
 
 
 class Offences:
-    """Finds the tokens of one text that are offences. Tokens are told once, in order. The last
-    ones may be taken back."""
+    """Finds the tokens of one text that are offences. `add` gets each token once, in order. `truncate`
+    withdraws the last ones."""
 
     def __init__(self, debounce: Debounce) -> None:
         self._is_pair = _PAIRS.get(debounce)

@@ -72,13 +72,13 @@ class Heads(Protocol):
 
 
 def heads_of(labels: Mapping[str, Sequence[str]], options: HeadOptions) -> tuple[Heads, Heads | None]:
-    """The heads for tokens of a reply, and those for the token that closes a prompt (None: there are none).
-    Raises `ValueError` for labels that are not known, or for options of another kind of model."""
+    """The heads for tokens of a reply, and those for the token that closes a prompt (None: the model has no
+    such heads). Raises `ValueError` for unknown labels, or for options of another kind of model."""
     if "risk_level" in labels:
         if options.labels is not None:
             raise ValueError("labels: this model has categories")
-        told = [*labels["category"], *labels.get("query_category", ())]
-        known([*options.thresholds], told if options.categories is None else options.categories)
+        categories = [*labels["category"], *labels.get("query_category", ())]
+        known([*options.thresholds], categories if options.categories is None else options.categories)
         query = RiskHeads(labels, "query_", options) if "query_risk_level" in labels else None
         return RiskHeads(labels, "", options), query
     if options.strict or options.categories is not None:
@@ -165,7 +165,7 @@ def _finite(logits: npt.NDArray[np.float32]) -> Floats:
 
 
 def known(names: Sequence[str], labels: Iterable[str]) -> Sequence[str]:
-    """The names. Raises `ValueError` if one is no label."""
+    """The names. Raises `ValueError` if one is not a label."""
     labels = dict.fromkeys(labels)
     if unknown := [name for name in names if name not in labels]:
         raise ValueError(f"{', '.join(unknown)} is not one of {', '.join(labels)}")

@@ -24,14 +24,14 @@ class ReplyPrompt(NamedTuple):
     """The plain text of the layout right before the reply, which may share tokens with it."""
     num_closed: int | None
     """Tokens up to the one that closes the last user's turn, with it. None: the layout closes turns with
-    plain text, or there is no user's turn."""
+    plain text, or the prompt has no user's turn."""
 
 
 class ReplyLayout:
     """Lays out chats for one model."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        """Raises `ValueError` for a chat template that leaves out texts, or that there is none."""
+        """Raises `ValueError` for a chat template that leaves out texts, or without a chat template."""
         self._tokenizer = tokenizer
         self._added = AddedTokens(tokenizer)
         asked = [Turn("user", "Hello.")]

@@ -21,10 +21,10 @@ class ReplyVerdicts:
         self._ends: list[int] = []
         """For each token, the characters of the text up to its end."""
         self._num_lead = 0
-        self._num_told = 0
-        """Tokens that are not told as offences any more."""
-        self._end_told = 0
-        """The end of the last offence that is told, in the reply's characters."""
+        self._num_reported = 0
+        """Tokens whose offences were reported."""
+        self._end_reported = 0
+        """The end of the last reported offence, in the reply's characters."""
         self._num_judged = 0
 
     @property
@@ -46,11 +46,11 @@ class ReplyVerdicts:
         self._num_lead = num_characters
 
     def truncate(self, num_tokens: int) -> None:
-        """Take back all but the first tokens."""
+        """Withdraw all but the first tokens."""
         del self._ends[num_tokens:]
         self._offences.truncate(num_tokens)
-        self._num_told = min(self._num_told, num_tokens)
-        self._end_told = min(self._end_told, self._place(num_tokens))
+        self._num_reported = min(self._num_reported, num_tokens)
+        self._end_reported = min(self._end_reported, self._place(num_tokens))
 
     def add(self, ends: Sequence[int], readings: Sequence[Reading]) -> None:
         """The text has more tokens. `ends`: for each, the characters of the text up to its end."""
@@ -59,16 +59,16 @@ class ReplyVerdicts:
         self._ends += ends
 
     def judged(self, num_characters: int, is_final: bool) -> Judged:
-        """The verdict on the tokens so far. Each offence is told once, in places of the reply. `is_final`:
+        """The verdict on the tokens so far. Reports each offence once, in places of the reply. `is_final`:
         the reply ends, and its text has `num_characters`, which the verdict covers."""
         num_decided = len(self._ends) if is_final else self._offences.num_decided
-        runs = self._offences.runs(self._num_told)
+        runs = self._offences.runs(self._num_reported)
         # A token that is not decided yet may go on with the offence right before it.
         if self._waits_for_end and not is_final and runs and runs[-1][1] >= num_decided:
             num_decided = runs.pop()[0]
         matches: list[Match] = []
         for first, behind, category in runs:
-            start, last = max(self._place(first), self._end_told), self._place(behind - 1)
+            start, last = max(self._place(first), self._end_reported), self._place(behind - 1)
             # Tokens that are a part of a character are found with the whole character.
             places = map(self._place, range(behind, len(self._ends) + 1))
             end = next((place for place in places if place > last), None)
@@ -80,8 +80,8 @@ class ReplyVerdicts:
                 break
             if end > start:
                 matches.append(Match(start, end, category))
-                self._end_told = end
-        self._num_told = num_decided
+                self._end_reported = end
+        self._num_reported = num_decided
         end = num_characters - self._num_lead if is_final else self._place(num_decided)
         self._num_judged = max(self._num_judged, end, *(match.end for match in matches))
         is_open = is_final and self._offences.num_decided < len(self._ends)

@@ -36,7 +36,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("phrases", {"word_boundaries": "false"}, f"word_boundaries: {A_BOOL}"),
     ("json_schema", {"tools": "yes"}, f"tools: {A_BOOL} or Input should be an object"),
     # what would find nothing
-    ("phrases", {"phrases": []}, "phrases: there are none"),
+    ("phrases", {"phrases": []}, "phrases: the list is empty"),
     ("phrases", {"phrases": ["\u200b"]}, "phrases: nothing is left of"),
     ("patterns", {"patterns": {"x": ""}}, "patterns: a match of pattern '' has no character"),
     ("patterns", {"patterns": ["^(?=a)"]}, "patterns: a match of pattern '^(?=a)' has no character"),
@@ -70,8 +70,8 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     # of another type, or out of bounds
     ("phrases", {"text": 5, "action": "terminate"}, f"text: {A_TEXT}"),
     ("phrases", {"template": 5}, f"template: {A_TEXT}"),
-    ("phrases", {"template": "\ud800"}, "template: half a surrogate pair is no text"),
-    ("phrases", {"text": "\udc00", "action": "terminate"}, "text: half a surrogate pair is no text"),
+    ("phrases", {"template": "\ud800"}, "template: half a surrogate pair is not text"),
+    ("phrases", {"text": "\udc00", "action": "terminate"}, "text: half a surrogate pair is not text"),
     ("phrases", {"template": "{entity.__class__}"}, ONLY_FIELD),
     ("phrases", {"template": "{entity!r:>9}"}, ONLY_FIELD),
     ("phrases", {"template": "{}"}, ONLY_FIELD),
@@ -116,7 +116,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("json_schema", {"tools": {"send": 5}}, "tools.send: Input should be an object"),
     ("json_schema", {"tools": {"send": {"type": "all"}}}, "tools.send: "),
     ("json_schema", {"incomplete": "yes"}, "incomplete: Input should be 'terminate' or 'allow'"),
-    ("presidio", {"configuration": "/no/such/file"}, "configuration: there is no file /no/such/file"),
+    ("presidio", {"configuration": "/no/such/file"}, "configuration: file /no/such/file not found"),
     # of no name that there is
     ("phrases", {"chanels": ["content"]}, "unexpected keyword argument 'chanels'; did you mean 'channels'?"),
     ("json_schema", {"prompt": "redact"}, "unexpected keyword argument 'prompt'; there are schema, tools"),

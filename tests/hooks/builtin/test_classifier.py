@@ -201,7 +201,7 @@ def test_a_model_with_a_score_for_each_label(text_classifier: Path, tmp_path: Pa
 
 def test_a_model_for_regression_is_refused(text_classifier: Path, tmp_path: Path) -> None:
     folder = altered(text_classifier, tmp_path, problem_type="regression")
-    with pytest.raises(ValueError, match="no probability"):
+    with pytest.raises(ValueError, match="not probabilities"):
         load_classifier(folder, ["rude"], 0.5)
 
 
@@ -227,7 +227,7 @@ def test_a_model_for_regression_is_refused(text_classifier: Path, tmp_path: Path
             {"labels": ["rude"], "max_batch_size": 0},
             "max_batch_size: Input should be greater than or equal to 1",
         ),
-        ({"labels": ["rude"], "model": "./nowhere"}, "there is no folder ./nowhere"),
+        ({"labels": ["rude"], "model": "./nowhere"}, "folder ./nowhere not found"),
     ],
 )
 def test_what_cannot_be_keeps_the_server_from_starting(

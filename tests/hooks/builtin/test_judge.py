@@ -228,7 +228,7 @@ def test_a_name_that_no_offence_can_have_keeps_the_judge_from_starting(
 ) -> None:
     """Such a `categories` would let every offence pass. Granite Guardian is asked about harm alone here."""
     engine = GuardEngine(tokenizer_of(name), lambda prompt: {})
-    with pytest.raises(ValueError, match=f"{next(iter(arguments))}: the family .* tells no category"):
+    with pytest.raises(ValueError, match=f"{next(iter(arguments))}: the family .* has no category"):
         started(Judge(name, **arguments), engine)
 
 
@@ -255,7 +255,7 @@ def test_a_policy_in_words_has_no_categories(tmp_path: Path) -> None:
     """A threshold of its own for a category would never be used."""
     engine = GuardEngine(tokenizer_of("chatml"), lambda prompt: {"safe": 0.9})
     guard = Judge("chat", policy=policy_file(tmp_path), thresholds={"bombs": 0.2})
-    with pytest.raises(ValueError, match="thresholds: the family policy tells no category bombs"):
+    with pytest.raises(ValueError, match="thresholds: the family policy has no category bombs"):
         started(guard, engine)
 
 

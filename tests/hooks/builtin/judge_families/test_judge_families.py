@@ -330,6 +330,6 @@ def test_added_tokens_are_told_from_plain_text() -> None:
 
 def test_qwen3guard_knows_the_published_categories_and_those_of_the_guard_that_ships() -> None:
     family = Qwen3Guard()
-    assert family.may_tell("Violent", ())
-    assert not family.may_tell("Violence", ())
+    assert family.may_name("Violent", ())
+    assert not family.may_name("Violence", ())
     assert frozenset(CATEGORIES) == SHIPPED

@@ -88,7 +88,7 @@ def test_a_worker_knows_no_names_of_the_settings() -> None:
         (hook("stream_guard", model=str(MODEL_DIR)), "does not classify tokens: it has no heads for that"),
         (hook("judge", model=str(STREAM_GUARD_DIR)), "classifies tokens: it cannot generate"),
         (hook("judge", model=str(MODEL_DIR)), "family: neither the model's chat template nor its name"),
-        (hook("judge", categories=["Weather"]), "the family qwen3guard tells no category Weather"),
+        (hook("judge", categories=["Weather"]), "the family qwen3guard has no category Weather"),
         (hook("stream_guard", labels=["x"]), "labels: this model has categories"),
         (hook("stream_guard", model="main"), "the model 'main' answers requests"),
         (hook("judge", model="tapes"), "family: neither the model's chat template nor its name"),
