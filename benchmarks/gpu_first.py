@@ -91,7 +91,7 @@ class Output(NamedTuple):
     """Of the steps in which all sequences decode."""
 
 
-def tell(line: str, *, wrong: bool = False) -> None:
+def report(line: str, *, wrong: bool = False) -> None:
     global _is_wrong
     _is_wrong |= wrong
     print(f"  {line}{'   WRONG' if wrong else ''}", flush=True)
@@ -210,7 +210,7 @@ def check_backends() -> None:
                     choose_attention(backend, needs_of(heads, kv_heads, dim, dtype))
                 except ValueError as error:
                     result = str(error)
-                tell(
+                report(
                     f"{backend}, {dtype}, {heads} heads on {kv_heads} of {dim}: {result}",
                     wrong=backend == "triton" and result != "works",
                 )
@@ -275,7 +275,7 @@ def _compare(
             gap = abs(float(row[output.ids[differing[0]]] - row[expected[differing[0]]]))
             num_even += gap < 5 * tolerance
     mean, largest = statistics.mean(errors), max(errors)
-    tell(
+    report(
         f"{what}: tokens alike for {num_same} of {len(prompts)}, as good for {num_even}; logprobs off by "
         f"{mean:.1e}, at most {largest:.1e}",
         wrong=num_same + num_even < len(prompts) or mean > tolerance or largest > 5 * tolerance,
@@ -305,13 +305,13 @@ def check_memory() -> None:
             try:
                 warm_up.run_largest_steps()
             except torch.OutOfMemoryError:
-                tell(f"{what} find too little memory", wrong=True)
+                report(f"{what} find too little memory", wrong=True)
             else:
-                tell(f"{what} have room")
+                report(f"{what} have room")
             if budget:
                 filled = (before - budget.memory.free()) / budget.memory.total
-                told = f"{filled:.1%} of the GPU are filled, and {share:.0%} were asked for"
-                tell(told, wrong=abs(filled - share) > 0.05 * share)
+                filled_text = f"{filled:.1%} of the GPU are filled, and {share:.0%} were asked for"
+                report(filled_text, wrong=abs(filled - share) > 0.05 * share)
             del runner, warm_up
 
 

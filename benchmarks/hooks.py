@@ -1,7 +1,7 @@
 """What guarding a stream costs: `make bench-hooks`.
 
-Everything is measured in one run, in turn, and told as medians: quote the ratios. CPU time where one thread
-works alone, wall time where a server and its clients share the machine.
+One run measures everything, in turn, and prints medians: quote the ratios. The times are CPU time if one
+thread works alone, and wall time if a server and its clients share the machine.
 """
 
 import argparse

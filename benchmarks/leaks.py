@@ -188,11 +188,11 @@ def main() -> None:
     print(f"{options.streams:,} behind a message, in which {num_across:,} phrases begin: nothing got out.")
     num_messages = options.streams if options.messages is None else options.messages
     counts = asyncio.run(leaks_messages.run(num_messages, options.seed, has_tools=True))
-    told = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
-    print(f"{num_messages:,} over the Messages API, each streamed and not: nothing of one got out ({told}).")
+    by_guard = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
+    print(f"{num_messages:,} over the Messages API, each streamed and not: none leaked ({by_guard}).")
     counts = asyncio.run(leaks_relayed.run(options.relayed, options.seed))
-    told = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
-    print(f"{options.relayed:,} relayed answers: nothing that the upstream said of its own got out ({told}).")
+    by_kind = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
+    print(f"{options.relayed:,} relayed answers: no text of the upstream's own leaked ({by_kind}).")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 Clients ask a server for random answers with reasoning, text and calls of tools. At times the name of a tool,
 an upstream's id of a call and the stop string are forbidden, too. Each request names a guard: it redacts,
 suppresses, terminates, holds all to the end, rewinds or raises. Each request comes twice, streamed and not.
-Both answers must tell the same and follow the API's grammar. No event, body, header, log line, metric, trace
-or decision may hold a forbidden span, nor may the pieces of a text, put together.
+Both answers must be equal and follow the API's grammar. No event, body, header, log line, metric, trace or
+decision may hold a forbidden span, nor may the joined pieces of a text.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class Said:
     sizes: list[int]
     """Tokens of each delta, over and over."""
     more: random.Random
-    """Makes what the engine says in place of what was taken back."""
+    """Makes the text that the engine writes after a rewind."""
 
 
 def said(number: str) -> Said:
@@ -117,10 +117,10 @@ def message_of(events: bytes) -> dict[str, Any]:
     """The message that a stream makes. Raises `AssertionError` if it breaks the API's grammar."""
     content: list[dict[str, Any]] = []
     is_open = False
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     assert events.endswith(b"\n\n")
     for block in events.decode().removesuffix("\n\n").split("\n\n"):
-        assert "error" not in told, "nothing follows an error"
+        assert "error" not in fields, "nothing follows an error"
         data = orjson.loads(block.partition("data: ")[2])
         kind = data["type"]
         if kind == "content_block_start":
@@ -135,21 +135,21 @@ def message_of(events: bytes) -> dict[str, Any]:
         elif kind == "content_block_stop":
             is_open = False
         elif kind == "message_delta":
-            told |= {**data["delta"], "usage": data["usage"]}
+            fields |= {**data["delta"], "usage": data["usage"]}
         elif kind == "error":
-            told["error"] = data["error"]
-    assert "error" in told or (kind == "message_stop" and not is_open)
+            fields["error"] = data["error"]
+    assert "error" in fields or (kind == "message_stop" and not is_open)
     for one in content:
         pieces = one.pop("pieces")
         one[_TEXTS[one["type"]]] = orjson.loads(pieces) if one["type"] == "tool_use" else pieces
-    return {"content": content, **told}
+    return {"content": content, **fields}
 
 
 def texts_of(content: list[dict[str, Any]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {"text": [], "thinking": [], "tool_use": []}
     for block in content:
-        told = block[_TEXTS[block["type"]]]
-        found[block["type"]].append(told["said"] if block["type"] == "tool_use" else told)
+        text = block[_TEXTS[block["type"]]]
+        found[block["type"]].append(text["said"] if block["type"] == "tool_use" else text)
     return found
 
 
@@ -172,8 +172,8 @@ class Answer:
 
     def check(self, content: list[dict[str, Any]]) -> None:
         """Raises `AssertionError` for a phrase, whether in one piece or in what the blocks put together."""
-        for told in (self.raw.decode(), self.headers):
-            assert not MATCH.search(_ID.sub("", told)), told
+        for received in (self.raw.decode(), self.headers):
+            assert not MATCH.search(_ID.sub("", received)), received
         for kind, texts in texts_of(content).items():
             for text in texts if kind == "tool_use" else ["".join(texts)]:
                 assert not MATCH.search(text), text
@@ -190,9 +190,9 @@ class _LogLines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self.look_at(self.format(record))
 
-    def look_at(self, told: str) -> None:
-        if MATCH.search(_ID.sub("", told)):
-            self.leaked.append(told)
+    def look_at(self, report: str) -> None:
+        if MATCH.search(_ID.sub("", report)):
+            self.leaked.append(report)
 
 
 class _Tools(Collector):
@@ -276,19 +276,19 @@ def redacted(scene: Said) -> dict[str, list[str]]:
             calls[call] = calls.get(call, "") + token.text
         else:
             texts["thinking" if channel == "reasoning" else "text"] += token.text
-    told = [MATCH.sub("*", text) for call, text in calls.items() if not MATCH.search(call.name)]
+    arguments = [MATCH.sub("*", text) for call, text in calls.items() if not MATCH.search(call.name)]
     return {
         **{
             kind: [MATCH.sub("*", without_beginning(text) if scene.end.is_cut else text)]
             for kind, text in texts.items()
         },
-        "tool_use": [orjson.loads(text)["said"] for text in told],
+        "tool_use": [orjson.loads(text)["said"] for text in arguments],
     }
 
 
 async def run(num_streams: int, seed: int, *, has_tools: bool = False) -> Counter[str]:
     """Ask for so many answers, each streamed and not. Returns how many pairs each guard had, how many ended
-    with an error, and how many spans and decisions an operator was told. Raises `AssertionError`.
+    with an error, and how many spans and decisions an operator received. Raises `AssertionError`.
     `has_tools`: requests are traced, and decisions logged."""
     always = [LoadedHook.of(type(hook).__name__, hook) for hook in (WithholdNames(), Observer())]
     pipeline = Pipeline(always, [LoadedHook.of(name, hook) for name, hook in GUARDS.items()])

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _FEATURES = {"amx_bf16": "AMX", "avx512_bf16": "AVX-512 bf16", "avx512f": "AVX-512", "avx2": "AVX2"}
-"""Names of Linux and of people. The first that a processor has tells how fast its products are."""
+"""Linux's names and the usual names. The first that a processor has determines how fast its products are."""
 _ROUNDS = 5
 
 

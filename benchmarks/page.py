@@ -78,7 +78,7 @@ class Turns:
 
 @asynccontextmanager
 async def serving(num_streams: int) -> AsyncIterator[tuple[str, Server]]:
-    """A server with that many streams under way."""
+    """A server with that many running streams."""
     settings = ServeSettings(
         port=0,
         max_requests_per_caller=2 * num_streams,
@@ -94,7 +94,7 @@ async def serving(num_streams: int) -> AsyncIterator[tuple[str, Server]]:
     arguments = [sys.executable, "-c", CLIENT, url, str(num_streams)]
     client = await asyncio.create_subprocess_exec(*arguments, stderr=subprocess.DEVNULL)
     try:
-        while engine.stats().num_running < num_streams:  # noqa: ASYNC110 - it tells nobody
+        while engine.stats().num_running < num_streams:  # noqa: ASYNC110 - it has no event to await
             await asyncio.sleep(0.1)
         yield url, server
     finally:
@@ -105,8 +105,6 @@ async def serving(num_streams: int) -> AsyncIterator[tuple[str, Server]]:
 
 @asynccontextmanager
 async def watched(url: str, num: int) -> AsyncIterator[None]:
-    """`num` operators watch the dashboard."""
-
     async def watch(http: aiohttp.ClientSession) -> None:
         async with http.get(url + "/admin/live") as response:
             async for _ in response.content.iter_any():
@@ -168,14 +166,14 @@ def _paint(browser: Any, url: str) -> float:
     context = browser.new_context()
     page = context.new_page()
     page.goto(url)
-    told = page.evaluate(
+    first_paint = page.evaluate(
         """() => new Promise((resolve) => new PerformanceObserver((list) => {
             const paint = list.getEntriesByName("first-contentful-paint")[0];
             if (paint) resolve(paint.startTime);
         }).observe({ type: "paint", buffered: true }))"""
     )
     context.close()
-    return float(told)
+    return float(first_paint)
 
 
 def main() -> None:

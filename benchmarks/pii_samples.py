@@ -18,7 +18,7 @@ TLDS = (
 
 
 def with_check(digits: str, is_valid: Callable[[str], bool]) -> str | None:
-    """`digits` with the check digit that makes them valid; None if there is none."""
+    """`digits` with the check digit that makes them valid; None if no digit does."""
     return next((digits + digit for digit in DIGITS if is_valid(digits + digit)), None)
 
 
@@ -238,7 +238,7 @@ def no_phone(rng: random.Random) -> str:
 
 
 def is_unmarked(value: str) -> bool:
-    """Whether nothing but a label says that it is a phone number: it is no more than groups of digits."""
+    """Whether only a label shows that it is a phone number: it has only groups of digits."""
     is_american = value[3:4] in ("-", ".", " ") and value[7:8] in ("-", ".")
     return (value[0] not in "+(0" and not is_american) or value[:3] in ("09 ", "08-", "070")
 

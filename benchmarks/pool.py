@@ -72,16 +72,16 @@ FAULTS: dict[str, Any] = {
 
 
 class Upstream:
-    """A server that answers as it is told to."""
+    """A server whose answer the benchmark sets."""
 
     def __init__(self) -> None:
         self.script: Any = WELL
         self.app = web.Application()
         for path in ("/health", "/v1/models", "/get_model_info", "/get_server_info", "/server_info"):
-            self.app.router.add_get(path, self.tell)
+            self.app.router.add_get(path, self.list_models)
         self.app.router.add_post("/v1/chat/completions", self.answer)
 
-    async def tell(self, request: web.Request) -> web.Response:
+    async def list_models(self, request: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": "m", "object": "model"}]})
 
     async def answer(self, request: web.Request) -> web.StreamResponse:

@@ -283,9 +283,9 @@ def report(measured: Mapping[str, list[Result]]) -> None:
         print(f"{name:<26}{cost:16.1f}{rate:12,.0f}{of_relay:14.2f}{of_plain:13.2f}")
 
 
-def ratio(results: list[Result], others: list[Result]) -> float:
-    """The median over the rounds, whose results share what else the machine did."""
-    return statistics.median(a.server / b.server for a, b in zip(results, others, strict=True))
+def ratio(results: list[Result], baseline: list[Result]) -> float:
+    """The median over the rounds. The two results of a round share the machine's other load."""
+    return statistics.median(a.server / b.server for a, b in zip(results, baseline, strict=True))
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Does an answer that is taken back end well, and what does that cost? `make bench-rewind`.
+"""Does a rewound answer end well, and what does a rewind cost? `make bench-rewind`.
 
 The embedded model is asked for what it must not say, and drawn from at random. A guard has it say it
 otherwise. Of each answer all that is released is searched for what is forbidden: its text, and the bytes of
@@ -56,8 +56,8 @@ class Answer:
     def leaks(self) -> bool:
         text = "".join(delta.text for delta in self.deltas)
         tokens = [token for delta in self.deltas for token in delta.tokens]
-        told = b"".join(token.raw for token in tokens).decode(errors="replace")
-        return any(phrase in said.lower() for phrase in FORBIDDEN for said in (text, told))
+        raw = b"".join(token.raw for token in tokens).decode(errors="replace")
+        return any(phrase in said.lower() for phrase in FORBIDDEN for said in (text, raw))
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Result:
     num_generated: int = 0
     num_steps: int = 0
     num_changed: int = 0
-    """Neighbours' answers that were another beside streams that were taken back."""
+    """Neighbours' answers that changed beside rewound streams."""
 
     @property
     def num_withdrawn(self) -> int:
@@ -103,7 +103,7 @@ async def ask(engine: LocalEngine, pipeline: Pipeline, question: str, seed: int)
 
 
 async def measure(num_streams: int, num_neighbours: int, num_threads: int = 2) -> Result:
-    """One stream after another, so that the engine's steps are theirs; then some beside others."""
+    """One stream after another, so that the engine's steps are theirs; then some at the same time."""
     engine = LocalEngine(EngineConfig(model=str(MODEL_DIR), num_threads=num_threads))
     pipeline = await Pipeline.load([GUARD])
     await engine.start()
@@ -131,7 +131,7 @@ async def one_by_one(engine: LocalEngine, pipeline: Pipeline, num_streams: int) 
 
 
 async def beside(engine: LocalEngine, pipeline: Pipeline, num_neighbours: int) -> int:
-    """How many answers are others beside streams that are taken back than by themselves."""
+    """How many answers beside rewound streams differ from the same answers alone."""
     plain = Pipeline()
 
     async def neighbours(first: int) -> list[Answer]:
@@ -141,8 +141,8 @@ async def beside(engine: LocalEngine, pipeline: Pipeline, num_neighbours: int) -
     num_changed = 0
     for first in range(0, num_neighbours, 4):
         alone = [await ask(engine, plain, NEIGHBOURS[i % 3], i) for i in range(first, first + 4)]
-        taken_back = asyncio.gather(*(ask(engine, pipeline, question, first) for question in QUESTIONS))
-        together, _ = await asyncio.gather(neighbours(first), taken_back)
+        rewound = asyncio.gather(*(ask(engine, pipeline, question, first) for question in QUESTIONS))
+        together, _ = await asyncio.gather(neighbours(first), rewound)
         num_changed += sum(a.ids != b.ids for a, b in zip(alone, together, strict=True))
     return num_changed
 

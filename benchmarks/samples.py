@@ -43,7 +43,7 @@ class Kind:
     labels: tuple[str, ...]
     """What people call it."""
     needs_label: Callable[[str], bool] = lambda value: False
-    """Whether a value is one only to those who are told so."""
+    """Whether only a label shows that the value is one."""
     frame: Make | None = None
     """What always stands around a value, with `{label}` and `{value}`."""
     near_frames: tuple[str, ...] = ()

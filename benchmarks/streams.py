@@ -136,7 +136,7 @@ def start_to_ready(repeats: int) -> None:
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         ) as process:
             assert process.stdout
-            assert " at " in process.stdout.readline()  # told once it is ready
+            assert " at " in process.stdout.readline()  # printed once it is ready
             times.append(time.perf_counter() - begin)
             process.terminate()
     print(f"weir serve, from start to ready: {statistics.median(times):.2f} s")

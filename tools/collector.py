@@ -91,11 +91,11 @@ class PrintingCollector(Collector):
                 print("\n".join(self._lines(span, 0)), flush=True)
 
     def _lines(self, span: Span, depth: int) -> Iterator[str]:
-        told = " ".join(f"{name}={value}" for name, value in span.attributes.items())
-        yield f"{'  ' * depth}{span.name}  {(span.end - span.start) / 1e6:.1f} ms  {told}"
+        values = " ".join(f"{name}={value}" for name, value in span.attributes.items())
+        yield f"{'  ' * depth}{span.name}  {(span.end - span.start) / 1e6:.1f} ms  {values}"
         for event in span.events:
-            told = " ".join(f"{name}={value}" for name, value in event.attributes.items())
-            yield f"{'  ' * (depth + 1)}* {event.name}  {told}"
+            values = " ".join(f"{name}={value}" for name, value in event.attributes.items())
+            yield f"{'  ' * (depth + 1)}* {event.name}  {values}"
         children = [child for child in self.spans if child.parent_id == span.span_id]
         for child in sorted(children, key=lambda one: one.start):
             yield from self._lines(child, depth + 1)

@@ -74,7 +74,7 @@ class Calls:
 
 
 YIELDED = "async_generator_wrapped_value"
-"""The type of what an asynchronous generator hands to the interpreter when it yields; it awaits others."""
+"""The type of what an asynchronous generator hands to the interpreter when it yields."""
 ENGINE = echo.EchoEngine.generate.__code__
 
 

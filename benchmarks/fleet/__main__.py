@@ -127,7 +127,7 @@ def main() -> None:
         for field in fields(Fleet)
         if getattr(options, field.name, None) is not None
     }
-    logging.disable()  # the pool tells of each breaker that opens
+    logging.disable()  # the pool logs each breaker that opens
     fleet = Fleet()
     if options.measure:
         fleet = replace(fleet, machine=measure())

@@ -277,7 +277,7 @@ class Simulation:
         self._later(self.fleet.every, self._failure)
 
     def _restart(self, index: int) -> None:
-        """One replica after the other. Nobody tells the pool: health checks do."""
+        """One replica after the other. The pool notices only by its health checks."""
         if self._is_over:
             return
         server = self.servers[index]

@@ -23,7 +23,7 @@ class Kind:
     share: float
     """Of all chats."""
     systems: int
-    """System prompts. The popular ones are far more popular than the others (Zipf)."""
+    """System prompts. A few are far more popular than the rest (Zipf)."""
     system_blocks: tuple[int, int]
     """The shortest and the longest."""
     first_messages: int

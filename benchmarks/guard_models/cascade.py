@@ -62,8 +62,8 @@ class Cascade:
 
 
 async def cascade(probe_file: Path, num_harmless: int, num_unsafe: int, rate: float) -> Cascade:
-    """`rate`: the share of harmless streams that the probe may call suspect when its threshold is set. The
-    streams that are then counted are others."""
+    """`rate`: the share of harmless streams that the probe may call suspect when its threshold is set. Other
+    streams are then counted."""
     probe = load_probe(probe_file)
     scored = _Scored(probe)
     harmless = [*scored.exchanges(CALIBRATION_SEED, "safe", num_harmless)]

@@ -23,8 +23,6 @@ CACHE = 2**29
 
 
 class StepEnd(NamedTuple):
-    """The end of a step of the served model."""
-
     seconds: float
     """Monotonic."""
     cpu_seconds: float
@@ -58,7 +56,7 @@ class TimedEngine(LocalEngine):
         return core
 
     def use_probes(self, wanted: bool) -> None:
-        """Have the probes score the tokens of later requests, or not. No request may be under way."""
+        """Have the probes score the tokens of later requests, or not. No request may be running."""
         probes = self._probes if wanted else None
         self._core.call(lambda core: core.runner.use_probes(probes))
 

@@ -3,7 +3,7 @@
 All ways to answer take turns on one engine. A gap is the time between the ends of two steps of the served
 model. It counts if all streams get a token in both steps. A ratio compares all gaps of a way with all gaps
 without a guard. All turns have the same prompts, which the cache keeps. A machine's speed changes from second
-to second, so many short turns tell more than few long ones, unless a guard is asked about long texts.
+to second, so many short turns measure better than few long ones, unless a guard is asked about long texts.
 """
 
 import random
@@ -23,7 +23,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "hold": {"window": 16},
     "release": {"window": 16, "mode": "release"},
 }
-"""No guard once more, which tells how far two equal ways differ; a probe; stream guards by their modes."""
+"""No guard once more, which shows how far two equal ways differ; a probe; stream guards by their modes."""
 PROMPT = 8
 """Words of each prompt."""
 

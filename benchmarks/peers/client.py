@@ -13,7 +13,7 @@ from benchmarks.peers.upstream import VALUES, Answer
 
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 FEWEST = 6
-"""A shorter part of a value is no part of it."""
+"""A shorter part of a value does not count."""
 
 
 @dataclass

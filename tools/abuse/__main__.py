@@ -61,8 +61,6 @@ def _is_wanted(only: str, name: str, finding: str) -> bool:
 
 
 def _by_server(attacks: list[Attack]) -> Iterator[list[Attack]]:
-    """Attacks that one server is enough for."""
-
     def needs(attack: Attack) -> tuple[object, ...]:
         return attack.options, attack.client_asks_schema, attack.num_files or 0
 

@@ -91,6 +91,6 @@ async def prompts_that_fill_the_cache(target: Target) -> None:
 
 @attack("new", options=("--hook", "tools/abuse/hooks.py:TakesBack"))
 async def rewinds(target: Target) -> None:
-    """Answers that a guard takes back as often as it may."""
+    """Answers that a guard rewinds as often as it may."""
     body = {"messages": [LOOP], **LONG}
     await again(lambda: _stream(target, CHAT, body), 16)

@@ -65,7 +65,6 @@ class Result:
 
 
 async def windows_of(taken: Callable[[], Seen], num: int, seconds: float) -> list[Seen]:
-    """The client's record of each of `num` windows."""
     seen = []
     await asyncio.to_thread(taken)
     for _ in range(num):

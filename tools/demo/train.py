@@ -135,10 +135,10 @@ def batches(tokenizer: PreTrainedTokenizerBase, seed: int) -> Iterator[dict[str,
 def optimizers(model: torch.nn.Module, layers: torch.nn.Module) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of the layers, AdamW for everything else."""
     matrices = [p for p in layers.parameters() if p.ndim == 2]
-    others = [p for p in model.parameters() if not any(p is matrix for matrix in matrices)]
+    not_matrices = [p for p in model.parameters() if not any(p is matrix for matrix in matrices)]
     return [
         torch.optim.Muon(matrices, lr=0.02, weight_decay=0.01),
-        torch.optim.AdamW(others, lr=3e-3, betas=(0.9, 0.98), weight_decay=0.0),
+        torch.optim.AdamW(not_matrices, lr=3e-3, betas=(0.9, 0.98), weight_decay=0.0),
     ]
 
 

@@ -107,7 +107,6 @@ class Exchange:
 
 
 def offences(reply: str, system: str | None) -> tuple[Offence, ...]:
-    """The offences of a reply, in order."""
     found = [
         Offence(m.start(), m.end(), tuple(_PATTERNS)[int((m.lastgroup or "g0")[1:])])
         for m in _OFFENCES.finditer(reply)

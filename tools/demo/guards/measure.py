@@ -108,7 +108,7 @@ def generative_judge(folder: Path) -> Judge:
 
 
 def shares(judge: Judge, given: Iterable[Exchange]) -> dict[str, Share]:
-    """The shares of unsafe exchanges and of others that are flagged."""
+    """The shares of unsafe and of safe exchanges that are flagged."""
     flagged: Counter[bool] = Counter()
     total: Counter[bool] = Counter()
     for exchange in given:

@@ -21,7 +21,7 @@ OUT = STREAM_GUARD_DIR
 
 
 class Row:
-    """Tokens with their labels; -100 is no label."""
+    """Tokens with their labels; -100: without a label."""
 
     def __init__(self) -> None:
         self.ids: list[int] = []
