@@ -120,7 +120,7 @@ TWICE = "two upstreams are called h: give each a name of its own"
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (UPSTREAM + "htp://h", "2: upstream[0]: the upstream is no http or https URL"),
+        (UPSTREAM + "htp://h", "2: upstream[0]: the upstream is not an http or https URL"),
         (UPSTREAM + "http://", "2: upstream[0]: the upstream's URL has no host"),
         (
             UPSTREAM + "\n- http://h\n- {url: 'http://u:hunter2@h:x'}",
@@ -203,7 +203,7 @@ def test_check_reads_the_parameters_of_logits_processors(
         "5: models.a.logits_processors[1]: params.min_tokens: Input should be greater than or equal to 0",
         "6: models.b.logits_processors: logits processor 'nowhere.Processor' (nowhere.Processor)"
         " could not be imported: ModuleNotFoundError: No module named 'nowhere'",
-        "10: policies.strict.logits_processors[0]: params.bad_wordz: there is no such parameter",
+        "10: policies.strict.logits_processors[0]: params.bad_wordz: unknown parameter",
     ]
 
 
