@@ -127,7 +127,10 @@ TWICE = "two upstreams are called h: give each a name of its own"
             "4: upstream[1]: the upstream's URL cannot",
         ),
         (UPSTREAM + "[http://h/v1, http://h/v2]", f"2: upstream: {TWICE}"),
-        ("models:\n  a: {engine: messages, upstream: h}", "2: models.a.upstream[0]: the upstream is no http"),
+        (
+            "models:\n  a: {engine: messages, upstream: h}",
+            "2: models.a.upstream[0]: the upstream is not an http",
+        ),
         ("state: redis://:hunter2@h:x", "1: state: the URL cannot be read"),
         ("state: postgresql://u:/hunter2@h/db", "1: state: the URL has an @ after a /"),
         ("store: sqlite:///nowhere/weir.sqlite", "1: store: there is no folder nowhere"),

@@ -98,7 +98,7 @@ def test_an_upstream_is_asked_for_the_model_by_its_own_name(engine: str) -> None
         ),
         (
             {"models": {"a": {}}, "policies": {"strict": {"logits_processors": ["x"]}}},
-            "policies.strict.logits_processors: unknown logits processor 'x'",
+            "policies.strict.logits_processors: there is no logits processor 'x'",
         ),
         (
             {

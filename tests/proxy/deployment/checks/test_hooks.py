@@ -79,7 +79,7 @@ def test_a_worker_knows_no_names_of_the_settings() -> None:
     content = {"models": models, "hooks": [hook("stream_guard", model="guard")]}
     assert told(**content) == []
     (found,) = told(**content, hook_workers=2)
-    assert "not in hook workers (hook_workers: 0)" in found
+    assert "(hook_workers: 0), not hook workers" in found
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,10 @@ def test_a_probe_of_another_model_is_told(
 @pytest.mark.parametrize("model", [str(MODEL_DIR), "Qwen/Qwen3-8B"])
 def test_a_file_that_is_no_probe_is_told(model: str, tmp_path: Path) -> None:
     (tmp_path / "text.safetensors").write_text("no tensors")
-    for file, says in (("nowhere.safetensors", "nowhere"), (f"{tmp_path}/text.safetensors", "is no file of")):
+    for file, says in (
+        ("nowhere.safetensors", "nowhere"),
+        (f"{tmp_path}/text.safetensors", "is not a safetensors file"),
+    ):
         (found,) = told(models={"a": {"engine": "local", "model": model, "probes": [file]}})
         assert found.startswith("models.a.probes: ")
         assert says in found
