@@ -106,7 +106,7 @@ class ProcessorRun:
         return RequestError("The sampling parameters leave no token that may come next.")
 
     def _has_numbers(self, row: int) -> bool:
-        return bool(self._given[row].amax().isfinite())
+        return bool(self._input[row].amax().isfinite())
 
     def _call(self, row: _Row, logits: Tensor) -> None:
         own, kind = logits[row.at], row.started.entry.kind
