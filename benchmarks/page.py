@@ -80,11 +80,7 @@ class Turns:
 async def serving(num_streams: int) -> AsyncIterator[tuple[str, Server]]:
     """A server with that many running streams."""
     settings = ServeSettings(
-        port=0,
-        max_requests_per_caller=2 * num_streams,
-        max_connections=4 * num_streams,
-        max_connections_per_address=3 * num_streams,
-        shutdown_timeout=2,
+        port=0, max_requests_per_caller=2 * num_streams, max_connections=6 * num_streams, shutdown_timeout=2
     )
     engine = EchoEngine(delay=DELAY)
     pipeline = await Pipeline.load([HookSpec("pii")])

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
+from pydantic import BaseModel
 
 from engine.parsers import Parsers, parsed
 from engine.protocol import (
@@ -35,6 +36,8 @@ from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.testing.play import behind_worker, vetted
 from tests.processes import WAIT_LIMIT
+
+Options = TypeVar("Options", bound=BaseModel)
 
 
 def make_request(*, n: int = 1, prompts: Sequence[str] = (), **fields: Any) -> GenerationRequest:
@@ -343,3 +346,21 @@ class ScriptedEngine:
 
     async def aclose(self) -> None:
         self.stopped.set()
+
+
+def constants_of(options: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `given` that are constants of the class, or follow from its options, and no options."""
+    others = {name: value for name, value in given.items() if name not in options.model_fields}
+    assert all(hasattr(options, name) for name in others), sorted(others)
+    are_derived = {name for name in others if isinstance(getattr(options, name), property)}
+    return {
+        name: property(lambda _, value=value: value) if name in are_derived else value
+        for name, value in others.items()
+    }
+
+
+def options_with(options: type[Options], **given: Any) -> Options:
+    """The options `given`, of a class with other constants."""
+    constants = constants_of(options, given)
+    changed = type(options.__name__, (options,), {"__module__": options.__module__, **constants})
+    return changed(**{name: value for name, value in given.items() if name not in constants})

@@ -5,12 +5,11 @@ A model server offers these options to its users as they stand here: the docstri
 
 import os
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ValidationInfo,
@@ -35,12 +34,7 @@ FolderOrName = Annotated[str, AfterValidator(os.path.expanduser)]
 """A file or folder, or the name of a model: `~` is the home folder."""
 
 
-def _number_of(value: Any) -> Any:
-    """The command line and the environment give text. pydantic takes none for one of several numbers."""
-    return int(value) if isinstance(value, str) and value.isdecimal() else value
-
-
-GroupSize = Annotated[Literal[32, 64, 128], BeforeValidator(_number_of)]
+GroupSize = Literal[32, 64, 128]
 
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
@@ -81,24 +75,10 @@ class EngineOptions(BaseModel):
     quantization: Quantization | None = None
     """Round weights to 8 or 4 bits while loading. A step then reads a half, or a third, of the memory. Only
     for models that run on Weir's own code"""
-    quantization_group_size: GroupSize = 32
-    """Inputs that share a scale in int4. Larger groups are faster and less exact"""
-    model_impl: Literal["auto", "weir", "transformers"] = "auto"
-    """The code that runs the model (auto: Weir's own for the families that it knows, else transformers')"""
-    cpu_kernels: CpuKernels = "auto"
-    """Kernels for the operations between matrix products on a CPU: native ones in C, compiled at start, or
-    torch's (auto: native if there is a compiler)"""
     batch_invariant: bool = True
     """Multiply by one kernel for any number of streams, so that streams do not change each other's products.
     Without it, each number of streams has the fastest kernel: logprobs may then differ in their last bits,
     and weights that two kernels lay out differently take twice the memory"""
-    attention_backend: AttentionBackendName = "auto"
-    """Attention on CUDA. triton: Weir's own kernels; varlen: torch's varlen_attn, which needs
-    FlashAttention 3; sdpa: torch's operators on gathered pages (auto: the first of varlen, triton and sdpa
-    that passes a trial at start)"""
-    enforce_eager: bool = False
-    """Capture no CUDA graphs. Steps in which all sequences decode then run operator by operator, as other
-    steps do"""
     max_model_len: AtLeastOne | None = None
     """Longest prompt and output together, in tokens; never more than the model's own limit (default: that
     limit)"""
@@ -108,12 +88,6 @@ class EngineOptions(BaseModel):
     """Sequences of one caller that run at the same time (default: all, while no other caller waits)"""
     max_num_batched_tokens: AtLeastOne = 2048
     """Tokens in one step of the engine. A longer prompt is computed in several steps"""
-    max_num_prefill_tokens: AtLeastOne | None = None
-    """Prompt tokens in a step in which other sequences decode (default: as many as let the step take up to
-    twice as long as without them, which the engine learns)"""
-    async_scheduling: bool | None = None
-    """Begin the next step while the tokens of the last one are read, if it only decodes and nothing guesses
-    or scores tokens; outputs stay the same (default: on CUDA)"""
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     """Order of one caller's waiting requests. fcfs: by arrival, and a request with a priority is refused;
     priority: by priority, then by arrival. Callers take turns, among requests of the same priority"""
@@ -123,8 +97,6 @@ class EngineOptions(BaseModel):
     max_queue_len_per_caller: NotNegative | None = None
     """Outputs of one caller that may wait, beside those that may run. A request that finds as many waiting
     gets status 429 (default: max_queue_len)"""
-    block_size: AtLeastOne = 16
-    """Tokens in a block of the key-value cache"""
     enable_prefix_caching: bool = True
     """Compute a beginning that several prompts share only once"""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.9
@@ -139,13 +111,6 @@ class EngineOptions(BaseModel):
     speculative_model: FolderOrName | None = None
     """Folder or hub name of a small model with the same vocabulary, which guesses tokens (default: they are
     only looked up in the text so far)"""
-    speculative_method: SpeculativeMethod | None = None
-    """How tokens are guessed. ngram: looked up in the text so far; draft_model: by speculative_model
-    (default: looked up, and by speculative_model if the lookup finds nothing)"""
-    prompt_lookup_min: AtLeastOne = 2
-    """Fewest tokens at the end of the text that must occur earlier in it, for a guess at the next ones"""
-    prompt_lookup_max: AtLeastOne = 4
-    """Tokens at the end of the text that are looked for first, for a guess at the next ones"""
     logprobs_mode: LogprobsMode = "raw_logprobs"
     """Logprobs before (raw) or after (processed) penalties, temperature and filters"""
     logits_processors: tuple[LogitsProcessorConfig, ...] = ()
@@ -158,8 +123,9 @@ class EngineOptions(BaseModel):
     weir-demo-probe)"""
     seed: int | None = None
     """Seed of requests that give none (default: a fresh one at each start)"""
-    tokenizer_pool_size: Annotated[int, Field(ge=1, le=1024)] = 2
-    """Long prompts that are tokenized at the same time. Further ones wait, and callers take turns"""
+    tokenizer_pool_size: ClassVar[int] = 2
+    """Long prompts that are tokenized at the same time. Others wait, and callers take turns. More threads
+    would take time from the model's steps."""
     num_threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPU threads of a step (default: as a trial at start finds best for steps of its size)"""
     reasoning_parser: Annotated[
@@ -181,21 +147,12 @@ class EngineOptions(BaseModel):
     def _speculation_is_whole(self) -> Self:
         if self.speculative_model is not None and not self.num_speculative_tokens:
             raise ValueError("speculative_model needs num_speculative_tokens of 1 or more")
-        if self.speculative_method == "draft_model" and self.speculative_model is None:
-            raise ValueError("speculative_method draft_model needs a speculative_model")
-        if self.speculative_method == "ngram" and self.speculative_model is not None:
-            raise ValueError("speculative_method ngram uses no speculative_model")
-        return self
-
-    @model_validator(mode="after")
-    def _lookup_is_a_range(self) -> Self:
-        if self.prompt_lookup_min > self.prompt_lookup_max:
-            raise ValueError("prompt_lookup_min must be at most prompt_lookup_max")
         return self
 
 
 class EngineConfig(EngineOptions):
-    """The configuration of the in-process engine."""
+    """The configuration of the in-process engine: a deployment's options, and what no deployment needs to
+    choose. Tests and measurements compare these choices."""
 
     @property
     def tokenizer_name(self) -> str:
@@ -208,3 +165,46 @@ class EngineConfig(EngineOptions):
     """Whether a prompt may also use the cached blocks of an earlier output. It must be False if hooks may
     have withheld a part of that output: a cache hit could confirm a guess at withheld text (`usage` and the
     time to the first token show the hit)."""
+    model_impl: Literal["auto", "weir", "transformers"] = "auto"
+    """The code that runs the model (auto: Weir's own for the families that it knows, else transformers')"""
+    cpu_kernels: CpuKernels = "auto"
+    """Kernels for the operations between matrix products on a CPU: native ones in C, compiled at start, or
+    torch's (auto: native if there is a compiler)"""
+    attention_backend: AttentionBackendName = "auto"
+    """Attention on CUDA. triton: Weir's own kernels; varlen: torch's varlen_attn, which needs
+    FlashAttention 3; sdpa: torch's operators on gathered pages (auto: the first of varlen, triton and sdpa
+    that passes a trial at start)"""
+    enforce_eager: bool = False
+    """Capture no CUDA graphs. Steps in which all sequences decode then run operator by operator, as other
+    steps do"""
+    async_scheduling: bool | None = None
+    """Begin the next step while the tokens of the last one are read, if it only decodes and nothing guesses
+    or scores tokens; outputs stay the same (default: on CUDA)"""
+    quantization_group_size: GroupSize = 32
+    """Inputs that share a scale in int4. Larger groups are faster and less exact"""
+    block_size: AtLeastOne = 16
+    """Tokens in a block of the key-value cache"""
+    max_num_prefill_tokens: AtLeastOne | None = None
+    """Prompt tokens in a step in which other sequences decode (default: as many as let the step take up to
+    twice as long as without them, which the engine learns)"""
+    speculative_method: SpeculativeMethod | None = None
+    """How tokens are guessed. ngram: looked up in the text so far; draft_model: by speculative_model
+    (default: looked up, and by speculative_model if the lookup finds nothing)"""
+    prompt_lookup_min: AtLeastOne = 2
+    """Fewest tokens at the end of the text that must occur earlier in it, for a guess at the next ones"""
+    prompt_lookup_max: AtLeastOne = 4
+    """Tokens at the end of the text that are looked for first, for a guess at the next ones"""
+
+    @model_validator(mode="after")
+    def _method_has_its_model(self) -> Self:
+        if self.speculative_method == "draft_model" and self.speculative_model is None:
+            raise ValueError("speculative_method draft_model needs a speculative_model")
+        if self.speculative_method == "ngram" and self.speculative_model is not None:
+            raise ValueError("speculative_method ngram uses no speculative_model")
+        return self
+
+    @model_validator(mode="after")
+    def _lookup_is_a_range(self) -> Self:
+        if self.prompt_lookup_min > self.prompt_lookup_max:
+            raise ValueError("prompt_lookup_min must be at most prompt_lookup_max")
+        return self

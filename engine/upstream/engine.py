@@ -314,7 +314,7 @@ class UpstreamEngine(TrackedEngine, ABC):
             self._requests.check()
             raise EngineError("The connection to the upstream engine broke.", status=502) from error
         except EventTooLongError as error:
-            _log.warning("upstream %s: %s (max_upstream_event)", self.url, error)
+            _log.warning("upstream %s: %s", self.url, error)
             raise EngineError("The upstream engine sent an event that is too long.", status=502) from error
         except TooMuchError as error:
             _log.warning("upstream %s: %s", self.url, error)

@@ -1,7 +1,7 @@
 """How much an upstream may send, and how long it may take. No I/O."""
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -21,25 +21,24 @@ _AFTER_FINISH = 5.0
 _MOST_AFTER_FINISH = 1024 * 1024
 """Bytes that may come after the finish reason."""
 
-AtLeastOne = Annotated[int, Field(ge=1)]
-
 
 class UpstreamOptions(BaseModel):
-    """The bounds of an upstream's answer. An answer beyond one of them ends with an error."""
+    """The bounds of an upstream's answer. An answer beyond one of them ends with an error. Those that are a
+    `ClassVar` are far beyond what models write: they protect this process from a broken server."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     upstream_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 600.0
     """Seconds that an upstream may take for the first piece of its answer, and from one piece to the next.
     Comments and events without text do not count as a piece (upstreams)"""
-    max_upstream_event: AtLeastOne = MAX_EVENT
+    max_upstream_event: ClassVar[int] = MAX_EVENT
     """Longest event of an upstream's stream, in bytes. About twice as much may come between two pieces of an
-    answer (upstreams)"""
-    max_upstream_output: AtLeastOne = 16 * 1024 * 1024
+    answer."""
+    max_upstream_output: ClassVar[int] = 16 * 1024 * 1024
     """Longest output of an upstream, in characters. With max_tokens, an output's content and tool calls may
-    have about 256 characters and 16 pieces for each token (upstreams)"""
-    max_upstream_answer: AtLeastOne = 256 * 1024 * 1024
-    """Longest stream of an upstream, in bytes: all outputs of a request, with their JSON (upstreams)"""
+    have about 256 characters and 16 pieces for each token."""
+    max_upstream_answer: ClassVar[int] = 256 * 1024 * 1024
+    """Longest stream of an upstream, in bytes: all outputs of a request, with their JSON."""
 
 
 class TooMuchError(ValueError):
@@ -82,9 +81,9 @@ class Patience:
         self._num_silent += num_bytes
         self._left -= num_bytes
         if self._num_silent > self._max_silent:
-            raise TooMuchError("too many bytes without a piece of the answer (max_upstream_event)")
+            raise TooMuchError("too many bytes without a piece of the answer")
         if self._left < 0:
-            raise TooMuchError("the stream is too long (max_upstream_answer)")
+            raise TooMuchError("the stream is too long")
 
 
 class OutputLimit:
@@ -107,7 +106,7 @@ class OutputLimit:
         """Count a piece of the output: its characters, and its tokens. Raises `TooMuchError`."""
         self._chars_left -= num_chars
         if self._chars_left < 0:
-            raise TooMuchError("an output is too long (max_upstream_output)")
+            raise TooMuchError("an output is too long")
         if channel == "content" or channel == "tool_call":
             self._text_left -= num_chars
             self._pieces_left -= num_pieces

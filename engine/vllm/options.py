@@ -15,11 +15,8 @@ from engine.protocol.options import EngineConfig, EngineOptions
 
 SHARED = frozenset(
     {
-        "async_scheduling",
-        "block_size",
         "dtype",
         "enable_prefix_caching",
-        "enforce_eager",
         "gpu_memory_utilization",
         "logprobs_mode",
         "max_model_len",
@@ -41,7 +38,6 @@ OURS = frozenset(
         "max_queue_len_per_caller",
         "model",
         "reasoning_parser",
-        "tokenizer_pool_size",
         "tool_call_parser",
     }
 )

@@ -14,7 +14,7 @@ import aiohttp
 from pydantic import SecretStr, ValidationError
 
 from proxy.http.access.operator import HEADER
-from proxy.settings.store import StoreOptions
+from proxy.settings.storage import StoreOptions
 from proxy.storage.errors import StateError
 from proxy.storage.operator.store import Store
 from proxy.telemetry.shadow import Report, report

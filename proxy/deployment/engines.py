@@ -12,7 +12,7 @@ from engine.streams.recorder import RecordingEngine
 from engine.upstream.limits import UpstreamOptions
 from engine.upstream.messages.options import MessagesOptions
 from engine.upstream.openai.options import OpenAIOptions
-from engine.upstream.pool.options import PoolOptions, UpstreamConfig
+from engine.upstream.pool.options import UpstreamConfig
 from engine.vllm.options import VLLMOptions, require_vllm
 from proxy.settings.model import ModelSettings
 
@@ -60,13 +60,12 @@ def _pool(settings: ModelSettings) -> Engine:
     from engine.upstream.pool.engine import PoolEngine
     from engine.upstream.pool.routing import LeastOutstanding, PrefixAffinity
 
-    options = settings.options(PoolOptions)
     return PoolEngine(
         [_replica(upstream, settings) for upstream in settings.upstream],
-        routing=PrefixAffinity() if options.routing == "affinity" else LeastOutstanding(),
-        first_token_timeout=options.upstream_first_token_timeout or None,
-        retries=options.upstream_retries,
-        health_interval=options.upstream_health_interval or None,
+        routing=PrefixAffinity() if settings.routing == "affinity" else LeastOutstanding(),
+        first_token_timeout=settings.upstream_first_token_timeout or None,
+        retries=settings.upstream_retries,
+        health_interval=settings.upstream_health_interval or None,
         tokenizer=_tokenizer(settings),
     )
 

@@ -22,7 +22,7 @@ from proxy.http.tokens import detokenized, ignored_fields, tokenized
 from proxy.network.errors import api_error
 from proxy.service.service import SERVICE
 from proxy.service.stored_responses import Conversation, ResponseStore
-from proxy.settings.bodies import max_body_size
+from proxy.settings.requests import max_body_size
 from proxy.storage.errors import StateError
 from proxy.storage.shared.protocol import Owner
 from proxy.wire.errors import APIError

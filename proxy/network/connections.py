@@ -22,7 +22,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from proxy.network.errors import api_error, response_of
-from proxy.settings.connections import ConnectionOptions
+from proxy.settings.network import ConnectionOptions
 from proxy.wire.errors import APIError
 
 LINGERING_TIME = 2.0
@@ -54,7 +54,7 @@ class Connection(web.RequestHandler):
         super().__init__(
             manager,
             loop=asyncio.get_running_loop(),
-            keepalive_timeout=connections.options.idle_timeout,
+            keepalive_timeout=connections.options.client_timeout,
             lingering_time=LINGERING_TIME,
             **options,
         )
@@ -81,7 +81,7 @@ class Connection(web.RequestHandler):
 
     async def _connect(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
-        ending = self._options.unread_timeout if tls else None
+        ending = self._options.client_timeout if tls else None
         with suppress(OSError):  # the client has left, or its handshake fails
             await loop.connect_accepted_socket(lambda: self, accepted, ssl=tls, ssl_shutdown_timeout=ending)
 
@@ -204,14 +204,14 @@ class Connection(web.RequestHandler):
 
     def _body_is_late(self, now: float) -> bool:
         is_paused = now - self._heard_at >= self._options.body_idle_timeout
-        return is_paused or now - self._wait_began >= self._options.body_timeout
+        return is_paused or now - self._wait_began >= self._options.client_timeout
 
     def _reads_nothing(self, wire: asyncio.Transport, now: float) -> bool:
         unsent = wire.get_write_buffer_size()
         taken = self._written + (self._writer.output_size if self._writer else 0) - unsent
         if not unsent or taken != self._taken:
             self._taken, self._taken_at = taken, now
-        return now - self._taken_at >= self._options.unread_timeout
+        return now - self._taken_at >= self._options.client_timeout
 
     # Errors that no middleware sees.
 
@@ -247,7 +247,7 @@ class Connections:
     def __init__(self, options: ConnectionOptions) -> None:
         self.options = options
         self.limit = min(options.max_connections, _file_room(2 * options.max_connections) // 2)
-        self.address_limit = min(options.max_connections_per_address, max(1, self.limit // 2))
+        self.address_limit = max(1, self.limit // 2)
         self._all: set[Connection] = set()
         self._waiting: dict[Connection, None] = {}
         """Those that wait for their clients, the longest wait first."""
@@ -356,8 +356,8 @@ class Connections:
     async def watch(self) -> None:
         """Hold every connection to its deadlines, until cancelled."""
         options = self.options
-        deadlines = (options.header_timeout, options.body_timeout, options.body_idle_timeout)
-        interval = min(4.0, *deadlines, options.unread_timeout) / 4
+        deadlines = (options.header_timeout, options.body_idle_timeout, options.client_timeout)
+        interval = min(4.0, *deadlines) / 4
         while True:
             slept_at = time.monotonic()
             await asyncio.sleep(interval)
@@ -367,7 +367,7 @@ class Connections:
 
 
 def _too_many(limit: int) -> APIError:
-    text = f"This address has too many connections; the limit is {limit} (--max-connections-per-address)."
+    text = f"This address has too many connections; the limit is {limit}, half of --max-connections."
     return APIError(429, text, "rate_limit_error", code="too_many_connections", retry_after=1)
 
 

@@ -6,7 +6,7 @@ The options have the names that uvicorn and vLLM give them. Versions of the prot
 import ssl
 from pathlib import Path
 
-from proxy.settings.tls import _CERT_REQS, TLSOptions
+from proxy.settings.network import TLSOptions
 
 
 class Certificates:
@@ -43,7 +43,7 @@ def make_context(options: TLSOptions) -> ssl.SSLContext | None:
     _load_certificate(context, options, options.ssl_certfile)
     if options.ssl_ca_certs is not None:
         _load_authorities(context, options.ssl_ca_certs)
-        context.verify_mode = _CERT_REQS[options.ssl_cert_reqs or "required"]
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 

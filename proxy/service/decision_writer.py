@@ -10,7 +10,7 @@ from itertools import islice
 
 from proxy.deployment.deployment import Policy
 from proxy.service.decision_work import WorkCounts
-from proxy.settings.decisions import DecisionOptions
+from proxy.settings.storage import DecisionOptions
 from proxy.storage.errors import StateError
 from proxy.storage.operator import decisions, hook_hours
 from proxy.storage.operator.decision_record import DecisionRecord

@@ -17,8 +17,8 @@ from proxy.deployment.read import keys_of
 from proxy.deployment.start_errors import START_ERRORS, start_error
 from proxy.network.tls import Certificates
 from proxy.settings.directory import DirectorySettings
+from proxy.settings.network import TLSOptions
 from proxy.settings.serve import ServeSettings
-from proxy.settings.tls import TLSOptions
 from proxy.storage.operator.changes import Change
 from proxy.storage.operator.store import Store
 from proxy.wire.errors import APIError

@@ -26,10 +26,8 @@ from proxy.service.reload import Reloads
 from proxy.service.request_limits import RequestLimits
 from proxy.service.running import RequestFacts, RunningRequest, RunningRequests
 from proxy.service.stored_responses import ResponseStore
-from proxy.settings.decisions import DecisionOptions
 from proxy.settings.serve import ServeSettings
-from proxy.settings.state import StateOptions
-from proxy.settings.store import StoreOptions
+from proxy.settings.storage import DecisionOptions, StateOptions, StoreOptions
 from proxy.storage.operator.decision_record import Asker
 from proxy.storage.operator.store import Store
 from proxy.storage.shared.connect import make_state

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from engine.protocol import RequestError
-from proxy.settings.state import StateOptions
+from proxy.settings.storage import StateOptions
 from proxy.storage.shared.protocol import Owner, State, StoredResponse
 from proxy.wire.openai.response_input import InputItem
 
@@ -106,7 +106,7 @@ class ResponseStore:
 
 def _check(num_items: int, max_items: int, size: int, max_bytes: int) -> None:
     if size > max_bytes or num_items > max_items:
-        most = f"{max_items} items (max_messages)" if size <= max_bytes else f"{max_bytes} bytes"
+        most = f"{max_items} items" if size <= max_bytes else f"{max_bytes} bytes"
         reason = f"input: the conversation is too long: at most {most} are taken."
         raise RequestError(reason, param="input", code="too_long")
 

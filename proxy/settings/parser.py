@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from engine.protocol.did_you_mean import did_you_mean
+from proxy.settings.removed import what_replaces
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -18,7 +19,8 @@ class CommandParser(argparse.ArgumentParser):
             # The value of a misspelt option may be a key.
             names = [other.partition("=")[0] for other in others if other.startswith("-")] or others
             hint = did_you_mean(names[0], list(self._option_string_actions)) if len(names) == 1 else ""
-            self.error(f"unrecognized arguments: {' '.join(names)}{hint}")
+            removed = [f"; there is no {name}{what}" for name in names if (what := what_replaces(name))]
+            self.error(f"unrecognized arguments: {' '.join(names)}{''.join(removed) or hint}")
         return known, others
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import yaml
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
@@ -27,25 +27,18 @@ from pydantic_settings import (
 
 from engine.vllm.options import from_command_line
 from hooks.loading.loader import HookSpec
-from proxy.settings.addresses import AddressOptions
-from proxy.settings.admin import AdminOptions
-from proxy.settings.bodies import BodyOptions
-from proxy.settings.browser import BrowserOptions
-from proxy.settings.callers import CallerOptions
-from proxy.settings.connections import ConnectionOptions
-from proxy.settings.decisions import DecisionOptions
 from proxy.settings.did_you_mean import did_you_mean, problems
 from proxy.settings.directory import DirectorySettings
 from proxy.settings.duplicates import duplicates
 from proxy.settings.model import WITH_LOGITS
-from proxy.settings.page import PageOptions
+from proxy.settings.network import AddressOptions, BrowserOptions, ConnectionOptions, TLSOptions
+from proxy.settings.operator import AdminOptions
 from proxy.settings.parser import CommandParser
-from proxy.settings.state import StateOptions
-from proxy.settings.store import StoreOptions
+from proxy.settings.removed import REMOVED, what_replaces
+from proxy.settings.requests import BodyOptions, CallerOptions
+from proxy.settings.storage import DecisionOptions, StateOptions, StoreOptions
 from proxy.settings.telemetry import TelemetryOptions
-from proxy.settings.tls import TLSOptions
 from proxy.settings.values import File, Keys
-from proxy.settings.workers import WorkerOptions
 
 logger = logging.getLogger("weir.proxy")
 
@@ -63,14 +56,7 @@ def _keys_in(file: Path) -> list[str]:
 
 
 class AccessOptions(
-    AddressOptions,
-    TLSOptions,
-    ConnectionOptions,
-    BrowserOptions,
-    BodyOptions,
-    CallerOptions,
-    StateOptions,
-    PageOptions,
+    AddressOptions, TLSOptions, ConnectionOptions, BrowserOptions, BodyOptions, CallerOptions, StateOptions
 ):
     """Who may ask, how much, and how long."""
 
@@ -81,7 +67,6 @@ class ServeSettings(
     StoreOptions,
     DecisionOptions,
     TelemetryOptions,
-    WorkerOptions,
     DirectorySettings,
     BaseSettings,
 ):
@@ -117,8 +102,6 @@ class ServeSettings(
     moderations: bool = False
     """Answer POST /v1/moderations with the hooks' decisions. Callers then learn what each hook does, and why;
     hooks in shadow mode included"""
-    skip_tokenizer_init: bool = False
-    """Refused: hooks need text, and text needs a tokenizer"""
 
     host: str = "127.0.0.1"
     """Address to listen on"""
@@ -128,8 +111,11 @@ class ServeSettings(
     """File with keys of clients, one a line; it is read once"""
     api_key: Annotated[Keys, Field(validate_default=True)] = []
     """Key that clients must send; several may be given. Better in a file, or set as WEIR_API_KEY"""
-    keep_alive_interval: Annotated[float, Field(gt=0)] = 15.0
-    """Seconds of silence after which a stream gets a comment line"""
+    workers: Annotated[int, Field(ge=1)] = 1
+    """Processes that serve the same port, one for each core (upstreams, replay, echo). --hook-workers and the
+    limits of connections are for each of them"""
+    keep_alive_interval: ClassVar[float] = 15.0
+    """Seconds of silence after which a stream gets a comment line. Proxies wait for 30 seconds or more."""
     shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0
     """Seconds in which the service ends on SIGTERM. The last of them, 3 at most, end what still runs"""
 
@@ -147,8 +133,6 @@ class ServeSettings(
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "ServeSettings":
-        if self.skip_tokenizer_init:
-            raise ValueError("skip_tokenizer_init would leave hooks without text to look at: take it out")
         served = [model.engine for model in self.models.values() if not model.only_guards]
         for engine in served if self.models else [self.engine]:
             if self.workers > 1 and engine in WITH_LOGITS:
@@ -196,7 +180,7 @@ def load_settings(arguments: list[str]) -> ServeSettings:
         __doc__ = ServeSettings.__doc__
         model_config = SettingsConfigDict(yaml_file=_file_of(arguments))
 
-    _warn_of_misspelt_variables()
+    _check_variables()
     try:
         return CliApp.run(
             Settings,
@@ -220,8 +204,16 @@ def load_settings(arguments: list[str]) -> ServeSettings:
         raise SystemExit(f"weir serve: the settings are wrong\n  {error}") from None
 
 
-def _warn_of_misspelt_variables() -> None:
-    """They are no error: others may use this prefix, too. Kubernetes does for a service called weir."""
+def _check_variables() -> None:
+    """Exits for options that Weir had, and warns of misspelt ones. They are no error: others may use this
+    prefix, too. Kubernetes does for a service called weir."""
+    removed = [f"WEIR_{name.upper()}" for name in REMOVED]
+    if found := [name for name in removed if name in os.environ]:
+        lines = "".join(
+            f"\n  {name}: there is no such option{what_replaces(name.removeprefix('WEIR_').lower())}"
+            for name in found
+        )
+        raise SystemExit(f"weir serve: the settings are wrong{lines}")
     known = [f"WEIR_{name.upper()}" for name in ServeSettings.model_fields]
     for name in os.environ:
         is_unknown = re.match("WEIR_(?!SERVICE_|PORT_)", name) and name not in known

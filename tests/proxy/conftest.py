@@ -1,7 +1,7 @@
 """A server on a real socket, started as `weir serve` starts it, and a client that reads its answers."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from proxy.deployment.deployment import Deployment
 from proxy.deployment.read import keys_of
 from proxy.http.app import Server
 from proxy.settings.serve import ServeSettings
-from tests.helpers import make_deltas, pipeline_of
+from tests.helpers import constants_of, make_deltas, pipeline_of
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 COMPLETION = {"model": "m", "prompt": "Hi"}
@@ -102,6 +102,16 @@ def settings_of(**given: Any) -> ServeSettings:
     return made
 
 
+def set_constants(
+    monkeypatch: pytest.MonkeyPatch, options: type[BaseModel], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Set those of `given` that are constants of the options' classes. Returns the others."""
+    for name, value in constants_of(options, given).items():
+        owner = next(cls for cls in options.__mro__ if name in vars(cls))
+        monkeypatch.setattr(owner, name, value)
+    return {name: value for name, value in given.items() if name in options.model_fields}
+
+
 Serve = Callable[..., Awaitable[Client]]
 
 
@@ -121,7 +131,8 @@ async def serve(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
             clock: Callable[[], float] = time.time,
             **settings: Any,
         ) -> Client:
-            made = settings_of(**{"port": 0, "state_timeout": 600.0, "store_timeout": 600.0} | settings)
+            given = {"port": 0, "state_timeout": 600.0, "store_timeout": 600.0} | settings
+            made = settings_of(**set_constants(monkeypatch, ServeSettings, given))
             deployment = Deployment.of_one(
                 engine,
                 pipeline or pipeline_of(*hooks),

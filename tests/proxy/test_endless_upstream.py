@@ -15,6 +15,7 @@ from engine.upstream.limits import UpstreamOptions
 from engine.upstream.openai.engine import OpenAIEngine
 from tests.engine.upstream.conftest import FakeUpstream
 from tests.engine.upstream.conftest import upstream as _upstream
+from tests.helpers import options_with
 from tests.proxy.conftest import CHAT, COMPLETION, Client, Serve
 
 upstream = _upstream
@@ -40,7 +41,7 @@ def many(frame: Any) -> bytes:
 
 
 async def in_front_of(serve: Serve, upstream: FakeUpstream, **options: Any) -> Client:
-    return await serve(OpenAIEngine(upstream.url, options=UpstreamOptions(**options)), names=[])
+    return await serve(OpenAIEngine(upstream.url, options=options_with(UpstreamOptions, **options)), names=[])
 
 
 def piece(body: dict[str, Any], text: str, finish: str | None = None) -> dict[str, Any]:

@@ -120,7 +120,9 @@ async def test_a_caller_s_requests_have_so_many_bytes_at_once(serve: Serve) -> N
     for path in (CHATS, "/tokenize"):
         status, answer, headers = await client.post(path, CHAT, headers=ONE)
         assert (status, headers["Retry-After"]) == (429, "1")
-        assert "1 (max_body_bytes_per_caller)" in answer["error"]["message"]
+        assert (
+            "bytes of requests are in flight for this caller: the limit is 1." in answer["error"]["message"]
+        )
     waiting.gate.set()
     assert (await client.post(CHATS, CHAT, headers=ANOTHER))[0] == 200
     await stream.read()

@@ -11,6 +11,7 @@ from aiohttp.test_utils import TestServer
 
 from proxy.deployment.engines import make_engine
 from proxy.settings.serve import ServeSettings
+from tests.helpers import options_with
 from tests.proxy.conftest import CHAT, Serve, send
 
 
@@ -44,7 +45,9 @@ async def ready(serve: Serve) -> AsyncIterator[Any]:
                 urls[name] = upstream if isinstance(upstream, str) else upstream.url
             listed: Any = [{"name": name, "url": url} for name, url in urls.items()]
             engine = make_engine(
-                ServeSettings(engine="openai", upstream=listed, upstream_model="theirs", **settings)
+                options_with(
+                    ServeSettings, engine="openai", upstream=listed, upstream_model="theirs", **settings
+                )
             )
             client = await serve(engine, **settings)
 

@@ -78,7 +78,7 @@ def workers(folder: Path, *options: str, number: int = 2) -> Iterator[Workers]:
     """`folder` gets the log. The service is told to end, unless it has ended."""
     log = folder / "log"
     command = [sys.executable, "-m", "proxy", "serve", "--port", "0", "--workers", str(number)]
-    command += ["--state-timeout", "600", *options]
+    command += options
     with log.open("w") as stderr:
         process = subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True

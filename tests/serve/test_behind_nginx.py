@@ -153,7 +153,7 @@ async def test_a_client_that_leaves_ends_the_upstreams_work(tmp_path: Path) -> N
 
 async def test_limits_count_the_clients_of_nginx_one_by_one(tmp_path: Path) -> None:
     upstream = Upstream()
-    options = ["--trusted-forwarder", "127.0.0.1", "--max-connections-per-address", "1"]
+    options = ["--trusted-forwarder", "127.0.0.1", "--max-connections", "3"]
     async with behind_nginx(tmp_path, upstream, *options) as url:
         async with client("127.0.0.2") as one, client("127.0.0.3") as other, streaming(one, url):
             forged = {"X-Forwarded-For": "127.0.0.9"}

@@ -23,6 +23,7 @@ from tools.docs import fields
 ROOT = Path(__file__).parents[2]
 _REGION = re.compile(r"(<!-- generated: ([^\n]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
 _TITLES = {
+    "AdminOptions": "The operator",
     "AddressOptions": "Reverse proxies in front",
     "BodyOptions": "Bounds of a request's body",
     "BrowserOptions": "Browsers",
@@ -32,16 +33,15 @@ _TITLES = {
     "EngineChoice": "Which engine runs",
     "EngineOptions": "The in-process engine",
     "HookSettings": "Hooks",
-    "PageOptions": "The page",
     "PipelineOptions": "Limits and effects of hooks",
     "MessagesOptions": "Upstreams of the Messages API",
     "OpenAIOptions": "Upstreams of OpenAI's API",
     "PoolOptions": "Several upstreams",
     "ServeSettings": "The service",
-    "WorkerOptions": "Processes",
     "DecisionOptions": "Decisions of hooks",
     "TelemetryOptions": "Logs and traces",
     "TLSOptions": "TLS",
+    "StoreOptions": "The store",
     "StateOptions": "Stored responses and shared state",
     "UpstreamOptions": "An upstream's answers",
     "VLLMOptions": "vLLM",

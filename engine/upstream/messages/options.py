@@ -1,6 +1,6 @@
 """The options of upstreams that speak the Messages API."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,6 +12,5 @@ class MessagesOptions(BaseModel):
 
     upstream_max_tokens: Annotated[int, Field(ge=1)] = 4096
     """Most tokens of an answer for a request that does not say: the Messages API has no default (messages)"""
-    upstream_version: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")] = "2023-06-01"
-    """The header anthropic-version of every request. Later versions refuse temperature, top_p and top_k
-    (messages)"""
+    upstream_version: ClassVar[str] = "2023-06-01"
+    """The header anthropic-version of every request. Later versions refuse temperature, top_p and top_k."""

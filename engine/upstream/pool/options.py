@@ -1,6 +1,6 @@
 """The options of a pool of upstreams."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic.dataclasses import dataclass
@@ -38,5 +38,6 @@ class PoolOptions(BaseModel):
     Comments and events without text do not count. 0: as long as --upstream-timeout (upstreams)"""
     upstream_retries: Annotated[int, Field(ge=0)] = 2
     """Other upstreams that a request is sent to if it fails before its first token (upstreams)"""
-    upstream_health_interval: Annotated[float, Field(ge=0)] = 10.0
-    """Seconds between two health checks of an upstream, if there are several. 0: no checks (upstreams)"""
+    upstream_health_interval: ClassVar[float] = 10.0
+    """Seconds between two health checks of an upstream, if there are several. 0: no checks. A check costs an
+    upstream less than a request does."""

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from proxy.http.access.callers import count_bytes
 from proxy.http.arrival import Arrival
-from proxy.settings.bodies import LEAST_BODY, BodyOptions, max_body_size
+from proxy.settings.requests import LEAST_BODY, BodyOptions, max_body_size
 from proxy.wire.errors import APIError
 
 MAX_DEPTH = 100

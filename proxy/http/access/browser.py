@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from aiohttp import hdrs, web
 
 from proxy.network.addresses import read_address
-from proxy.settings.browser import BrowserOptions
+from proxy.settings.network import BrowserOptions
 from proxy.wire.errors import APIError
 
 _METHODS = "GET, POST, DELETE"

@@ -16,7 +16,7 @@ async def counted(arrival: Arrival) -> AsyncIterator[None]:
     """Counts the request of a caller, to its end. Raises `APIError` 429 if the caller has too many."""
     service, caller = arrival.service, arrival.owner.caller
     if not await service.limits.enter(caller):
-        raise _too_many("requests", service.settings.max_requests_per_caller, "max_requests_per_caller")
+        raise _too_many("requests", f"{service.settings.max_requests_per_caller} (max_requests_per_caller)")
     try:
         yield
     finally:
@@ -31,15 +31,15 @@ def count_bytes(arrival: Arrival, size: int) -> None:
     many in this process. One body alone is never too large."""
     others, limit = arrival.service.body_bytes, arrival.service.settings.max_body_bytes_per_caller
     if others[arrival.owner.caller] and others[arrival.owner.caller] + size > limit:
-        raise _too_many("bytes of requests", limit, "max_body_bytes_per_caller")
+        raise _too_many("bytes of requests", str(limit))
     arrival.num_bytes = size
     others[arrival.owner.caller] += size
 
 
-def _too_many(things: str, limit: int, option: str) -> APIError:
+def _too_many(things: str, limit: str) -> APIError:
     return APIError(
         429,
-        f"Too many {things} are in flight for this caller: the limit is {limit} ({option}).",
+        f"Too many {things} are in flight for this caller: the limit is {limit}.",
         "rate_limit_error",
         code="rate_limit_exceeded",
         retry_after=1,

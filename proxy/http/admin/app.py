@@ -15,7 +15,7 @@ from proxy.http.page.files import add_page
 from proxy.network.addresses import FORWARDERS
 from proxy.network.errors import Handler
 from proxy.service.service import SERVICE, Service
-from proxy.settings.browser import BrowserOptions
+from proxy.settings.network import BrowserOptions
 
 Endpoint = tuple[str, str, str, Handler]
 

@@ -5,7 +5,7 @@ Each table's module has its operations (`proxy.storage.query`). `Store.run` runs
 
 import logging
 
-from proxy.settings.store import StoreOptions
+from proxy.settings.storage import StoreOptions
 from proxy.storage.connect import make_database
 from proxy.storage.errors import StateError
 from proxy.storage.operator import changes, decisions, hook_hours, keys

@@ -1,6 +1,6 @@
 """The shared state that the options name."""
 
-from proxy.settings.state import StateOptions
+from proxy.settings.storage import StateOptions
 from proxy.storage.connect import make_database
 from proxy.storage.shared.protocol import State
 from proxy.storage.shared.sql import SQLState

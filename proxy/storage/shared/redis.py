@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from hooks.api.extras import from_extra
-from proxy.settings.state import StateOptions
+from proxy.settings.storage import StateOptions
 from proxy.storage.errors import StateError
 from proxy.storage.shared.protocol import LEASE, ItemIds, Owner, StoredResponse
 

@@ -4,7 +4,7 @@ import secrets
 import time
 from collections.abc import Iterable, Mapping
 
-from proxy.settings.state import StateOptions
+from proxy.settings.storage import StateOptions
 from proxy.storage.query import Database, Query, Row, Steps
 from proxy.storage.shared.protocol import LEASE, ItemIds, Owner, StoredResponse
 

@@ -3,6 +3,7 @@ import pytest
 from engine.upstream.events import EventReader, WholeReader
 from engine.upstream.limits import Patience, TooMuchError, UpstreamOptions
 from engine.upstream.sse import Event, SSEDecoder
+from tests.helpers import options_with
 
 
 class Clock:
@@ -13,7 +14,9 @@ class Clock:
 
 
 def reader(clock: Clock) -> tuple[EventReader, Patience]:
-    patience = Patience(UpstreamOptions(upstream_timeout=7, max_upstream_event=64 * 1024), clock)
+    patience = Patience(
+        options_with(UpstreamOptions, upstream_timeout=7, max_upstream_event=64 * 1024), clock
+    )
     return EventReader(patience, SSEDecoder(), lambda event: event.data == b"[DONE]"), patience
 
 

@@ -151,11 +151,11 @@ def test_check_finds_what_would_fail_at_start(
 ) -> None:
     """A fault of the settings as a whole hides nothing else."""
     file = tmp_path / "weir.yaml"
-    file.write_text(content + "\nrecordings: x\nkeep_alive_interval: -1\n")
+    file.write_text(content + "\nrecordings: x\nclient_timeout: -1\n")
     assert run("check", str(file)) == 1
     out = capsys.readouterr().out
     assert f"{file}:{told}" in out
-    assert "keep_alive_interval: Input should be greater than 0" in out
+    assert "client_timeout: Input should be greater than 0" in out
     assert "hunter2" not in out
 
 

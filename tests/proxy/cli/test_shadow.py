@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from proxy.cli.cli import main
-from proxy.settings.store import StoreOptions
+from proxy.settings.storage import StoreOptions
 from proxy.storage.operator import decisions, hook_hours
 from proxy.storage.operator.hook_hours import HookWork
 from proxy.storage.operator.store import Store

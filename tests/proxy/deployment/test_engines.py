@@ -15,6 +15,7 @@ from hooks.loading.loader import HookSpec
 from proxy.deployment.build import build
 from proxy.deployment.engines import make_classifier, make_engine
 from proxy.settings.serve import ServeSettings
+from tests.helpers import options_with
 
 HOOK = "examples/upper_case.py:UpperCase"
 
@@ -54,7 +55,7 @@ def test_a_folder_without_a_model_is_told_by_its_option(option: str, model: str,
 
 
 def pool_of(upstream: Any, **settings: Any) -> PoolEngine:
-    engine = make_engine(ServeSettings(engine="openai", upstream=upstream, **settings))
+    engine = make_engine(options_with(ServeSettings, engine="openai", upstream=upstream, **settings))
     assert isinstance(engine, PoolEngine)
     return engine
 

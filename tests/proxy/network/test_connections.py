@@ -107,7 +107,7 @@ async def test_headers_that_come_byte_by_byte_have_one_deadline(serve: Serve) ->
 
 
 async def test_a_second_request_has_the_same_deadline(serve: Serve) -> None:
-    client = await serve(ScriptedEngine(hello), header_timeout=0.5, idle_timeout=NEVER)
+    client = await serve(ScriptedEngine(hello), header_timeout=0.5, client_timeout=NEVER)
     async with connected(client, post(orjson.dumps(CHAT))) as (reader, writer):
         assert b"200" in await reader.readline()
         await reader.readuntil(b"}]")
@@ -125,7 +125,7 @@ async def test_a_body_that_pauses_too_long_is_a_408(serve: Serve) -> None:
 
 
 async def test_a_body_that_comes_byte_by_byte_has_a_deadline(serve: Serve) -> None:
-    client = await serve(ScriptedEngine(hello), body_timeout=0.2, body_idle_timeout=NEVER)
+    client = await serve(ScriptedEngine(hello), client_timeout=0.2, body_idle_timeout=NEVER)
     async with connected(client, post(b"", length=1_000_000)) as (reader, writer):
         read_error(await dripped(b" ", reader, writer), 408)
 
@@ -175,7 +175,7 @@ async def test_bytes_that_are_dropped_do_not_count(serve: Serve) -> None:
 
 @pytest.mark.parametrize("path", ["/nothing", "/health"])
 async def test_a_body_that_nobody_reads_does_not_keep_its_connection(serve: Serve, path: str) -> None:
-    client = await serve(ScriptedEngine(hello), header_timeout=0.05, idle_timeout=0.05)
+    client = await serve(ScriptedEngine(hello), header_timeout=0.05, client_timeout=0.05)
     begun = post(b"{", length=1000).replace(CHATS.encode(), path.encode())
     async with connected(client, begun) as (reader, _):
         assert await reader.read()
@@ -184,9 +184,7 @@ async def test_a_body_that_nobody_reads_does_not_keep_its_connection(serve: Serv
 
 async def test_a_running_request_has_no_deadline_of_a_connection(serve: Serve) -> None:
     go = asyncio.Event()
-    deadlines = dict.fromkeys(
-        ("header_timeout", "body_timeout", "body_idle_timeout", "idle_timeout", "unread_timeout"), 0.5
-    )
+    deadlines = dict.fromkeys(("header_timeout", "body_idle_timeout", "client_timeout"), 0.5)
     client = await serve(ScriptedEngine(lambda r: [go, *hello(r)]), **deadlines)
     async with connected(client, post(orjson.dumps(CHAT))) as (reader, _):
         began = client.server.connections.now
@@ -196,7 +194,7 @@ async def test_a_running_request_has_no_deadline_of_a_connection(serve: Serve) -
 
 
 async def test_an_idle_connection_is_closed(serve: Serve) -> None:
-    client = await serve(ScriptedEngine(hello), idle_timeout=0.5, header_timeout=NEVER)
+    client = await serve(ScriptedEngine(hello), client_timeout=0.5, header_timeout=NEVER)
     async with connected(client, post(orjson.dumps(CHAT))) as (reader, _):
         answer = await reader.read()
         assert answer.startswith(b"HTTP/1.1 200")
@@ -207,7 +205,7 @@ async def test_an_idle_connection_is_closed(serve: Serve) -> None:
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_client_that_reads_nothing_is_left(serve: Serve, stream: bool, length: int) -> None:
     engine = ScriptedEngine(lambda r: make_deltas(["x" * length] * (20_000_000 // length)))
-    client = await serve(engine, unread_timeout=0.05)
+    client = await serve(engine, client_timeout=0.05)
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.setblocking(False)
@@ -222,7 +220,7 @@ async def test_a_client_that_reads_nothing_is_left(serve: Serve, stream: bool, l
 async def test_a_client_that_reads_slowly_gets_all(serve: Serve) -> None:
     """Its deadline starts again whenever it has read something."""
     text = "x" * 100_000
-    client = await serve(ScriptedEngine(lambda r: make_deltas([text] * 100)), unread_timeout=1.0)
+    client = await serve(ScriptedEngine(lambda r: make_deltas([text] * 100)), client_timeout=1.0)
     async with connected(client, post(orjson.dumps({**CHAT, "stream": True}), "Connection: close")) as (r, _):
         size = 0
         while data := await r.read(100_000):
@@ -240,7 +238,7 @@ STREAM = post(orjson.dumps({**CHAT, "stream": True}))
 
 async def test_an_address_over_its_limit_is_refused(serve: Serve) -> None:
     go = asyncio.Event()
-    client = await serve(held(go), max_connections_per_address=2, max_connections=4)
+    client = await serve(held(go), max_connections=4)
     async with connected(client, STREAM) as (first, _), connected(client, STREAM) as (second, _):
         await first.readline()
         await second.readline()
@@ -271,11 +269,10 @@ async def test_a_server_with_too_many_connections_refuses_politely(
     assert len([record for record in caplog.records if "refused" in record.message]) == 1
 
 
-@pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_address"])
 @pytest.mark.parametrize("waiting", [b"", b"GET /health HT", post(b"{", length=1000)])
-async def test_the_longest_waiting_connection_makes_room(serve: Serve, limit: str, waiting: bytes) -> None:
+async def test_the_longest_waiting_connection_makes_room(serve: Serve, waiting: bytes) -> None:
     """A client that opens connections and does nothing takes none from a client that asks."""
-    client = await serve(ScriptedEngine(hello), **{limit: 3 if "address" in limit else 6})
+    client = await serve(ScriptedEngine(hello), max_connections=6)
     async with connected(client, waiting) as (first, _):
         await until(lambda: running(client) == 1)
         async with connected(client, waiting) as (second, _), connected(client, waiting):
@@ -298,7 +295,7 @@ async def test_a_running_request_makes_no_room(serve: Serve) -> None:
 
 async def test_a_trusted_forwarders_clients_are_counted_by_their_own_addresses(serve: Serve) -> None:
     go = asyncio.Event()
-    client = await serve(held(go), trusted_forwarders=["127.0.0.0/8"], max_connections_per_address=1)
+    client = await serve(held(go), trusted_forwarders=["127.0.0.0/8"], max_connections=2)
     body = {**CHAT, "stream": True}
 
     async def status(address: str) -> int:

@@ -126,14 +126,6 @@ async def test_authorities_of_clients_make_certificates_required(serve: Serve, f
     assert await health(client, files.client(certified_by=files.authority)) == 200
 
 
-@pytest.mark.parametrize("reqs", ["optional", "1", 1])
-async def test_an_optional_certificate_of_a_client_is_checked(serve: Serve, files: Files, reqs: Any) -> None:
-    client = await serve(ScriptedEngine(hello), **files.client_options, ssl_cert_reqs=reqs)
-    assert await health(client, files.client()) == 200
-    with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
-        await health(client, files.client(certified_by=trustme.CA()))
-
-
 async def test_new_connections_get_the_new_certificate(serve: Serve, files: Files) -> None:
     client = await serve(ScriptedEngine(hello), **files.options)
     async with connected(client, files.client()) as (reader, writer):
@@ -238,7 +230,7 @@ async def test_what_is_not_tls_is_closed_and_not_logged(
 
 async def test_a_client_that_reads_nothing_is_left(serve: Serve, files: Files) -> None:
     engine = ScriptedEngine(lambda r: make_deltas(["x" * 100_000] * 200))
-    client = await serve(engine, **files.options, unread_timeout=0.05)
+    client = await serve(engine, **files.options, client_timeout=0.05)
     context = files.client()
     with socket.create_connection(address_of(client), WAIT_LIMIT) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -253,7 +245,7 @@ async def test_a_client_that_reads_nothing_is_left(serve: Serve, files: Files) -
 async def test_a_client_that_does_not_end_the_session_gives_way(serve: Serve, files: Files) -> None:
     """The service says that the session ends, and the client, which reads nothing more, does not answer."""
     client = await serve(
-        ScriptedEngine(hello), **files.options, max_connections=2, header_timeout=0.1, unread_timeout=NEVER
+        ScriptedEngine(hello), **files.options, max_connections=2, header_timeout=0.1, client_timeout=NEVER
     )
     context = files.client()
     with socket.create_connection(address_of(client), WAIT_LIMIT) as sock:
@@ -333,8 +325,6 @@ def test_a_key_with_a_password_needs_it_and_asks_nobody(files: Files) -> None:
     [
         ({"ssl_keyfile": "key.pem"}, "ssl_keyfile needs .*--ssl-certfile"),
         ({"ssl_ca_certs": "ca.pem"}, "ssl_ca_certs needs .*--ssl-certfile"),
-        ({"ssl_certfile": "cert.pem", "ssl_cert_reqs": 2}, "'required' needs .*--ssl-ca-certs"),
-        ({"ssl_certfile": "cert.pem", "ssl_cert_reqs": "all"}, "'none', 'optional' or 'required'"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any], error: str) -> None:
@@ -366,7 +356,7 @@ async def silent(client: Client, context: ssl.SSLContext, sent: bytes) -> AsyncI
 async def test_a_session_without_a_request_does_not_delay_the_end(
     serve: Serve, files: Files, sent: bytes
 ) -> None:
-    client = await serve(ScriptedEngine(hello), **files.options, unread_timeout=NEVER)
+    client = await serve(ScriptedEngine(hello), **files.options, client_timeout=NEVER)
     client.server.ending = Ending(drain=NEVER, tell=NEVER, close=NEVER, leave=NEVER)
     async with silent(client, files.client(), sent) as sock:
         if sent.endswith(b"\r\n\r\n"):
@@ -385,7 +375,7 @@ async def test_the_end_waits_for_a_running_answer_and_not_for_the_end_of_its_ses
     engine = ScriptedEngine(
         lambda r: [*make_deltas(["a"], finish=False), go, *make_deltas(["x" * 100_000] * 10)]
     )
-    client = await serve(engine, **files.options, unread_timeout=NEVER)
+    client = await serve(engine, **files.options, client_timeout=NEVER)
     client.server.ending = Ending(drain=NEVER, tell=NEVER, close=NEVER, leave=NEVER)
     async with silent(client, files.client(), post(orjson.dumps({**CHAT, "stream": True}))) as sock:
         read = await asyncio.to_thread(sock.recv, 65536)

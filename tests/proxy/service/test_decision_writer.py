@@ -11,14 +11,13 @@ from proxy.deployment.deployment import Policy
 from proxy.deployment.directory import PolicyEntry
 from proxy.service import decision_writer as writer
 from proxy.service.decision_writer import DecisionWriter
-from proxy.settings.decisions import DecisionOptions
 from proxy.settings.policy import PolicySettings
-from proxy.settings.store import StoreOptions
+from proxy.settings.storage import DecisionOptions, StoreOptions
 from proxy.storage.errors import StateError
 from proxy.storage.operator import decisions, hook_hours
 from proxy.storage.operator.store import Store
 from proxy.telemetry.feed import DecisionFeed
-from tests.helpers import pipeline_of, until
+from tests.helpers import options_with, pipeline_of, until
 from tests.proxy.telemetry.test_feed import ASKER, DECISION, heard
 
 
@@ -46,7 +45,7 @@ def strict() -> Policy:
 
 
 def make(store: Store, feed: DecisionFeed, *policies: Policy, **options: float) -> DecisionWriter:
-    return DecisionWriter(store, feed, DecisionOptions(**options), lambda: policies)  # type: ignore[arg-type]
+    return DecisionWriter(store, feed, options_with(DecisionOptions, **options), lambda: policies)  # type: ignore[arg-type]
 
 
 async def stored(store: Store) -> int:

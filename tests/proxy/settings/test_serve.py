@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from engine.protocol.options import EngineOptions
 from hooks.pipeline.options import PipelineOptions
+from proxy.settings.removed import REMOVED
 from proxy.settings.serve import ServeSettings, load_settings
 
 
@@ -46,12 +47,35 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert load_settings(["--model=~/b", "--probe=~/c,~nobody-here/d"]).model == f"{tmp_path}/b"
 
 
-def test_a_choice_of_numbers_may_be_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert load_settings(["--quantization-group-size", "64"]).quantization_group_size == 64
-    monkeypatch.setenv("WEIR_QUANTIZATION_GROUP_SIZE", "128")
-    assert load_settings([]).quantization_group_size == 128
-    with pytest.raises(SystemExit, match="quantization_group_size: Input should be 32, 64 or 128"):
-        load_settings(["--quantization-group-size", "48"])
+def test_a_removed_option_is_refused_with_what_does_its_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    says = "any more: it is half of max_connections"
+    with pytest.raises(SystemExit):
+        load_settings(["--max-connections-per-address", "3"])
+    assert f"there is no --max-connections-per-address {says}" in capsys.readouterr().err
+    file = tmp_path / "weir.yaml"
+    file.write_text("max_connections_per_address: 3\nmodels: {a: {engine: echo, block_size: 8}}\n")
+    with pytest.raises(SystemExit) as left:
+        load_settings(["--config", str(file)])
+    assert f"max_connections_per_address: there is no such option {says}" in str(left.value)
+    assert "models.a.block_size: there is no such option any more: blocks have 16 tokens" in str(left.value)
+    monkeypatch.setenv("WEIR_MAX_CONNECTIONS_PER_ADDRESS", "3")
+    with pytest.raises(SystemExit, match=f"WEIR_MAX_CONNECTIONS_PER_ADDRESS: .* {says}"):
+        load_settings([])
+
+
+def test_a_removed_option_is_no_option_and_a_removed_limit_holds() -> None:
+    options = ServeSettings.model_fields.keys() | EngineOptions.model_fields.keys()
+    assert not options & REMOVED.keys()
+    assert len(ServeSettings.model_fields) <= 95
+
+
+def test_limits_of_stored_responses_follow_from_their_number() -> None:
+    usual, many = ServeSettings(), ServeSettings(max_stored_responses=100_000)
+    assert (usual.max_stored_responses_per_caller, many.max_stored_responses_per_caller) == (1000, 10_000)
+    assert usual.max_stored_bytes == 8 * usual.max_stored_bytes_per_caller < many.max_stored_bytes
+    assert ServeSettings(max_stored_responses=1).max_stored_bytes == usual.max_stored_bytes
 
 
 def test_hooks_come_with_arguments_from_a_file(tmp_path: Path) -> None:

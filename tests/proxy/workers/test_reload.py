@@ -46,7 +46,7 @@ async def test_all_workers_reload_or_none(tmp_path: Path) -> None:
         one.write("C", hook="nowhere.py:Marks")
         status, answer = await call(service, "POST", "/admin/reload")
         assert (status, answer["error"]["code"]) == (400, "reload_failed")
-        one.write("C", more="keep_alive_interval: 3")
+        one.write("C", more="client_timeout: 3")
         status, answer = await call(service, "POST", "/admin/reload")
         assert (status, answer["error"]["code"]) == (400, "reload_failed")
         assert await marks(service) == {"B"}
@@ -72,7 +72,7 @@ CHANGES: dict[str, Any] = {
     "state": SecretStr("sqlite:///:memory:"),
     "store": SecretStr("sqlite:///elsewhere.sqlite"),
     "workers": 3,
-    "keep_alive_interval": 3.0,
+    "client_timeout": 3.0,
 }
 """Options that need a restart. The workers have other values of the first three."""
 

@@ -78,7 +78,7 @@ async def test_a_worker_that_is_killed_costs_its_own_requests_and_is_replaced(tm
 
 async def test_a_worker_is_replaced_though_the_state_does_not_answer(tmp_path: Path) -> None:
     file = tmp_path / "state.sqlite"
-    options = ("--state", f"sqlite:///{file}", "--state-timeout", "0.5")
+    options = ("--state", f"sqlite:///{file}")
     with workers(tmp_path, *recorded(tmp_path), *options) as service, sqlite3.connect(file) as database:
         database.execute("BEGIN EXCLUSIVE")
         number, pid = next(iter(service.pids().items()))

@@ -31,6 +31,7 @@ from tests.engine.upstream.messages.asked import (
     stop,
 )
 from tests.engine.upstream.openai.asked import HI, chat
+from tests.helpers import options_with
 
 
 @asynccontextmanager
@@ -55,7 +56,7 @@ def text_of(deltas: list[Delta]) -> str:
 
 async def test_the_key_and_the_version_are_headers(upstream: Any) -> None:
     upstream.script = lambda body: answer(block(0, "text", "a"))
-    options = MessagesOptions(upstream_version="2026-10-21")
+    options = options_with(MessagesOptions, upstream_version="2026-10-21")
     async with started(upstream.url, api_key="sesame", messages=options) as engine:
         async with aclosing(engine.generate(chat())) as stream:
             assert text_of([delta async for delta in stream]) == "a"

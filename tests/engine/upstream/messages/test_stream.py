@@ -26,6 +26,7 @@ from tests.engine.upstream.messages.asked import (
     stop,
 )
 from tests.engine.upstream.openai.asked import chat
+from tests.helpers import options_with
 
 TEXT, THINKING = block(0, "text", "a"), block(0, "thinking", "a")
 
@@ -208,8 +209,8 @@ def test_a_stream_that_ends_early_is_no_answer(length: int) -> None:
 @pytest.mark.parametrize("kind", ["text", "thinking", "tool_use"])
 def test_an_output_is_bounded(kind: str) -> None:
     events = answer(block(0, kind, *["12345"] * 3))
-    with pytest.raises(TooMuchError, match="max_upstream_output"):
-        translated(events, options=UpstreamOptions(max_upstream_output=14))
+    with pytest.raises(TooMuchError, match="an output is too long"):
+        translated(events, options=options_with(UpstreamOptions, max_upstream_output=14))
 
 
 def test_an_answer_longer_than_its_max_tokens_is_refused() -> None:

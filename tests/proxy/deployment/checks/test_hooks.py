@@ -177,11 +177,8 @@ def test_a_probe_of_the_model_is_right(tmp_path: Path) -> None:
         ({"hidden": 7}, "probe made has 7 inputs, and not 1 layers of"),
     ],
 )
-@pytest.mark.parametrize("model_impl", ["weir", "transformers"])
-def test_a_probe_of_another_model_is_told(
-    fields: dict[str, Any], says: str, model_impl: str, tmp_path: Path
-) -> None:
-    (found,) = told(engine="local", model_impl=model_impl, probes=[probe(tmp_path, **fields)])
+def test_a_probe_of_another_model_is_told(fields: dict[str, Any], says: str, tmp_path: Path) -> None:
+    (found,) = told(engine="local", probes=[probe(tmp_path, **fields)])
     assert found.startswith("probes: ")
     assert says in found
 

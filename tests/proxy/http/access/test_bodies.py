@@ -12,11 +12,11 @@ from engine.protocol import RequestError
 from proxy.http.access import bodies
 from proxy.http.access.bodies import is_deeper
 from proxy.service.counts import check_counts
-from proxy.settings.bodies import BodyOptions, max_body_size
+from proxy.settings.requests import BodyOptions, max_body_size
 from proxy.wire.openai.chat import ChatRequest
 from proxy.wire.openai.completions import CompletionRequest
 from proxy.wire.openai.responses import ResponsesRequest
-from tests.helpers import ScriptedEngine, examples
+from tests.helpers import ScriptedEngine, examples, options_with
 from tests.proxy.conftest import CHAT, COMPLETION, Serve, hello, send
 
 CHATS, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
@@ -87,17 +87,14 @@ async def test_too_many_are_counted_before_anything_is_built(
     client = await serve(ScriptedEngine(hello))
     status, error = await send(client, path, orjson.dumps(body))
     assert (status, error["param"], error["code"]) == (400, param, "too_long")
-    assert error["message"].endswith(f"({option}).")
+    assert error["message"].endswith(f"at most {getattr(BodyOptions, option)} are taken.")
     assert not built
 
 
-async def test_the_bounds_are_options(serve: Serve) -> None:
+async def test_the_bounds_are_constants_of_their_class(serve: Serve) -> None:
     client = await serve(ScriptedEngine(hello), max_messages=1, max_json_values=100_000)
     status, error = await send(client, CHATS, orjson.dumps({"messages": [USER] * 2}))
-    assert (status, error["message"]) == (
-        400,
-        "messages: there are 2 messages, and at most 1 are taken (max_messages).",
-    )
+    assert (status, error["message"]) == (400, "messages: there are 2 messages, and at most 1 are taken.")
     assert (await client.post(CHATS, CHAT))[0] == 200
 
 
@@ -221,7 +218,8 @@ BODIES = st.recursive(
 def test_whatever_is_counted_is_refused_or_left_to_the_reader(body: Any) -> None:
     with contextlib.suppress(RequestError):
         check_counts(
-            body, BodyOptions(max_messages=2, max_content_parts=3, max_outputs=4, max_schema_size=50)
+            body,
+            options_with(BodyOptions, max_messages=2, max_content_parts=3, max_outputs=4, max_schema_size=50),
         )
 
 
@@ -240,8 +238,8 @@ def test_depth_is_the_number_of_levels(value: Any, depth: int) -> None:
 
 def test_schemas_for_one_value_are_counted_and_no_others() -> None:
     asked = {"response_format": format_of(DEEP)}
-    check_counts(asked, BodyOptions(max_schema_branches=1 + 7 * 16))
+    check_counts(asked, options_with(BodyOptions, max_schema_branches=1 + 7 * 16))
     with pytest.raises(RequestError, match="there are 113 schemas for one value"):
-        check_counts(asked, BodyOptions(max_schema_branches=7 * 16))
+        check_counts(asked, options_with(BodyOptions, max_schema_branches=7 * 16))
     many = {"properties": {f"p{i}": {"anyOf": [{}, {"enum": [1, 2]}]} for i in range(500)}}
     check_counts({"response_format": format_of(many)}, BodyOptions())

@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from proxy.deployment import stored_keys as directory
 from proxy.deployment.deployment import Deployment
 from proxy.http.app import Server
+from proxy.settings.storage import StoreOptions
 from tests.helpers import ScriptedEngine, pipeline_of
 from tests.proxy.conftest import CHAT, Client, Serve, hello
 from tests.proxy.http.admin.conftest import ADMIN, ask
@@ -97,7 +98,8 @@ async def test_a_server_that_cannot_read_the_keys_yet_is_open_to_nobody(
     """It may start so, in the place of a worker that died."""
     monkeypatch.setattr(directory, "INTERVAL", 0.01)
     made = (await ask(client, "POST", KEYS, {"name": "alice"}))[1]["key"]
-    settings = client.server.service.settings.model_copy(update={"store_timeout": 0.1})
+    monkeypatch.setattr(StoreOptions, "store_timeout", 0.1)
+    settings = client.server.service.settings
     server = Server(Deployment.of_one(ScriptedEngine(hello), pipeline_of(), settings, ["m"]), settings)
     with closing(sqlite3.connect(tmp_path / "weir.sqlite", isolation_level=None)) as database:
         database.execute("BEGIN EXCLUSIVE")

@@ -143,7 +143,7 @@ async def test_changed_code_of_a_hook_is_read_anew(reloadable: tuple[Reloadable,
         ("", "marks.py:Nothing", "no class"),
         ("", "raises.py:Marks", "failed its self-test"),
         ("models: {a: {engine: replay}}", "marks.py:Marks", "recordings"),
-        ("keep_alive_interval: 3", "marks.py:Marks", "these options need a restart: keep_alive_interval"),
+        ("client_timeout: 3", "marks.py:Marks", "these options need a restart: client_timeout"),
         ("]", "marks.py:Marks", "is not YAML"),
     ],
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from proxy.settings.store import StoreOptions
+from proxy.settings.storage import StoreOptions
 from proxy.storage.operator.store import Store
 from tests.proxy.storage.shared.conftest import Place, postgresql_place
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from proxy.settings.store import StoreOptions
+from proxy.settings.storage import StoreOptions
 from proxy.storage.operator import changes, decisions, keys
 from proxy.storage.operator.decision_record import JUDGED
 from proxy.storage.operator.keys import StoredKey

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from proxy.settings.state import StateOptions
+from proxy.settings.storage import StateOptions
 from proxy.storage.shared.connect import make_state
 from proxy.storage.shared.protocol import State
+from tests.helpers import options_with
 from tests.processes import WAIT_LIMIT, killed_at_end
 
 TABLES = "facts", "responses", "items", "shelves", "processes", "under_way", "spent"
@@ -35,7 +36,7 @@ class Place:
     async def connect(self, *, state_timeout: float = 600.0, **options: Any) -> AsyncIterator[State]:
         """A process's own connection, as a service has it."""
         options["state_timeout"] = state_timeout
-        state = make_state(StateOptions(state=SecretStr(self.url), **options))
+        state = make_state(options_with(StateOptions, state=SecretStr(self.url), **options))
         await state.start()
         try:
             yield state

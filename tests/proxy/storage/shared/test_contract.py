@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.settings.state import StateOptions
+from proxy.settings.storage import StateOptions
 from proxy.storage.errors import StateError
 from proxy.storage.shared import sql
 from proxy.storage.shared.protocol import Owner, State, StoredResponse
-from tests.helpers import examples
+from tests.helpers import examples, options_with
 from tests.proxy.storage.shared.conftest import Place
 
 BOUNDS = {
@@ -101,7 +101,7 @@ async def test_what_is_stored_is_what_the_rules_say(
     place: Place, steps: list[tuple[str, Owner, str, list[str], int]]
 ) -> None:
     await place.wipe()
-    rules = Shelves(StateOptions(**BOUNDS))
+    rules = Shelves(options_with(StateOptions, **BOUNDS))
     async with place.connect(**BOUNDS) as one, place.connect(**BOUNDS) as other:
         for number, (step, owner, name, items, size) in enumerate(steps):
             state = (one, other)[number % 2]

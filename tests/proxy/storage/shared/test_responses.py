@@ -9,7 +9,7 @@ import pytest
 from engine.protocol import RequestError
 from hooks import emit
 from proxy.service.stored_responses import ResponseStore, SizedItem
-from proxy.settings.state import StateOptions
+from proxy.settings.storage import StateOptions
 from proxy.storage.shared.connect import make_state
 from proxy.storage.shared.protocol import Owner
 from proxy.wire.openai.response_input import InputItem
@@ -166,7 +166,7 @@ async def test_a_conversation_cannot_grow_without_end(serve: Serve) -> None:
     assert (await client.post(PATH, again))[0] == 200
     status, body, _ = await client.post(PATH, {**again, "input": [{"role": "user", "content": "a"}] * 2})
     assert (status, body["error"]["code"]) == (400, "too_long")
-    assert "max_messages" in body["error"]["message"]
+    assert "at most 5 items" in body["error"]["message"]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from proxy.service import request_limits as under_way
 from proxy.service.request_limits import RequestLimits
-from proxy.settings.state import StateOptions
+from proxy.settings.storage import StateOptions
 from proxy.storage.errors import StateError
 from proxy.storage.shared.connect import make_state
 from proxy.storage.shared.protocol import State

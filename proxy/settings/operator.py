@@ -1,4 +1,4 @@
-"""The options of the operator's API."""
+"""The options of the operator's API, and of the page."""
 
 from typing import Annotated
 
@@ -17,3 +17,6 @@ class AdminOptions(BaseModel):
     other port has neither /admin nor /metrics then. /metrics needs no key here"""
     admin_host: str = "127.0.0.1"
     """Address to listen on for --admin-port"""
+    page: bool = True
+    """Serve the page at /: a chat that shows what hooks decide, and a dashboard. It needs no key to load, and
+    asks for data with its visitor's keys. With --admin-port, that port has the operator's views of it"""

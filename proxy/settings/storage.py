@@ -1,0 +1,104 @@
+"""The options of what is kept: the operator's store, hooks' decisions, responses, and shared state.
+
+A `ClassVar` is a limit that no operator needs to set.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+STORE_SCHEMES = ("sqlite:///", "postgresql://")
+STATE_SCHEMES = ("sqlite:///", "redis://", "rediss://", "postgresql://")
+
+
+def check_url(url: SecretStr | None, schemes: Sequence[str]) -> SecretStr | None:
+    """The URL of a database. Raises `ValueError` for one that cannot be used. The message does not quote the
+    URL, which may have a password."""
+    if url is None:
+        return None
+    text = url.get_secret_value()
+    scheme = next((one for one in schemes if text.startswith(one)), None)
+    if scheme is None:
+        raise ValueError(f"the URL must begin with {' or '.join(schemes)}")
+    if scheme == "sqlite:///":
+        if text == scheme:
+            raise ValueError("the URL names no file")
+        return url
+    try:
+        parts = urlsplit(text)
+        for host in parts.netloc.rpartition("@")[2].split(","):  # PostgreSQL may have several
+            _ = urlsplit(f"//{host}").port  # raises, if it is no number
+    except ValueError:
+        raise ValueError("the URL cannot be read") from None
+    if "@" in parts.path:
+        raise ValueError("the URL has an @ after a /: write %2F for / in a password")
+    return url
+
+
+class StoreOptions(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    store: SecretStr | None = None
+    """URL of what the operator keeps (keys, changes, decisions): sqlite:///FILE or postgresql://HOST/DATABASE.
+    By default it is weir.sqlite in the working folder if there is an admin key, and else ends with the
+    server"""
+    store_timeout: ClassVar[float] = 5.0
+    """Seconds in which the store must answer. No request waits for it, but operators do."""
+
+    @field_validator("store")
+    @classmethod
+    def _store_can_be_used(cls, url: SecretStr | None) -> SecretStr | None:
+        return check_url(url, STORE_SCHEMES)
+
+
+class DecisionOptions(BaseModel):
+    """The options for keeping hooks' decisions. Raises `ValueError` for a value out of range."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    keep_withheld_text: bool = False
+    """Keep the withheld text with each decision, for operators who send the admin key"""
+    read_recordings: bool = False
+    """Let operators who send the admin key read recordings (--record) over /admin/recordings"""
+    decisions_max_age: Annotated[float, Field(gt=0)] = 30.0
+    """Days after which decisions are removed from the store. It keeps the last million of them"""
+    decisions_min_held: ClassVar[float] = 1.0
+    """Seconds; of a shorter hold whose text was released untouched, only the time is counted. Nobody notices
+    such a hold."""
+    decisions_max_rows: ClassVar[int] = 1_000_000
+    """Decisions that the store keeps; the oldest are removed. They take about a gigabyte."""
+
+
+class StateOptions(BaseModel):
+    """The bounds of the responses that are kept, and where what processes share is."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    max_stored_responses: Annotated[int, Field(ge=0)] = 10_000
+    """Responses kept for previous_response_id, the latest used; 0: none. One caller may have a tenth of
+    them (or 1000, if that is more), and an eighth of their bytes: 256 MiB for 10,000, and more for more"""
+    state: SecretStr | None = None
+    """URL of what several servers share, or of what is kept over a restart: sqlite:///FILE, redis://HOST,
+    postgresql://HOST/DATABASE. By default it ends with the server"""
+    state_timeout: ClassVar[float] = 2.0
+    """Seconds in which the shared state must answer. Requests wait for it."""
+
+    @property
+    def max_stored_responses_per_caller(self) -> int:
+        return max(1000, self.max_stored_responses // 10)
+
+    @property
+    def max_stored_bytes(self) -> int:
+        """Bytes of all responses kept, about, with the conversations that they end."""
+        return max(256 * 1024 * 1024, 26 * 1024 * self.max_stored_responses)
+
+    @property
+    def max_stored_bytes_per_caller(self) -> int:
+        return max(32 * 1024 * 1024, self.max_stored_bytes // 8)
+
+    @field_validator("state")
+    @classmethod
+    def _state_can_be_used(cls, url: SecretStr | None) -> SecretStr | None:
+        return check_url(url, STATE_SCHEMES)
