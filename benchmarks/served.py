@@ -2,8 +2,8 @@
 
     python -m benchmarks.served [--shape tiny] [--concurrency 1,8,32] [--vllm-python .venv-vllm/bin/python]
 
-Chats of about 62 tokens stream 128 tokens each (small: 48). `weir bench` sends them to the servers in turns.
-Its ratios are Weir's figures divided by vLLM's: of tokens a second, more is better, and of times, less.
+Chats of about 62 tokens stream 128 tokens each (small: 48). The servers take turns. The ratios are Weir's
+figures divided by vLLM's: of tokens a second, more is better, and of times, less.
 
 Weights are random. vLLM needs an environment of its own (`make test-vllm` makes it), gigabytes of memory,
 and a minute or two to start.
@@ -11,7 +11,6 @@ and a minute or two to start.
 
 import argparse
 import asyncio
-import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import aiohttp
 
+from benchmarks.load.turns import Load, compare
 from benchmarks.machine import processor
 from benchmarks.random_models import SHAPES, make_model
 from benchmarks.vllm import Side, ready, running
@@ -66,10 +66,12 @@ def main() -> None:
         for side, command in sides.items():
             stack.enter_context(running(command, folder / f"{side.name}.log"))
         asyncio.run(all_ready(list(sides)))
-        targets = [part for side in sides for part in ("--target", f"{side.name}={side.url}")]
-        load = ["--concurrency", options.concurrency or STREAMS[options.shape], "--ignore-eos"]
-        load += ["--max-tokens", str(TOKENS[options.shape]), "--repetitions", str(options.repetitions)]
-        subprocess.run([sys.executable, "-m", "proxy", "bench", *targets, *load], check=True)
+        streams = options.concurrency or STREAMS[options.shape]
+        fields = {"model": "m", "max_tokens": TOKENS[options.shape], "temperature": 0, "ignore_eos": True}
+        fields |= {"stream": True, "stream_options": {"include_usage": True}}
+        load = Load([int(number) for number in streams.split(",")], options.repetitions, fields)
+        urls = {side.name: f"{side.url}/v1" for side in sides}
+        print("\n".join(asyncio.run(compare(urls, load))))
 
 
 if __name__ == "__main__":

@@ -117,7 +117,6 @@ def test_the_guards_that_ship_are_written_on_public_names_and_values() -> None:
     [
         "proxy",
         "proxy.http.app",
-        "weir_bench.cli",
         "proxy.cli.cli",
         "hooks",
         "hooks.pipeline.pipeline",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-OURS = {"benchmarks", "engine", "hooks", "proxy", "tools", "weir_bench"}
+OURS = {"benchmarks", "engine", "hooks", "proxy", "tools"}
 PROGRAMS = sorted(file for folder in ("benchmarks", "tools") for file in (ROOT / folder).rglob("*.py"))
 
 

@@ -85,7 +85,7 @@ import sys
 
 def test_what_is_loaded():
     assert "pytest_weir" in sys.modules
-    heavy = {"hooks", "engine", "proxy", "weir_bench", "pydantic", "orjson", "aiohttp", "torch"}
+    heavy = {"hooks", "engine", "proxy", "pydantic", "orjson", "aiohttp", "torch"}
     assert heavy & set(sys.modules) == set()
 """
     ended = run(test_light=test)

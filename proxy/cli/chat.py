@@ -9,13 +9,13 @@ from importlib.util import find_spec
 import aiohttp
 
 from hooks.api.extras import how_to_install
+from proxy.cli.argument_types import server_url
 from proxy.cli.dialogue.client import ChatClient, ChatError
 from proxy.cli.dialogue.commands import field_value
 from proxy.cli.dialogue.conversation import Conversation
 from proxy.cli.dialogue.dialogue import Dialogue, choose_model
 from proxy.cli.dialogue.lines import open_lines
 from proxy.cli.dialogue.screen import Screen
-from weir_bench.argument_types import server_url
 
 HISTORY = "~/.local/state/weir/chat_history"
 

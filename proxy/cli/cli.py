@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 
 from proxy import __version__
-from proxy.cli.bench import add_bench_arguments
 from proxy.cli.chat import add_chat_arguments
 from proxy.cli.config import add_config_arguments
 from proxy.cli.eval_guard import add_eval_guard_arguments
@@ -35,7 +34,6 @@ Weir runs a language model behind guardrail hooks, on an OpenAI-compatible API.
   weir eval-guard FILE --hook stream_guard    what does it find, how late, and what does it find wrongly?
   weir probe train EXCHANGES --out harm.safetensors
   weir shadow report                          what would hooks in shadow mode have withheld?
-  weir bench --concurrency 1,8,32             how fast is it under load?
   weir watermark detect FILE --key KEY        did a model with this watermark write it?
 """
 
@@ -47,10 +45,12 @@ COMMANDS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], str]] = {
     "replay": (add_replay_arguments, "show what hooks release of recorded answers"),
     "eval-guard": (add_eval_guard_arguments, "measure what guards find in labelled exchanges, and how late"),
     "shadow": (add_shadow_arguments, "report what hooks in shadow mode would have done"),
-    "bench": (add_bench_arguments, "put load on servers, and measure latency and throughput"),
     "watermark": (add_watermark_arguments, "look for the watermark of a key in a text"),
 }
 """Each adds its arguments to a parser, and as `run` the function to call with the parsed options."""
+
+REMOVED = {"bench": "put load on a server with guidellm or `vllm bench serve` instead: docs/benchmarks.md"}
+"""Commands of earlier versions, with what to use instead."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -60,6 +60,9 @@ def main(arguments: list[str] | None = None) -> None:
         read = partial(load_settings, arguments[1:])
         serve(read(), read)
         return
+    if instead := REMOVED.get("".join(arguments[:1])):
+        print(f"weir: error: the command {arguments[0]!r} is removed; {instead}", file=sys.stderr)
+        raise SystemExit(2)
     options = _parser().parse_args(arguments)
     try:
         options.run(options)

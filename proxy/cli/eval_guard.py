@@ -15,6 +15,7 @@ from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import Judgement
 from hooks.testing.probe import Probe
 from hooks.testing.streams import cut, num_places, stream_of
+from proxy.cli.argument_types import number_or_zero
 from proxy.cli.chosen_hooks import (
     add_hook_arguments,
     check_scores,
@@ -30,7 +31,6 @@ from proxy.cli.evaluation.trial import Trial, play_exchange
 from proxy.deployment.guard_models import DeployedModels
 from proxy.deployment.read import directory_of
 from proxy.workers.signals import run_interruptible
-from weir_bench.argument_types import number_or_zero
 
 _PROGRESS_EVERY = 50
 Cut = Callable[[Recording], Recording]

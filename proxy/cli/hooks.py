@@ -20,7 +20,7 @@ from hooks.pipeline.options import PipelineOptions
 from hooks.testing.check import RECORDINGS, Result, check
 from hooks.testing.fuzzing.task import FuzzReport, FuzzTask, fuzz
 from hooks.workers.watched import CheckError
-from weir_bench.argument_types import json_object, number, some_text
+from proxy.cli.argument_types import json_object, number, some_text
 
 _HEADER = ("recording", "runs", "same", "leaked", "held", "for calls", "µs a call")
 _WIDTHS = (max(map(len, RECORDINGS)), 4, 7, 6, 4, 9, 9)

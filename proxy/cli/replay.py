@@ -26,6 +26,7 @@ from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import Judgement, Released
 from hooks.testing.play import collect
 from hooks.testing.probe import Probe
+from proxy.cli.argument_types import number_or_zero
 from proxy.cli.chosen_hooks import (
     add_hook_arguments,
     check_scores,
@@ -48,7 +49,6 @@ from proxy.deployment.guard_models import DeployedModels
 from proxy.deployment.read import directory_of
 from proxy.settings.serve import ServeSettings
 from proxy.workers.signals import run_interruptible
-from weir_bench.argument_types import number_or_zero
 
 MAX_QUESTION = 80
 """Characters of a question that a report shows."""

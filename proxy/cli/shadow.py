@@ -13,12 +13,12 @@ from typing import Any
 import aiohttp
 from pydantic import SecretStr, ValidationError
 
+from proxy.cli.argument_types import server_url
 from proxy.http.access.operator import HEADER
 from proxy.settings.storage import StoreOptions
 from proxy.storage.errors import StateError
 from proxy.storage.operator.store import Store
 from proxy.telemetry.shadow import Report, report
-from weir_bench.argument_types import server_url
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 

@@ -213,7 +213,7 @@ def in_context() -> list[str]:
 
 def test_a_context_has_no_more_than_the_package() -> None:
     tops = {file.partition("/")[0] for file in in_context()}
-    assert {"engine", "hooks", "proxy", "weir_bench", "pyproject.toml", "README.md", "LICENSE"} <= tops
+    assert {"engine", "hooks", "proxy", "pyproject.toml", "README.md", "LICENSE"} <= tops
     assert not tops & {"tests", "docs", "deploy", ".git", "benchmarks", "tools"}
 
 

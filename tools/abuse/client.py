@@ -21,8 +21,8 @@ from typing import Self
 import aiohttp
 import orjson
 
+from benchmarks.load.client import Client, RequestRecord
 from tools.abuse.server import ROOT
-from weir_bench.client import Client, RequestRecord
 
 ADDRESS = "127.0.0.2"
 """Not the address that attacks come from."""
@@ -109,7 +109,7 @@ class WellBehaved:
 
     async def _chat(self) -> None:
         while True:
-            record = RequestRecord(sent=time.perf_counter(), due=0.0)
+            record = RequestRecord(sent=time.perf_counter())
             with self._waiting("ttft"):
                 await self._client.send(self._body(), record, time.perf_counter)
             if record.times:

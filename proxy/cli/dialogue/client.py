@@ -9,7 +9,6 @@ import aiohttp
 import orjson
 
 from engine.upstream.sse import Event, SSEDecoder
-from weir_bench.client import error_message
 
 DECISIONS = "X-Weir-Decisions"
 
@@ -138,6 +137,14 @@ async def _check(response: aiohttp.ClientResponse) -> None:
     if response.status in (502, 503, 504):
         raise LostError(message)
     raise ChatError(message)
+
+
+def error_message(body: bytes) -> str:
+    """The message of an error's body, if the body has the API's shape."""
+    try:
+        return str(orjson.loads(body)["error"]["message"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return "no reason given"
 
 
 def _events(event: Event) -> Iterator[ChatEvent]:

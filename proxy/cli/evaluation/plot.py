@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element, SubElement, tostring
 
+from proxy.cli.evaluation.line_plot import NUM_COLOURS, Axis, Line, Point, line_plot
 from proxy.cli.evaluation.report import Report, Row
-from weir_bench.plots import NUM_COLOURS, Axis, Line, Point, line_plot
 
 _COLOURS = ("#2563eb", "#c2410c", "#15803d", "#7c3aed", "#b91c1c", "#0e7490")
 _STYLE = (
@@ -21,9 +21,7 @@ def plot(report: Report) -> bytes:
     most = max((delay for row in rows for delay in row.delays), default=1)
     x = Axis("tokens since the offence began", 0.0, float(max(most, 1)))
     lines = [line for i, row in enumerate(rows) for line in _lines(row, i, x.high)]
-    figure = line_plot("Detection by delay", lines, x, Axis("share of replies flagged", 0.0, 1.0))
-    svg = next(element for element in figure.iter() if element.tag == "svg")
-    svg.set("xmlns", "http://www.w3.org/2000/svg")
+    svg = line_plot("Detection by delay", lines, x, Axis("share of replies flagged", 0.0, 1.0))
     style = Element("style")
     style.text = _STYLE
     svg.insert(0, style)

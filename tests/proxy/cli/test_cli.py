@@ -48,3 +48,12 @@ def test_an_address_that_is_none_is_told_as_the_options_fault(
         main([*command, "--url", url])
     assert left.value.code == 2
     assert "argument --url: " in capsys.readouterr().err
+
+
+def test_a_removed_command_names_what_to_use_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "--concurrency", "8"])
+    assert left.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "guidellm" in line
+    assert "vllm bench serve" in line

@@ -14,6 +14,7 @@ from proxy.cli.dialogue.client import (
     Text,
     TextHeld,
     ToolCall,
+    error_message,
 )
 from tests.proxy.cli.dialogue.conftest import CUT, FakeServer, answer, delta, error, frame
 
@@ -100,3 +101,8 @@ async def test_another_refusal_is_not_taken_for_one_of_decisions(client: Make, s
 
 async def test_models_are_listed(client: Make) -> None:
     assert await client().models() == ["first", "second"]
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"{}", b'{"error": "text"}', b"[]"])
+def test_an_error_without_a_message_has_a_general_one(body: bytes) -> None:
+    assert error_message(body) == "no reason given"

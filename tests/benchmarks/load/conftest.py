@@ -1,4 +1,4 @@
-"""A scripted server on a real socket, and records and results made by hand."""
+"""A scripted server on a real socket, and records made by hand."""
 
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -9,10 +9,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from weir_bench.client import RequestRecord
-from weir_bench.plan import Level, Plan, Run, Target
-from weir_bench.prompts import WordPrompts
-from weir_bench.results import Results
+from benchmarks.load.client import RequestRecord
 
 DONE = b"data: [DONE]\n\n"
 Answer = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
@@ -69,14 +66,9 @@ class ScriptedServer:
             self.num_open -= 1
 
 
-async def models(request: web.Request) -> web.StreamResponse:
-    return web.json_response({"data": [{"id": "first"}, {"id": "second"}]})
-
-
 @asynccontextmanager
 async def listening(server: ScriptedServer) -> AsyncIterator[ScriptedServer]:
     app = web.Application()
-    app.router.add_get("/v1/models", models)
     app.router.add_post("/{path:.*}", server.handle)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
@@ -106,60 +98,11 @@ async def hello(request: web.Request, body: dict[str, Any]) -> web.StreamRespons
     return await stream(request, chat_frames(["Hel", "lo", "!"], num_tokens=6))
 
 
-def plan_for(*servers: ScriptedServer, **fields: Any) -> Plan:
-    """One run of each server, named a, b, ..., without warm-up."""
-    targets = [Target(name, server.url) for name, server in zip("abc", servers, strict=False)]
-    defaults: dict[str, Any] = {
-        "targets": targets,
-        "levels": [Level(concurrency=1)],
-        "prompts": WordPrompts(seed=1, num_words=3),
-        "seed": 1,
-        "num_warmups": 0,
-    }
-    return Plan(**defaults | fields)
-
-
 def make_record(*times: float, sent: float = 0.0, ended: float | None = None, **fields: Any) -> RequestRecord:
     """The record of a request whose chunks with text arrived at `times`."""
     return RequestRecord(
         sent=sent,
-        due=fields.pop("due", sent),
         times=array("d", times),
         ended=ended if ended is not None else max(times, default=sent),
         **fields,
     )
-
-
-NASTY = "<script>alert(1)</script>&\"'"
-"""A name that would break a page that did not escape it."""
-CLOSED = (Level(concurrency=1), Level(concurrency=8))
-
-
-def make_results(
-    *, levels: tuple[Level, ...] = CLOSED, names: tuple[str, ...] = ("weir", NASTY), **fields: Any
-) -> Results:
-    """Results of two repetitions. The second target takes twice as long as the first."""
-    targets = [Target(name, f"http://{i}/v1", "m") for i, name in enumerate(names)]
-    plan = Plan(
-        targets=targets,
-        levels=levels,
-        prompts=WordPrompts(1, 3),
-        seed=1,
-        repetitions=2,
-        slos={"ttft": 600.0},
-        api_key="secret",
-    )
-    runs = [
-        Run(target, level, repetition, _records(slower), duration=3.0 * slower, client_cpu=0.25)
-        for _, level, repetition, target in plan.order()
-        for slower in [targets.index(target) + 1]
-    ]
-    return Results(plan, runs, **fields)
-
-
-def _records(slower: float) -> list[RequestRecord]:
-    times = [[0.5, 0.6, 0.8], [1.5, 1.75, 2.5]]
-    return [
-        make_record(*(time * slower for time in own), sent=start * slower, usage_tokens=6)
-        for start, own in enumerate(times)
-    ]

@@ -29,29 +29,12 @@ def _is_http(url: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
 
 
-def list_of(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
-    """A list with commas between its parts."""
-    return lambda text: [kind(part) for part in text.split(",")]
-
-
-def count(text: str) -> int:
-    return _checked(text, int, lambda value: value >= 1, "a whole number from 1 on")
-
-
-def natural(text: str) -> int:
-    return _checked(text, int, lambda value: value >= 0, "a whole number from 0 on")
-
-
 def number(text: str) -> float:
     return _checked(text, float, lambda value: 0 < value < math.inf, "a number above 0")
 
 
 def number_or_zero(text: str) -> float:
     return _checked(text, float, lambda value: 0 <= value < math.inf, "a number from 0 on")
-
-
-def rate(text: str) -> float:
-    return _checked(text, float, lambda value: value > 0, "a number above 0, or inf")
 
 
 def _checked(text: str, kind: Callable[[str], T], is_good: Callable[[T], bool], wanted: str) -> T:

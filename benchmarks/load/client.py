@@ -1,4 +1,4 @@
-"""Requests to an OpenAI-compatible server: one over server-sent events, measured, and one for its models."""
+"""One request to an OpenAI-compatible server over server-sent events, and the times of its answer."""
 
 import asyncio
 from array import array
@@ -41,12 +41,9 @@ class RequestRecord:
     """The record of one request. Times are seconds since its run began."""
 
     sent: float
-    due: float
-    """The time to send it at. `sent` is later if the client was late, or waited for its turn."""
     times: "array[float]" = field(default_factory=lambda: array("d"))
     """The arrival of each chunk with text. Chunks that arrived in one read have the same time."""
     ended: float = 0.0
-    num_prompt_tokens: int = 0
     usage_tokens: int | None = None
     finish_reason: str | None = None
     failure: Failure | None = None
@@ -111,7 +108,6 @@ class AnswerReader:
             raise RequestFailed("error event", orjson.dumps(error).decode())
         if usage := chunk.get("usage"):
             self._record.usage_tokens = usage.get("completion_tokens")
-            self._record.num_prompt_tokens = usage.get("prompt_tokens") or 0
         for choice in chunk["choices"]:
             self._record.finish_reason = choice.get("finish_reason") or self._record.finish_reason
             if choice["text"] if "text" in choice else _has_text(choice.get("delta") or {}):
@@ -153,7 +149,7 @@ class Client:
         try:
             async with self.session.post(self.url, data=body, allow_redirects=False) as response:
                 if response.status != 200:
-                    raise RequestFailed(f"HTTP {response.status}", error_message(await response.read()))
+                    raise RequestFailed(f"HTTP {response.status}", await response.text(errors="replace"))
                 await self._read(response, record, now)
         except RequestFailed as failed:
             record.failure = failed.failure
@@ -181,27 +177,3 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
                 await response.content.readany()
     except TimeoutError:
         pass
-
-
-class NoModelError(Exception):
-    """A server does not say which models it has, or has none."""
-
-
-async def first_model(session: aiohttp.ClientSession, url: str) -> str:
-    """The name of the first model of the server at the base URL `url`. Raises `NoModelError`."""
-    async with session.get(f"{url}/models") as response:
-        body = await response.read()
-        if response.status != 200:
-            raise NoModelError(f"{response.status}: {error_message(body)}")
-    try:
-        return str(orjson.loads(body)["data"][0]["id"])
-    except (orjson.JSONDecodeError, LookupError, TypeError):
-        raise NoModelError("the server names no models; give one with --model") from None
-
-
-def error_message(body: bytes) -> str:
-    """The message of an error's body, if the body has the API's shape."""
-    try:
-        return str(orjson.loads(body)["error"]["message"])
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return "no reason given"

@@ -1,6 +1,6 @@
-"""Line plots as inline SVG. The page's style sheet has the colours (`.s0`, `.s1`, ...).
+"""Line plots as SVG. The picture's style sheet has the colours (`.s0`, `.s1`, ...).
 
-No plotting library is used: the report must be one small file that needs no script.
+No plotting library is used: a plot is one small file that needs no script.
 """
 
 import math
@@ -18,7 +18,7 @@ _MAX_DOTS = 12  # a line with more points has no dots
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Points in ascending order of x. `colour` counts from 0. A target has the same colour in every plot."""
+    """Points in ascending order of x. `colour` counts from 0."""
 
     name: str
     points: Sequence[Point]
@@ -28,55 +28,27 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis from `low` to `high`. On a logarithmic axis both are above 0."""
-
     label: str
     low: float
     high: float
-    is_log: bool = False
-
-    @classmethod
-    def over(cls, label: str, values: Iterable[float], *, from_zero: bool = False) -> "Axis":
-        """An axis that contains all `values`. It is logarithmic if they span more than a decade, unless it
-        starts at zero."""
-        found = list(values) or [0.0, 1.0]
-        low, high = min(found), max(found)
-        if from_zero or low <= 0:
-            step = _nice_above(high / 6) if high > 0 else 1.0
-            return cls(label, min(low, 0.0), max(math.ceil(high / step - 1e-9), 1) * step)
-        if high > 10 * low:
-            return cls(label, low, high, is_log=True)
-        margin = (high - low) * 0.05 or low * 0.05
-        return cls(label, low - margin, high + margin)
 
     def place(self, value: float) -> float:
         """The place of `value` on the axis: 0 at `low`, 1 at `high`."""
-        if self.is_log:
-            return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[float]:
-        """Three to nine round values between `low` and `high`."""
-        if self.is_log:
-            decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-            for steps in ((1, 2, 5), (1,)):
-                found = [s * 10.0**d for d in decades for s in steps if self.low <= s * 10.0**d <= self.high]
-                if len(found) <= 9:
-                    break
-            return found
+        """Round values between `low` and `high`."""
         step = _nice_above((self.high - self.low) / 6)
         first = math.ceil(self.low / step - 1e-9)
         return [i * step for i in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
 
 def line_plot(title: str, lines: Sequence[Line], x: Axis, y: Axis) -> Element:
-    """A `figure` with its caption and one `svg`."""
-    figure = Element("figure")
-    SubElement(figure, "figcaption").text = title
-    svg = SubElement(
-        figure,
+    """An `svg`."""
+    svg = Element(
         "svg",
         {
+            "xmlns": "http://www.w3.org/2000/svg",
             "viewBox": f"0 0 {_WIDTH:g} {_HEIGHT:g}",
             "role": "img",
             "aria-label": f"{title}: {y.label} by {x.label}",
@@ -85,7 +57,7 @@ def line_plot(title: str, lines: Sequence[Line], x: Axis, y: Axis) -> Element:
     _draw_axes(svg, x, y)
     for line in lines:
         _draw_line(svg, line, _placer(x, y))
-    return figure
+    return svg
 
 
 def _placer(x: Axis, y: Axis) -> Callable[[Point], Point]:
