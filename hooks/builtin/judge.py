@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Annotated, Literal, Unpack
+from typing import Annotated, Unpack
 
 from pydantic import Field
 
@@ -25,30 +25,18 @@ from hooks.builtin.judge_families.asking import Conversation, JudgeModel, Opinio
 from hooks.builtin.judge_families.by_chat import ConversationByChat
 from hooks.builtin.judge_families.by_ids import ConversationByIds, Layouts
 from hooks.builtin.judge_families.family import Family
-from hooks.builtin.judge_families.find import FamilyOptions, find_family, knows_system
+from hooks.builtin.judge_families.find import FamilyName, FamilyOptions, find_family, knows_system
 from hooks.detect.argument_types import Names, Share, Text, blamed_on
 from hooks.detect.coverage import Judged
 from hooks.detect.detector import Match
 from hooks.detect.model_guard import ModelGuard, ModelOptions, WindowJudge
 
-FamilyName = Literal[
-    "llama_guard",
-    "qwen3guard",
-    "nemotron",
-    "shieldgemma",
-    "granite_guardian",
-    "wildguard",
-    "gpt_oss_safeguard",
-    "policy",
-]
 logger = logging.getLogger("weir.hooks")
 
 SHIPPED = "weir-demo-guard"
 """The model that ships, by its name."""
 _UNSAFE = "unsafe"
 """The name of an offence whose category the model was not asked for, or did not give."""
-_FIRST_CRITERION = ("granite_guardian",)
-"""Families whose first criterion covers all of the text that each later criterion covers in part."""
 
 
 class Judge(ModelGuard):
@@ -204,7 +192,7 @@ class Judge(ModelGuard):
 
     def _criteria_of(self, family: Family) -> tuple[str, ...]:
         if self._criteria is None:
-            return family.criteria[: 1 if family.name in _FIRST_CRITERION else None] or ("",)
+            return family.criteria[: 1 if family.first_covers_most else None] or ("",)
         if unknown := sorted(set(self._criteria) - set(family.criteria)):
             known = ", ".join(family.criteria) or "none"
             raise ValueError(f"criteria: the family {family.name} has {known}, and not {', '.join(unknown)}")

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from hooks.builtin.guard_prompts.conversation import Turn
 
@@ -42,11 +42,29 @@ class AnswerError(ValueError):
     """A guard model's answer is not in its family's form. The message has no part of the answer."""
 
 
+class GuardModel(NamedTuple):
+    """A guard model, and the deployment's words about it."""
+
+    layout: str
+    """A conversation as the model's chat template lays it out; empty without a template."""
+    name: str
+    has_tokenizer: bool
+    has_system: bool
+    """Whether the chat template takes system messages; True without a tokenizer."""
+    policy: str
+    answers: Sequence[str]
+    """The policy's words for `safe` and `unsafe`."""
+
+
 class Family(ABC):
     """A family. `criteria`: asked one by one, each in a prompt of its own; empty: one question covers all."""
 
     name: ClassVar[str]
+    reads_policy: ClassVar[bool] = False
+    """Whether the deployment gives the policy. Otherwise the family has its own."""
     criteria: tuple[str, ...] = ()
+    first_covers_most: bool = False
+    """Whether the first criterion covers what the others do in part: it alone is asked by default."""
     system: Literal["never", "if laid out", "always"] = "never"
     """Whether its prompt has turns of the role `system`: if the chat template lays them out, or always.
     Otherwise such turns count as the user's."""
@@ -54,6 +72,11 @@ class Family(ABC):
     """Whether the model reasons before it answers: its whole answer is read, without a probability."""
     max_answer_tokens: int = 64
     """Most tokens of an answer that is read as a text."""
+
+    @classmethod
+    def of(cls, model: GuardModel) -> Self:
+        """The family of this model."""
+        return cls()
 
     @staticmethod
     @abstractmethod

@@ -2,24 +2,35 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Literal, get_args
 
 from engine.protocol import Engine, RequestError, Tokenizer
 from hooks.builtin.guard_prompts.spliced_prompt import mark
 from hooks.builtin.judge_families.by_ids import layout_of
-from hooks.builtin.judge_families.family import Chat, Family
-from hooks.builtin.judge_families.gpt_oss_safeguard import GptOssSafeguard
-from hooks.builtin.judge_families.granite_guardian import GraniteGuardian
-from hooks.builtin.judge_families.llama_guard import LlamaGuard
-from hooks.builtin.judge_families.nemotron import Nemotron
+from hooks.builtin.judge_families.family import Chat, Family, GuardModel
 from hooks.builtin.judge_families.policy import Policy
-from hooks.builtin.judge_families.qwen3guard import Qwen3Guard
-from hooks.builtin.judge_families.shieldgemma import ShieldGemma
-from hooks.builtin.judge_families.wildguard import WildGuard
 
-FAMILIES: tuple[type[Family], ...] = (
-    *(GptOssSafeguard, Qwen3Guard, Nemotron, LlamaGuard, ShieldGemma, GraniteGuardian, WildGuard, Policy),
-)
-"""In the order in which they are looked for."""
+FamilyName = Literal[
+    "gpt_oss_safeguard",
+    "qwen3guard",
+    "nemotron",
+    "llama_guard",
+    "shieldgemma",
+    "granite_guardian",
+    "wildguard",
+    "policy",
+]
+"""Each is a module of this folder. They are looked for in this order."""
+
+
+def _load(name: str) -> type[Family]:
+    module = import_module(f"{__package__}.{name}")
+    found: type[Family] = next(one for one in vars(module).values() if getattr(one, "name", None) == name)
+    return found
+
+
+FAMILIES = tuple(map(_load, get_args(FamilyName)))
 _KWARGS = {"guardian_config": {"criteria_id": "harm", "risk_name": "harm"}, "guideline": "None."}
 _USER = {"role": "user", "content": mark(0)}
 _REPLY = {"role": "assistant", "content": mark(1)}
@@ -40,21 +51,14 @@ def find_family(engine: Engine, model: str, options: FamilyOptions) -> Family:
     tokenizer = engine.tokenizer
     layout = "" if tokenizer is None else _layout(tokenizer, [_USER, _REPLY])
     kind = _kind(layout, model.lower(), options)
-    if options.policy is None and kind in (Policy, GptOssSafeguard):
+    if options.policy is None and kind.reads_policy:
         raise ValueError(f"policy: the family {kind.name} needs one")
-    if options.policy is not None and kind not in (Policy, GptOssSafeguard):
+    if options.policy is not None and not kind.reads_policy:
         raise ValueError(f"policy: the family {kind.name} has its own")
-    if kind is ShieldGemma:
-        return ShieldGemma(has_template=tokenizer is None or "safety principle" in layout)
-    if kind is GraniteGuardian:
-        return GraniteGuardian(scores=GraniteGuardian.has_scores(layout) or "3.3" in model)
-    if kind is Policy:
-        with_system = [{"role": "system", "content": mark(2)}, _USER]
-        has_system = tokenizer is None or mark(2) in _layout(tokenizer, with_system)
-        return Policy(options.policy or "", options.answers, has_system=has_system)
-    if kind is GptOssSafeguard:
-        return GptOssSafeguard(options.policy or "", options.answers)
-    return kind()
+    with_system = [{"role": "system", "content": mark(2)}, _USER]
+    has_system = tokenizer is None or mark(2) in _layout(tokenizer, with_system)
+    policy = options.policy or ""
+    return kind.of(GuardModel(layout, model, tokenizer is not None, has_system, policy, options.answers))
 
 
 def knows_system(tokenizer: Tokenizer | None) -> bool:
@@ -69,7 +73,7 @@ def _kind(layout: str, model: str, options: FamilyOptions) -> type[Family]:
     if options.name is not None:
         return next(one for one in FAMILIES if one.name == options.name)
     found = next((one for one in FAMILIES if one.recognises(layout, model)), None)
-    if options.policy is not None and found is not GptOssSafeguard:
+    if options.policy is not None and not (found and found.reads_policy):
         return Policy
     if found is None:
         names = ", ".join(one.name for one in FAMILIES)

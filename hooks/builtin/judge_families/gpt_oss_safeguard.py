@@ -3,10 +3,10 @@
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.judge_families.family import Answer, AnswerError, AnswerLine, Chat, Family
+from hooks.builtin.judge_families.family import Answer, AnswerError, AnswerLine, Chat, Family, GuardModel
 from hooks.builtin.judge_families.policy import SPEAKERS
 
 _FINAL = "<|channel|>final<|message|>"
@@ -19,6 +19,7 @@ class GptOssSafeguard(Family):
     "H2.f"}`. The model reasons before it, which takes seconds: it is for the second stage of a cascade."""
 
     name = "gpt_oss_safeguard"
+    reads_policy = True
     system = "always"
     reasons = True
     max_answer_tokens = 2048
@@ -27,6 +28,10 @@ class GptOssSafeguard(Family):
         self._policy = policy
         safe, unsafe = (answer.lower() for answer in answers)
         self._verdicts = {"0": False, "1": True, safe: False, unsafe: True}
+
+    @classmethod
+    def of(cls, model: GuardModel) -> Self:
+        return cls(model.policy, model.answers)
 
     @staticmethod
     def recognises(layout: str, model: str) -> bool:

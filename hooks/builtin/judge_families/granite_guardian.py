@@ -4,9 +4,10 @@ Versions 3.0 to 3.2 answer `Yes` or `No`. Version 3.3 answers `<score> yes </sco
 """
 
 from collections.abc import Sequence
+from typing import Self
 
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.judge_families.family import YES_NO, AnswerLine, Chat, Family
+from hooks.builtin.judge_families.family import YES_NO, AnswerLine, Chat, Family, GuardModel
 
 CRITERIA = (
     *("harm", "social_bias", "jailbreak", "profanity", "sexual_content", "unethical_behavior", "violence"),
@@ -20,18 +21,19 @@ class GraniteGuardian(Family):
 
     name = "granite_guardian"
     criteria = CRITERIA
+    first_covers_most = True
 
     def __init__(self, *, scores: bool) -> None:
         self._scores = scores
+
+    @classmethod
+    def of(cls, model: GuardModel) -> Self:
+        return cls(scores="### Scoring Schema" in model.layout or "3.3" in model.name)
 
     @staticmethod
     def recognises(layout: str, model: str) -> bool:
         signs = ("<start_of_risk_definition>", "judge_protocol", "### Scoring Schema")
         return any(sign in layout for sign in signs) or "granite-guardian" in model
-
-    @staticmethod
-    def has_scores(layout: str) -> bool:
-        return "### Scoring Schema" in layout
 
     def prompt(self, turns: Sequence[Turn], criterion: str) -> Chat | str:
         messages = [{"role": turn.role, "content": turn.text} for turn in turns]

@@ -1,9 +1,10 @@
 """ShieldGemma 1: one principle in a prompt, and the answer `Yes` if the text violates it."""
 
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.judge_families.family import YES_NO, AnswerLine, Chat, Family
+from hooks.builtin.judge_families.family import YES_NO, AnswerLine, Chat, Family, GuardModel
 
 PRINCIPLES: Mapping[str, tuple[str, str]] = {
     "dangerous_content": (
@@ -34,6 +35,10 @@ class ShieldGemma(Family):
 
     def __init__(self, *, has_template: bool) -> None:
         self._has_template = has_template
+
+    @classmethod
+    def of(cls, model: GuardModel) -> Self:
+        return cls(has_template=not model.has_tokenizer or "safety principle" in model.layout)
 
     @staticmethod
     def recognises(layout: str, model: str) -> bool:
