@@ -1,11 +1,12 @@
 """The interface of a hook: a `Chunk` in, a `Verdict` out. `hooks` exports these public names."""
 
-from collections.abc import Awaitable, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal, Protocol
+from collections.abc import Awaitable, Iterable
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar, Literal, Protocol
 
-from engine.protocol import Channel, GenerationRequest, ProbeInfo, PromptScores, Scores, Token
-from hooks.prompts.lead import lead_of
+from hooks.api.chunk import Chunk as Chunk
+from hooks.api.chunk import StreamContext as StreamContext
+from hooks.api.decision import Action, Change
 
 Span = tuple[int, int, str] | tuple[int, int, str, str]
 """`(start, end, replacement)`: characters `start` up to `end` of `Chunk.pending` become `replacement`. A
@@ -22,6 +23,25 @@ class Verdict:
     """
 
     __slots__ = ()
+
+    def changes(self, pending: str) -> Iterable[Change]:
+        """What the verdict does with the pending text, but for releasing and holding it."""
+        return ()
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Note(Verdict):
+    """Releases the pending text untouched, and says something about it. `alternatives`, `unjudged`: as in
+    `emit`."""
+
+    action: ClassVar[Action]
+    reason: str
+    _: KW_ONLY
+    alternatives: bool = True
+    unjudged: int | None = 0
+
+    def changes(self, pending: str) -> Iterable[Change]:
+        return (Change(self.action, 0, 0, reason=self.reason),)
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -43,6 +63,9 @@ class emit(Verdict):
     alternatives: bool = True
     unjudged: int | None = 0
 
+    def changes(self, pending: str) -> Iterable[Change]:
+        return () if self.text == pending else (Change("rewrite", 0, len(pending), self.text),)
+
 
 @dataclass(frozen=True, slots=True)
 class suppress(Verdict):
@@ -50,6 +73,9 @@ class suppress(Verdict):
     `on_decision` and moderations (contract 3.13)."""
 
     reason: str | None = None
+
+    def changes(self, pending: str) -> Iterable[Change]:
+        return (Change("suppress", 0, len(pending), reason=self.reason),)
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -87,20 +113,19 @@ class redact(Verdict):
         self.alternatives = alternatives
         self.unjudged = unjudged
 
+    def changes(self, pending: str) -> Iterable[Change]:
+        return [Change("redact", *span) for span in self.spans]
+
 
 @dataclass(slots=True, unsafe_hash=True)
-class suspect(Verdict):
+class suspect(Note):
     """Release the pending text untouched, and mark the request as suspect for the hooks behind this one
     (contract 3.16).
 
     From this chunk on, they find the reason in `Chunk.suspicion`, for every output of the request.
-    `alternatives`, `unjudged`: as in `emit`.
     """
 
-    reason: str
-    _: KW_ONLY
-    alternatives: bool = True
-    unjudged: int | None = 0
+    action = "suspect"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +144,9 @@ class terminate(Verdict):
     scope: Scope = "request"
     alternatives: bool = True
     unjudged: int | None = 0
+
+    def changes(self, pending: str) -> Iterable[Change]:
+        return (Change("terminate", self.after or 0, len(pending), self.text or "", self.reason),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +178,9 @@ class rewind(Verdict):
         if self.ban is not None:
             object.__setattr__(self, "ban", tuple(self.ban))
 
+    def changes(self, pending: str) -> Iterable[Change]:
+        return (Change("rewind", self.after or 0, len(pending), reason=self.reason),)
+
     @property
     def as_terminate(self) -> terminate:
         """The verdict that replaces a rewind if the engine cannot go back."""
@@ -166,196 +197,6 @@ class rewind(Verdict):
 class PromptTooLongError(ValueError):
     """A hook raises it if the request's prompt is too long for it, such as for its model. The request fails
     closed, and the client's error says that the prompt is at fault (contract 4.4)."""
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class StreamContext:
-    """One hook's view of one stream: which stream it is, the text shown so far, and the hook's state.
-
-    A stream is one channel of one output of one request; each tool call is a stream of its own.
-    """
-
-    request: GenerationRequest
-    output_index: int = 0
-    channel: Channel = "content"
-    tool_name: str | None = None
-    prompt_scores: PromptScores | None = None
-    place: int = 0
-    """The hook's place among the request's hooks, from 0."""
-    suspicions: Mapping[int, str] = field(default_factory=dict)
-    """The request's first suspicion of each hook that has one, by the hook's place. It grows."""
-    pieces: list[str] = field(default_factory=list, init=False)
-    """The text that the hook was shown, piece by piece. The list only grows."""
-    state: dict[Any, Any] = field(default_factory=dict, init=False)
-    is_cut: bool = field(default=False, init=False)
-    """Whether the stream's last chunk ends it at a place that the client chose. Set before that chunk."""
-    _joined: str = field(default="", init=False)
-    _num_joined: int = field(default=0, init=False)
-
-    def text(self, num_pieces: int) -> str:
-        """The first `num_pieces` pieces, joined. The joined text is kept: each piece is joined once."""
-        if num_pieces < self._num_joined:
-            return "".join(self.pieces[:num_pieces])
-        if num_pieces > self._num_joined:
-            self._joined += "".join(self.pieces[self._num_joined : num_pieces])
-            self._num_joined = num_pieces
-        return self._joined
-
-
-class Chunk:
-    """One piece of one stream, as a hook is shown it (contract 2). A hook reads it and never changes it.
-
-    Chunks of a stream come in order, one at a time, and exactly one of them, the last, has `is_final`.
-    """
-
-    __slots__ = (
-        "_context",
-        "_held",
-        "_num_shown",
-        "_tokens",
-        "aborted",
-        "is_final",
-        "num_incomplete",
-        "text_diff",
-    )
-
-    def __init__(
-        self,
-        context: StreamContext,
-        text_diff: str,
-        tokens: tuple[Token, ...] = (),
-        is_final: bool = False,
-        aborted: bool = False,
-        held: tuple[list[str], int] | None = None,
-        num_incomplete: int = 0,
-    ) -> None:
-        """The context's pieces already end in `text_diff`. `held`: a list of pieces, and how many of them,
-        from the first, are this hook's undecided text."""
-        self.text_diff = text_diff
-        """The new part of `text`. Whole characters."""
-        self.is_final = is_final
-        """The last call for this stream. It may carry text or be empty."""
-        self.aborted = aborted
-        """The stream ended early: no part of this chunk reaches a client, whatever the verdict."""
-        self.num_incomplete = num_incomplete
-        """Characters at the end of `text_diff` whose token comes with later text, because a hook before this
-        one holds the rest of the token's text (contract 2.4)."""
-        self._context = context
-        self._tokens = tokens
-        self._num_shown = len(context.pieces)
-        self._held: tuple[list[str], int] | str | None = held
-        """Once `pending` was read, the pending text."""
-
-    @property
-    def state(self) -> dict[Any, Any]:
-        """A dict of this hook's own, for this stream. It is dropped with the stream."""
-        return self._context.state
-
-    @property
-    def request(self) -> GenerationRequest:
-        """The request, read-only: `endpoint`, `model`, `messages` or `prompts`, `user`, `metadata`."""
-        return self._context.request
-
-    @property
-    def request_id(self) -> str:
-        return self._context.request.request_id
-
-    @property
-    def streaming(self) -> bool:
-        """Whether the client asked for a stream. The chunks are the same either way (contract 2.5)."""
-        return self._context.request.stream
-
-    @property
-    def output_index(self) -> int:
-        return self._context.output_index
-
-    @property
-    def channel(self) -> Channel:
-        return self._context.channel
-
-    @property
-    def tool_name(self) -> str | None:
-        """The called function's name, on the `tool_call` channel."""
-        return self._context.tool_name
-
-    @property
-    def lead(self) -> str:
-        """The text that the output continues (contract 2.8): a completion's prompt, the assistant's
-        messages that end a chat, or another last message that the request has the output continue. Mostly
-        empty. No verdict reaches it."""
-        context = self._context
-        return lead_of(context.request, context.output_index, context.channel)
-
-    @property
-    def suspicion(self) -> str | None:
-        """The reason that a hook before this one gave in a `suspect` for this request, on whichever output
-        (contract 2.11, 3.16). None: no hook has returned one so far."""
-        suspicions, place = self._context.suspicions, self._context.place
-        return next((reason for by, reason in suspicions.items() if by < place), None)
-
-    @property
-    def is_cut(self) -> bool:
-        """The final chunk of a stream that ends where the client chose, or may have (contract 2.9): at
-        `max_tokens`, at a stop string, or at any end if a field of the client steers the end of sequence."""
-        return self.is_final and self._context.is_cut
-
-    @property
-    def text(self) -> str:
-        """All of this stream's text that this hook has been shown so far. Joined when read."""
-        return self._context.text(self._num_shown)
-
-    @property
-    def pending(self) -> str:
-        """The text that the verdict decides: the text that this hook holds, and `text_diff`."""
-        held = self._held
-        if held is None:
-            return self.text_diff
-        if isinstance(held, tuple):
-            pieces, count = held
-            text = pieces[0] if count == 1 else "".join(pieces[:count])
-            held = self._held = text + self.text_diff
-        return held
-
-    @property
-    def token_ids_diff(self) -> tuple[int, ...]:
-        """Ids of the tokens completed by `text_diff`; empty where the engine gives none."""
-        return tuple(t.id for t in self._tokens if t.id is not None)
-
-    @property
-    def logprobs_diff(self) -> tuple[Token, ...]:
-        """The tokens completed by `text_diff` that have a logprob, with their top alternatives."""
-        return tuple(t for t in self._tokens if t.logprob is not None)
-
-    @property
-    def tokens_diff(self) -> tuple[Token, ...]:
-        """The tokens completed by `text_diff`, each with the text that it completes. Empty where the engine
-        gives none, and for text that another hook wrote."""
-        return self._tokens
-
-    @property
-    def scores_diff(self) -> tuple[Scores | None, ...]:
-        """The scores of the tokens of `token_ids_diff`, one entry for each (contract 2.10). None: the token
-        has none."""
-        return tuple(t.scores for t in self._tokens if t.id is not None)
-
-    @property
-    def prompt_scores(self) -> tuple[Scores, ...] | None:
-        """The scores of the prompt's tokens, one entry for each. None: the engine has no probes."""
-        scores = self._context.prompt_scores
-        return None if scores is None else scores.tokens
-
-    @property
-    def probes(self) -> tuple[ProbeInfo, ...]:
-        """The probes that give the scores. Empty: the engine has none."""
-        scores = self._context.prompt_scores
-        return () if scores is None else scores.probes
-
-    def __repr__(self) -> str:
-        # Never the text: a repr ends up in logs.
-        return (
-            f"<Chunk {self.request_id}/{self.output_index}/{self.channel} "
-            f"+{len(self.text_diff)} characters{', final' if self.is_final else ''}>"
-        )
 
 
 class Hook(Protocol):

@@ -23,7 +23,21 @@ Action = Literal[
 anything. `hold`: a hold ended. Its text was released untouched; or, with the reason `aborted`, the
 stream ended early and the text was withheld. `refuse` and `rewrite_prompt` concern the request. `error`: a
 hook failed."""
+NOTES: frozenset[Action] = frozenset({"suspect"})
+"""Of the actions of verdicts, those that change no text."""
 Mode = Literal["enforce", "shadow"]
+
+
+class Change(NamedTuple):
+    """The effect of a verdict on a part of the pending text. Positions count characters of it."""
+
+    action: Action
+    """As what it is counted, and told to listeners."""
+    start: int
+    end: int
+    replacement: str = ""
+    """Released in place of the part."""
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,10 @@
 """Hooks' decisions, for hooks that keep account of them, and how verdicts become decisions (contract 8.2)."""
 
 from collections import deque
+from operator import itemgetter
 
 from engine.protocol import GenerationRequest
-from hooks.api import Chunk, StreamContext, Verdict, emit, redact, rewind, suppress, terminate
+from hooks.api import Chunk, Note, StreamContext, Verdict, terminate
 from hooks.api.decision import Action, Decision, Mode
 from hooks.pipeline.tally import JudgedTokens, Tally
 
@@ -55,25 +56,17 @@ class StreamDecisions:
         self._arrivals: deque[tuple[int, float]] = deque()
         """For each piece of the held text, where it ends and when it came."""
 
-    def decided(self, chunk: Chunk, verdict: Verdict, action: str, num_held: int) -> None:
-        """`verdict` was carried out as `action`; `num_held` characters stay undecided."""
+    def decided(self, chunk: Chunk, verdict: Verdict, num_held: int) -> None:
+        """`verdict` was carried out; `num_held` characters stay undecided."""
         pending = chunk.pending
         end = self._count_shown()
         start = end - len(pending)
         if chunk.text_diff:
             self._arrivals.append((end, self._log.now))
-        match verdict:
-            case suppress(reason=reason):
-                self._add("suppress", start, pending, reason)
-            case terminate(reason=reason, after=after):
-                self._add("terminate", start + (after or 0), pending[after or 0 :], reason)
-            case rewind(reason=reason, after=after):
-                self._add("rewind", start + (after or 0), pending[after or 0 :], reason)
-            case redact(spans=spans) if spans:
-                for first, last, new, *reasons in sorted(spans, key=lambda span: span[:2]):
-                    self._add("redact", start + first, pending[first:last], *reasons, num_released=len(new))
-            case emit(text=text) if action == "rewrite":
-                self._add("rewrite", start, pending, num_released=len(text))
+        for one in sorted(verdict.changes(pending), key=itemgetter(slice(1, 3))):
+            num_released = 0 if isinstance(verdict, terminate) else len(one.replacement)
+            withheld = pending[one.start : one.end]
+            self._add(one.action, start + one.start, withheld, one.reason, num_released=num_released)
         self._count_hold(len(chunk.text_diff), len(pending), num_held)
         self._forget(end - num_held)
 
@@ -88,9 +81,9 @@ class StreamDecisions:
             self._add("hold", end - num_pending, "")
         self._forget(end - num_held)
 
-    def suspected(self, reason: str, num_pending: int) -> None:
-        """The hook finds its pending text, which is released, suspect."""
-        self._add("suspect", self._count_shown() - num_pending, "", reason)
+    def noted(self, note: Note, num_pending: int) -> None:
+        """The hook says something about its pending text, which is released."""
+        self._add(note.action, self._count_shown() - num_pending, "", note.reason)
 
     def judged(self, judged: JudgedTokens, reason: str | None) -> None:
         """The stream ended. `reason`: why it ended early."""

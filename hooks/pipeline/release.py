@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import NoReturn
 
 from engine.protocol import Token
-from hooks.api import Chunk, Span, Verdict, emit, hold, redact, rewind, suppress, suspect, terminate
+from hooks.api import Chunk, Note, Span, Verdict, emit, hold, redact, rewind, suppress, terminate
 from hooks.pipeline.failure import BadVerdictError
 from hooks.pipeline.fragments import (
     Fragment,
@@ -56,7 +56,7 @@ def num_held_by(verdict: object, chunk: Chunk, length: int) -> int | None:
     if isinstance(verdict, emit):
         text = checked_text(verdict.text)
         return 0 if len(text) == length and text == chunk.pending else None
-    if isinstance(verdict, suspect):
+    if isinstance(verdict, Note):
         checked_text(verdict.reason)
         return 0
     if isinstance(verdict, redact) and not verdict.spans:

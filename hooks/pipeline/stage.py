@@ -6,7 +6,7 @@ A machine without I/O: a hook is asked by yielding an `Ask`, and the verdict com
 import logging
 
 from engine.protocol import Delta, PromptScores, Token, Usage
-from hooks.api import Chunk, StreamContext, Verdict, emit, hold, redact, rewind, suspect, terminate
+from hooks.api import Chunk, Note, StreamContext, Verdict, emit, hold, redact, rewind, suspect, terminate
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.ask import Ask, Asking, HookReply, Reply
 from hooks.pipeline.decision import StreamDecisions
@@ -159,13 +159,13 @@ class HookStage:
         return (fragments, None) if is_shadow else (released, ends)
 
     def _hold_back(
-        self, num_held: int, chunk: Chunk, verdict: emit | hold | redact | suspect, fragments: list[Fragment]
+        self, num_held: int, chunk: Chunk, verdict: emit | hold | redact | Note, fragments: list[Fragment]
     ) -> list[Fragment]:
         """Hold the last `num_held` of the pending characters. Returns the others, as `HeldText.hold_back`."""
         num_pending = self.held.num_characters + len(chunk.text_diff)
         released = self.held.hold_back(num_held, chunk, fragments)
-        if isinstance(verdict, suspect):
-            self._suspect(verdict.reason, num_pending - num_held)
+        if isinstance(verdict, Note):
+            self._note(verdict, num_pending)
         else:
             self.tally.count("hold" if isinstance(verdict, hold) else "emit")
         if self._decisions is not None:
@@ -182,13 +182,12 @@ class HookStage:
         if self._decisions is not None and judged.num_released:
             self._decisions.judged(judged, reason)
 
-    def _suspect(self, reason: str, num_pending: int) -> None:
-        """Tell the hooks behind this one (contract 3.16)."""
-        if not self.hook.is_shadow:
-            self._suspicions.setdefault(self.context.place, str.__str__(reason))
-        self.tally.count("suspect")
+    def _note(self, note: Note, num_pending: int) -> None:
+        if isinstance(note, suspect) and not self.hook.is_shadow:  # contract 3.16
+            self._suspicions.setdefault(self.context.place, str.__str__(note.reason))
+        self.tally.count(note.action)
         if self._decisions is not None:
-            self._decisions.suspected(reason, num_pending)
+            self._decisions.noted(note, num_pending)
 
     def _decide(
         self, chunk: Chunk, reply: Reply, fragments: list[Fragment], num_decided: int | None
@@ -208,7 +207,7 @@ class HookStage:
         self.held.replace(outcome.held)
         self.tally.count(outcome.action)
         if self._decisions is not None:
-            self._decisions.decided(chunk, verdict, outcome.action, self.held.num_characters)
+            self._decisions.decided(chunk, verdict, self.held.num_characters)
         return outcome.released, outcome.ends
 
     def _rewind_or_terminate(

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.protocol import Channel
-from hooks.api import Chunk, emit, hold, redact, rewind, suppress, suspect, terminate
+from hooks.api import Chunk, Verdict, hold, redact, suppress
+from hooks.api.decision import NOTES
 from hooks.loading.loader import LoadedHook
 
 
@@ -21,7 +22,7 @@ class Judgement:
     channel: Channel
     tool_name: str | None
     action: str
-    """`emit`, `rewrite`, `suppress`, `terminate`, `rewind`, `hold`, `redact` or `suspect`, or `error`."""
+    """`emit`, `hold`, the action of the verdict's changes, or `error`."""
     pending: str
     start: int
     """The beginning of `pending`, in characters of the stream's text."""
@@ -30,7 +31,7 @@ class Judgement:
     num_held: int = 0
     """The number of last characters that stay undecided."""
     reason: str | None = None
-    """The reason of a terminate, a rewind or a suspect; for an error, the exception's type."""
+    """The reason of a terminate, a rewind or a note; for an error, the exception's type."""
     is_shadow: bool = False
     """Whether the verdict had no effect."""
 
@@ -115,26 +116,19 @@ def _judgement(hook: LoadedHook, chunk: Chunk, verdict: Any) -> Judgement:
 
 
 def _verdict_fields(verdict: Any, pending: str, start: int) -> dict[str, Any]:
-    end = start + len(pending)
+    if not isinstance(verdict, Verdict):
+        return {"action": "error", "reason": type(verdict).__name__}
     match verdict:
-        case emit(text=text) if text == pending:
-            return {"action": "emit"}
-        case emit(text=text):
-            return {"action": "rewrite", "spans": ((start, end, text),)}
-        case suspect(reason=reason):
-            return {"action": "suspect", "reason": reason}
-        case suppress():
-            return {"action": "suppress", "spans": ((start, end, ""),)}
-        case terminate(reason=reason, after=after, text=text):
-            spans = ((start + (after or 0), end, text or ""),)
-            return {"action": "terminate", "spans": spans, "reason": reason}
-        case rewind(reason=reason, after=after):
-            return {"action": "rewind", "spans": ((start + (after or 0), end, ""),), "reason": reason}
-        case hold(n=n):
-            num_held = end - start if n is None else n
-            return {"action": "hold" if num_held else "emit", "num_held": num_held}
-        case redact(spans=spans, hold=num_held):
-            found = tuple((start + first, start + last, new) for first, last, new, *_ in spans)
-            action = "redact" if found else "hold" if num_held else "emit"
-            return {"action": action, "spans": found, "num_held": num_held}
-    return {"action": "error", "reason": type(verdict).__name__}
+        case hold(n=None):
+            num_held = len(pending)
+        case hold(n=num_held) | redact(hold=num_held):
+            pass
+        case _:
+            num_held = 0
+    changes = [*verdict.changes(pending)]
+    if not changes:
+        return {"action": "hold" if num_held else "emit", "num_held": num_held}
+    spans = tuple((start + c.start, start + c.end, c.replacement) for c in changes if c.action not in NOTES)
+    has_reason = not isinstance(verdict, suppress | redact)
+    reason = changes[0].reason if has_reason else None
+    return {"action": changes[0].action, "spans": spans, "num_held": num_held, "reason": reason}

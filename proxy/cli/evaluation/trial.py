@@ -9,6 +9,7 @@ from itertools import accumulate
 
 from engine.protocol import Deltas, EngineError
 from engine.streams.recording import Recording
+from hooks.api.decision import NOTES
 from hooks.pipeline.admission import RefusedError
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.pipeline import GuardFactory
@@ -16,7 +17,7 @@ from hooks.testing import Judgement
 from hooks.testing.play import vetted
 from proxy.cli.evaluation.exchange import Exchange
 
-_OBJECTIONS = {"rewrite", "suppress", "terminate", "rewind", "redact"}
+_NOTHING = {"emit", "hold", "error"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Flag:
     num_tokens: int
     """Tokens of the reply that the hook had been shown."""
     is_suspicion: bool
-    """The hook said `suspect`, which withholds nothing."""
+    """The hook withheld nothing: it said `suspect`, or another note."""
 
 
 @dataclass(slots=True)
@@ -146,12 +147,12 @@ def _add_flags(trial: Trial, judgements: list[Judgement]) -> None:
     trial.tokens_before = bisect_right(ends, trial.exchange.unsafe_from or 0)
     for one in judgements:
         trial.num_calls[one.hook] = trial.num_calls.get(one.hook, 0) + 1
-        if one.output_index or one.action not in _OBJECTIONS | {"suspect"} or one.hook in trial.flags:
+        if one.output_index or one.action in _NOTHING or one.hook in trial.flags:
             continue
         num_tokens = bisect_left(ends, one.end) + 1 if one.channel == "content" else len(ends)
-        flag = Flag(one.hook, min(num_tokens, len(ends)), one.action == "suspect")
+        flag = Flag(one.hook, min(num_tokens, len(ends)), one.action in NOTES)
         trial.flags[one.hook] = flag
-        if trial.flag is None and one.action in _OBJECTIONS and not one.is_shadow:
+        if trial.flag is None and not flag.is_suspicion and not one.is_shadow:
             trial.flag = flag
 
 

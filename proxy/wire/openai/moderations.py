@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from engine.protocol import GenerationRequest, RequestError, SamplingParams
-from hooks.api.decision import Decision
+from hooks.api.decision import NOTES, Decision
 from proxy.wire.openai.answer import JSONObject
 
 MODEL = "weir-guards"
@@ -105,7 +105,7 @@ def result(decisions: Sequence[Decision]) -> JSONObject:
     """The result for one input, which is flagged if a hook does not let it pass as it is (contract 8.13)."""
     told = [decision for decision in decisions if decision.action not in ("hold", "judged")]
     return {
-        "flagged": any(one.mode == "enforce" and one.action != "suspect" for one in told),
+        "flagged": any(one.mode == "enforce" and one.action not in NOTES for one in told),
         "categories": dict.fromkeys(_CATEGORIES, False),
         "category_scores": dict.fromkeys(_CATEGORIES, 0.0),
         "category_applied_input_types": {name: [] for name in _CATEGORIES},

@@ -4,7 +4,7 @@ import { explain, follow } from "./api.js";
 import { byId, h, replace } from "./dom.js";
 import { Series } from "./series.js";
 import { RunningRequests } from "./running.js";
-import { actionLabel, number, percent, plural, seconds } from "./words.js";
+import { VERDICTS, actionLabel, number, percent, plural, seconds } from "./words.js";
 
 const WINDOW = 120;
 const RETRY = 3000;
@@ -142,8 +142,6 @@ function sparkline(points, label) {
     h("polygon", { points: `${start},${HEIGHT} ${line} ${WIDTH},${HEIGHT}`, class: "area" }),
     h("polyline", { points: line, class: "line" }));
 }
-
-const VERDICTS = ["hold", "redact", "rewrite", "suppress", "rewind", "terminate", "suspect", "error"];
 
 function hooks(series) {
   const rows = series.labels("weir_hook_verdicts_total", ["policy", "hook"]).map((which) => {

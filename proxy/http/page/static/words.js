@@ -1,20 +1,22 @@
 // What decisions and numbers are called on this page.
 
 const ACTIONS = {
-  judged: { label: "Judged", would: "Would have judged" },
-  suspect: { label: "Found suspect", would: "Would have found suspect" },
   hold: { label: "Held", would: "Would have held" },
   redact: { label: "Redacted", would: "Would have redacted" },
   rewrite: { label: "Rewritten", would: "Would have rewritten" },
   suppress: { label: "Withheld", would: "Would have withheld" },
   terminate: { label: "Ended", would: "Would have ended the answer" },
   rewind: { label: "Taken back", would: "Would have taken back" },
+  suspect: { label: "Found suspect", would: "Would have found suspect" },
+  error: { label: "Guard failed", would: "Failed in shadow mode" },
+  judged: { label: "Judged", would: "Would have judged" },
   refuse: { label: "Refused", would: "Would have refused" },
   rewrite_prompt: { label: "Prompt rewritten", would: "Would have rewritten the prompt" },
-  error: { label: "Guard failed", would: "Failed in shadow mode" },
 };
 
 export const ACTION_NAMES = Object.keys(ACTIONS);
+// Those of the verdicts on text that are not just let through.
+export const VERDICTS = ACTION_NAMES.filter((action) => !["judged", "refuse", "rewrite_prompt"].includes(action));
 
 export function actionLabel({ action, mode }) {
   const words = ACTIONS[action] ?? { label: action, would: action };
