@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from engine.protocol import Engine, Tokenizer
 from engine.protocol.demo import GUARDS, MODEL_DIR
+from engine.protocol.import_path import find_class
 from engine.protocol.options import EngineConfig, EngineOptions
 from engine.streams.recorder import RecordingEngine
+from engine.upstream.dialects import DIALECTS
 from engine.upstream.limits import UpstreamOptions
-from engine.upstream.messages.options import MessagesOptions
-from engine.upstream.openai.options import OpenAIOptions
 from engine.upstream.pool.options import UpstreamConfig
 from engine.vllm.options import VLLMOptions, require_vllm
 from proxy.settings.model import ModelSettings
@@ -48,12 +48,11 @@ def _backend(settings: ModelSettings, can_withhold: bool, only_guards: bool) -> 
 
             assert settings.recordings is not None
             return ReplayEngine(settings.recordings, speed=settings.replay_speed)
-        case "openai" | "messages":
-            return _pool(settings)
         case "vllm":
             return _vllm_engine(settings, can_withhold)
         case "local":
             return _local_engine(engine_config(settings, can_withhold, only_guards))
+    return _pool(settings)
 
 
 def _pool(settings: ModelSettings) -> Engine:
@@ -110,16 +109,12 @@ def _upstream_engine(
 ) -> "UpstreamEngine":
     secret = upstream.api_key or settings.upstream_api_key
     api_key = secret.get_secret_value() if secret else None
+    dialect = DIALECTS[settings.engine]
+    engine: Any = find_class(dialect.engine)
+    own = {settings.engine: settings.options(dialect.options)}
     options = settings.options(UpstreamOptions)
-    if settings.engine == "messages":
-        from engine.upstream.messages.engine import MessagesEngine
-
-        messages = settings.options(MessagesOptions)
-        return MessagesEngine(upstream.url, api_key=api_key, model=model, options=options, messages=messages)
-    from engine.upstream.openai.engine import OpenAIEngine
-
-    openai = settings.options(OpenAIOptions)
-    return OpenAIEngine(upstream.url, api_key=api_key, model=model, options=options, openai=openai)
+    found: UpstreamEngine = engine(upstream.url, api_key=api_key, model=model, options=options, **own)
+    return found
 
 
 def make_classifier(settings: ModelSettings) -> "LocalClassifier":

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from engine.vllm.options import VLLMOptions, mapping
 from hooks.pipeline.options import PipelineOptions
-from proxy.settings.model import ModelSettings
+from proxy.settings.model import UPSTREAM_ENGINES, ModelSettings
 from proxy.settings.policy import HookSettings, KeySettings, PolicySettings
 from proxy.settings.values import Names
 
@@ -19,8 +19,7 @@ _OF_LOGITS = {"logits_processors", "enable_test_logits_processor"}
 _OF_VLLM = set(VLLMOptions.model_fields)
 _UNFIT = {
     "local": _OF_VLLM,
-    "openai": _OF_VLLM | _OF_LOGITS,
-    "messages": _OF_VLLM | _OF_LOGITS,
+    **dict.fromkeys(UPSTREAM_ENGINES, _OF_VLLM | _OF_LOGITS),
     "replay": _OF_VLLM | _OF_LOGITS | {"tokenizer"},
     "echo": _OF_VLLM | _OF_LOGITS | {"tokenizer"},
 }

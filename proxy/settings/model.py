@@ -4,7 +4,8 @@ The in-process engine's options are in `engine.protocol.options`, those of upstr
 """
 
 import re
-from typing import Annotated, Any, Literal, Self, TypeVar
+from types import new_class
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -17,16 +18,24 @@ from pydantic import (
 )
 
 from engine.protocol.options import EngineOptions
+from engine.upstream.dialects import DIALECTS
 from engine.upstream.limits import UpstreamOptions
-from engine.upstream.messages.options import MessagesOptions
 from engine.upstream.openai.options import OpenAIOptions
 from engine.upstream.pool.options import PoolOptions, UpstreamConfig
 from engine.vllm.options import VLLMOptions
 from proxy.settings.values import File, parts
 
+if TYPE_CHECKING:
+    EngineName = str
+
+    class DialectOptions(BaseModel): ...
+else:
+    EngineName = Literal["local", "vllm", *DIALECTS, "replay", "echo"]
+    DialectOptions = new_class("DialectOptions", tuple(one.options for one in reversed(DIALECTS.values())))
+
 Options = TypeVar("Options", bound=BaseModel)
 
-UPSTREAM_ENGINES = ("openai", "messages")
+UPSTREAM_ENGINES = tuple(DIALECTS)
 """Engines that ask upstream servers. Each is named by its API."""
 WITH_LOGITS = ("local", "vllm")
 """Engines that have a model in their process. They run logits processors, in one process."""
@@ -57,7 +66,7 @@ class EngineChoice(BaseModel):
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
-    engine: Literal["local", "vllm", "openai", "messages", "replay", "echo"] = "local"
+    engine: EngineName = "local"
     """local: a model in this process. vllm: vLLM's engine. openai, messages: an upstream server, by its API.
     replay: recorded streams. echo: the prompt back"""
     upstream: Upstreams = []
@@ -78,9 +87,7 @@ class EngineChoice(BaseModel):
     """Days after which a recording is removed (record)"""
 
 
-class ModelSettings(
-    VLLMOptions, EngineOptions, MessagesOptions, OpenAIOptions, UpstreamOptions, PoolOptions, EngineChoice
-):
+class ModelSettings(VLLMOptions, EngineOptions, DialectOptions, UpstreamOptions, PoolOptions, EngineChoice):
     """One model's engine and its options."""
 
     def options(self, group: type[Options]) -> Options:
@@ -116,7 +123,7 @@ class ModelSettings(
         if self.engine != "local" and self.probes:
             reason = "does not show its activations: probes need the engine 'local'"
             raise ValueError(f"engine '{self.engine}' {reason}")
-        if self.engine != "openai" and self.relay_fields:
+        if self.engine != "openai" and self.options(OpenAIOptions).relay_fields:
             raise ValueError("relay_fields needs the engine 'openai': no other engine relays fields")
         if self.engine != "vllm" and (self.vllm or self.vllm_prefill or self.vllm_lora_modules):
             raise ValueError("options of vLLM need the engine 'vllm': --engine vllm")
