@@ -16,7 +16,7 @@ import pytest
 
 from tests.proxy.cli.dialogue.conftest import WAIT, FakeServer, answer, delta, frame
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PATIENCE = 300.0
 """Seconds after which a text is said not to come, however slow the machine is."""
 PLAIN = "import sys; sys.modules['prompt_toolkit'] = None; from proxy.cli.cli import main; main()"

@@ -14,7 +14,7 @@ import pytest
 from proxy.cli.evaluation.datasets import load
 from proxy.cli.evaluation.exchange import Exchange
 
-RECORDINGS = Path(__file__).parents[2] / "recordings"
+RECORDINGS = Path(__file__).parents[3] / "recordings"
 
 
 def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:

@@ -18,7 +18,7 @@ CLIENT = {"Authorization": "Bearer a-clients"}
 BESIDE = {**CLIENT, "X-Weir-Admin-Key": ADMIN}
 CLIENTS_KEY = {"api_key": [SecretStr("a-clients")]}
 ADMIN_KEY = {"admin_key": [SecretStr(ADMIN)], "store": SecretStr("sqlite:///:memory:")}
-SECURITY = Path(__file__).parents[3] / "docs" / "security.md"
+SECURITY = Path(__file__).parents[4] / "docs" / "security.md"
 
 
 async def metrics(client: Client, **headers: str) -> tuple[int, bytes]:
