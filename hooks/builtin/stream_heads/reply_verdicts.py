@@ -12,10 +12,10 @@ from hooks.detect.detector import Match
 
 
 class ReplyVerdicts:
-    """One reply. Its tokens are told in order. The last ones may be taken back."""
+    """One reply. Its tokens come in order. The last ones may be withdrawn."""
 
     def __init__(self, offences: Offences, *, waits_for_end: bool) -> None:
-        """`waits_for_end`: an offence is told when it has ended, so that it is told once and whole."""
+        """`waits_for_end`: an offence is reported when it has ended, so once and whole."""
         self._offences = offences
         self._waits_for_end = waits_for_end
         self._ends: list[int] = []
