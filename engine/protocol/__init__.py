@@ -188,7 +188,7 @@ class Token(NamedTuple):
     """The top alternatives, the most likely first, or those of `SamplingParams.logprob_token_ids`."""
     position: int | None = None
     """The token's place among its output's tokens, from 0, for `Rewind.num_tokens`. Parts of a token have the
-    whole token's place. `engine.streams.rewindable` sets it. Clients never see it."""
+    whole token's place. `engine.streams.generation` sets it. Clients never see it."""
     rank: int | None = None
     """The number of tokens of the vocabulary that are at least as likely here, this one included. Only tokens
     of a prompt have it, and only if the engine says it."""

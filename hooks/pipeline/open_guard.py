@@ -26,7 +26,7 @@ class OpenGuard(Protocol):
     @property
     def may_rewind(self) -> bool:
         """Whether a hook may take outputs back, and the engine can. The deltas must then come from
-        `engine.streams.rewindable`: tokens with positions, and an output from its start after a rewind."""
+        `engine.streams.generation`: tokens with positions, and an output from its start after a rewind."""
 
     def admit(self, shown: GenerationRequest) -> Awaitable[Step]:
         """Show the hooks the request, its prompts as text. Raises `HookError`.
