@@ -119,6 +119,7 @@ class Arrival:
         except (asyncio.CancelledError, ConnectionError):
             # A client may close the connection as soon as it has read the whole stream.
             self.status = CLIENT_LEFT if self.status == 500 else self.status
+            self.http.pop(ARRIVAL, None)
             raise
         finally:
             resource = http.match_info.route.resource
@@ -167,7 +168,8 @@ ARRIVAL = web.RequestKey("arrival", Arrival)
 
 
 async def add_headers(http: web.Request, response: web.StreamResponse) -> None:
-    """For the application's `on_response_prepare`."""
-    if (arrival := http.get(ARRIVAL)) is not None:
+    """For the application's `on_response_prepare`. Nobody looks for the arrival afterwards: the request lets
+    go of it, so that neither waits for the garbage collector."""
+    if (arrival := http.pop(ARRIVAL, None)) is not None:
         response.headers["X-Request-Id"] = arrival.request_id
         response.headers.update(arrival.headers)

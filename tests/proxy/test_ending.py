@@ -161,8 +161,8 @@ def ends_by(ending: Ending, last: float = 600.0, flush: float = 600.0) -> str:
     """Code that gives a service this ending. `last`: seconds after `leave`; then a process ends whose Python
     code cannot run. `flush`: seconds for the last lines of the log."""
     return f"""
-from proxy import app
-from proxy.cli import signals
+from proxy.http import app
+from proxy.workers import signals
 from proxy.telemetry import logs
 
 signals._LAST = {last}

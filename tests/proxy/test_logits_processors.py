@@ -152,7 +152,7 @@ async def test_a_policy_s_processors_run_for_every_request_and_no_request_names_
 async def test_a_server_does_not_start_with_wrong_parameters_of_a_policy(engine: LocalEngine) -> None:
     fails = {"name": "fails", "params": {"hov": "raise"}}
     with pytest.raises(
-        ValueError, match=r"^policies.p: with the model 'm': .*'fails': params.hov: there is no"
+        ValueError, match=r"^policies.p: with the model 'm': .*'fails': params.hov: unknown parameter"
     ):
         await serving_under(engine, logits_processors=[fails])
 

@@ -13,7 +13,7 @@ def test_the_cache_takes_the_memory_that_it_is_given(tiny_core: Any) -> None:
     num_bytes = 2 * 2 * 2 * 12 * 4 * 16
     assert tiny_core(kv_cache_memory=10 * num_bytes + 1).core.runner.kv_cache.num_blocks == 10
     assert tiny_core(max_num_seqs=3).core.runner.kv_cache.num_blocks == 3 * 512 / 16
-    with pytest.raises(ValueError, match="no room"):
+    with pytest.raises(ValueError, match="does not fit"):
         tiny_core(kv_cache_memory=10**15)
     with pytest.raises(ValueError, match="holds not one block"):
         tiny_core(kv_cache_memory=100)
