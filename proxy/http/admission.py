@@ -40,6 +40,8 @@ from proxy.wire.answer_decisions import AnswerDecisions
 from proxy.wire.errors import APIError
 
 DECISIONS_HEADER = "X-Weir-Decisions"
+GENERATIONS = frozenset({"chat", "completions", "responses", "messages"})
+"""The endpoints whose requests an engine answers with outputs."""
 
 
 class Fields(Protocol):
@@ -65,7 +67,7 @@ class Exchange(Generic[F]):
     fields: F
     route: Route
     request: GenerationRequest
-    """As the caller asks for it; once it generates, within the limits of its policy."""
+    """If it generates, within the limits of its policy."""
     metrics: RequestMetrics
     spending: Spending
     running: RunningRequest
@@ -89,19 +91,15 @@ class Exchange(Generic[F]):
     def tokenizer(self) -> Tokenizer | None:
         return self.route.model.engine.tokenizer
 
-    async def generation(
-        self, decisions: AnswerDecisions | None = None
-    ) -> Generation | AsyncGenerator[Delta, None]:
+    async def generation(self) -> Generation | AsyncGenerator[Delta, None]:
         """The released deltas: admit, generate, rewind, parse, guard.
 
         The hooks admit the prompt first. Each later step takes the deltas of the step before it, and runs
         when the caller takes the first delta. Closing the last one closes all of them and cancels the
         engine's work.
-        `decisions`: gets the request's decisions.
         """
         model, engine = self.route.model, self.route.model.engine
-        steers = steers_end(self.request, engine.fields, engine.info)
-        self.request = under_policy(self.route, replace(self.request, steers_end=steers))
+        decisions = self.arrival.decisions
         guard = await self._opened(decisions)
         admitted = await admit(guard, engine.tokenizer)
         if self.spending.is_limited:
@@ -203,6 +201,12 @@ async def admitted(
     route = arrival.route = arrival.deployment.route(arrival.known_key, fields.model if names_model else None)
     made = make(arrival, fields, route)
     request = made if isinstance(made, GenerationRequest) else await made
+    if is_counted and request.endpoint in GENERATIONS:
+        if DECISIONS_HEADER in http.headers:
+            arrival.decisions = asked_decisions(http)
+        engine = route.model.engine
+        steers = steers_end(request, engine.fields, engine.info)
+        request = under_policy(route, replace(request, steers_end=steers))
     counts = service.metrics.request(request.endpoint, route.model.name, route.key.tenant)
     async with AsyncExitStack() as stack:
         metrics = stack.enter_context(counts if is_counted else uncounted())
@@ -253,5 +257,4 @@ def asked_decisions(http: web.Request) -> AnswerDecisions | None:
     if not is_operator(http):
         reason = f"{DECISIONS_HEADER}: only the operator of this server sees what its hooks decide."
         raise APIError(403, reason, "permission_error", param=DECISIONS_HEADER)
-    decisions = http[ARRIVAL].decisions = AnswerDecisions(with_text=has_admin_key(http))
-    return decisions
+    return AnswerDecisions(with_text=has_admin_key(http))

@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from engine.protocol import Delta
-from proxy.http.admission import DECISIONS_HEADER, Exchange, asked_decisions
+from proxy.http.admission import Exchange
 from proxy.http.event_stream import EventStream
 from proxy.wire.errors import APIError, to_api_error
 from proxy.wire.openai.answer import Answer
@@ -22,9 +22,8 @@ async def respond(exchange: Exchange[Any], answer: Answer) -> web.StreamResponse
     2.5)."""
     http = exchange.arrival.http
     answer.ignored = exchange.arrival.ignored = answer.fields.ignored(exchange.support)
-    if DECISIONS_HEADER in http.headers:
-        answer.decisions = asked_decisions(http)
-    async with aclosing(await exchange.generation(answer.decisions)) as deltas:
+    answer.decisions = exchange.arrival.decisions
+    async with aclosing(await exchange.generation()) as deltas:
         if answer.request.stream:
             keep_alive = exchange.arrival.service.settings.keep_alive_interval
             stream = EventStream(

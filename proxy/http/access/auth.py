@@ -20,11 +20,12 @@ OPEN_PATHS = frozenset({"/health", "/ready", *page_files()})
 """Paths that need no key. The page's files hold no data; its requests for data need one."""
 
 
-def identify(arrival: Arrival) -> None:
-    """Finds out who asks. Raises `APIError` 401 for a request without a key that the server accepts."""
+def identify(arrival: Arrival, *, needs_key: bool = True) -> None:
+    """Finds out who asks. Raises `APIError` 401 for a request without a key that the server accepts.
+    `needs_key`: False for the operator's paths, whose caller is an address here."""
     http, service = arrival.http, arrival.service
     scheme, given = _credentials(http)
-    found = find_key(service, scheme, given)
+    found = find_key(service, scheme, given) if needs_key else ANONYMOUS
     if found is None:
         raise APIError(401, "A valid API key is needed.", "authentication_error", code="invalid_api_key")
     # Stored responses belong to a key, so that callers behind one address do not read each other's.

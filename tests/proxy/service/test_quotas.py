@@ -60,6 +60,19 @@ async def test_one_request_too_many_in_a_minute_is_refused(serve: Serve) -> None
         assert headers["x-ratelimit-reset-requests"] == "90s"
 
 
+@pytest.mark.parametrize(
+    ("more", "expected"), [({"max_tokens": 500}, 400), ({"headers": {"X-Weir-Decisions": "true"}}, 403)]
+)
+async def test_a_request_that_the_policy_refuses_costs_none_of_the_limit(
+    serve: Serve, more: dict[str, Any], expected: int
+) -> None:
+    client, key = await limited(serve, ScriptedEngine(ten_tokens), requests_per_minute=1, max_tokens=100)
+    headers = {**key, **more.pop("headers", {})}
+    for _ in range(2):
+        assert (await client.post(CHATS, {**CHAT, **more}, headers=headers))[0] == expected
+    assert (await client.post(CHATS, CHAT, headers=key))[0] == 200
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_tokens_are_counted_at_the_end_of_a_request(serve: Serve, stream: bool) -> None:
     client, key = await limited(serve, ScriptedEngine(ten_tokens), tokens_per_minute=15)
