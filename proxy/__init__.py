@@ -1,3 +1,3 @@
 """The service: HTTP in front, an engine behind, guardrail hooks in between. Only here all three meet."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
