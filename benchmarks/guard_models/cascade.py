@@ -26,9 +26,9 @@ from hooks.loading.loader import HookSpec, load_hook
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import Judgement
 from hooks.testing.probe import Probe as Watched
-from proxy.cli.evaluation.exchange import Exchange, own_exchange
-from proxy.cli.evaluation.report import Share
 from proxy.cli.evaluation.trial import Trial, play_exchange
+from proxy.cli.labelled.exchange import Exchange, own_exchange
+from proxy.cli.labelled.share import Share
 from proxy.cli.probes.measuring import RunningScores, calibration, running_scores
 from proxy.cli.probes.training import logits
 from tools.demo.guards.write import fitting_lines

@@ -21,6 +21,7 @@ HISTORY = "~/.local/state/weir/chat_history"
 
 
 def add_chat_arguments(parser: argparse.ArgumentParser) -> None:
+    """talk to a server, and watch the stream as it comes"""
     parser.add_argument(
         "message", nargs="?", help="send this, print the answer and exit (default: a dialogue)"
     )

@@ -1,21 +1,14 @@
 """The `weir` command: the subcommands and their help."""
 
 import argparse
+import inspect
 import os
 import sys
-from collections.abc import Callable
 from functools import partial
 
+from engine.protocol.parts import Kind, PartError
 from proxy import __version__
-from proxy.cli.chat import add_chat_arguments
-from proxy.cli.config import add_config_arguments
-from proxy.cli.eval_guard import add_eval_guard_arguments
-from proxy.cli.hooks import add_hooks_arguments
-from proxy.cli.probe import add_probe_arguments
-from proxy.cli.replay import add_replay_arguments
 from proxy.cli.serve import serve
-from proxy.cli.shadow import add_shadow_arguments
-from proxy.cli.watermark import add_watermark_arguments
 from proxy.settings.parser import CommandParser
 from proxy.settings.serve import load_settings
 
@@ -37,17 +30,22 @@ Weir runs a language model behind guardrail hooks, on an OpenAI-compatible API.
   weir watermark detect FILE --key KEY        did a model with this watermark write it?
 """
 
-COMMANDS: dict[str, tuple[Callable[[argparse.ArgumentParser], None], str]] = {
-    "chat": (add_chat_arguments, "talk to a server, and watch the stream as it comes"),
-    "config": (add_config_arguments, "check a settings file, explain what a key gets, or make a key"),
-    "hooks": (add_hooks_arguments, "list, check or fuzz hooks: weir hooks check path/to/file.py:Class"),
-    "probe": (add_probe_arguments, "train a probe of a model, calibrate it, and report what it finds"),
-    "replay": (add_replay_arguments, "show what hooks release of recorded answers"),
-    "eval-guard": (add_eval_guard_arguments, "measure what guards find in labelled exchanges, and how late"),
-    "shadow": (add_shadow_arguments, "report what hooks in shadow mode would have done"),
-    "watermark": (add_watermark_arguments, "look for the watermark of a key in a text"),
-}
-"""Each adds its arguments to a parser, and as `run` the function to call with the parsed options."""
+COMMANDS = Kind(
+    "command",
+    "weir.commands",
+    {
+        "chat": "proxy.cli.chat:add_chat_arguments",
+        "config": "proxy.cli.config:add_config_arguments",
+        "hooks": "proxy.cli.hooks:add_hooks_arguments",
+        "probe": "proxy.cli.probes.command:add_probe_arguments",
+        "replay": "proxy.cli.replays.command:add_replay_arguments",
+        "eval-guard": "proxy.cli.evaluation.command:add_eval_guard_arguments",
+        "shadow": "proxy.cli.shadow:add_shadow_arguments",
+        "watermark": "proxy.cli.watermark:add_watermark_arguments",
+    },
+)
+"""Each function adds its arguments to a parser, and as `run` the function to call with the options. Its
+docstring is the help of the command."""
 
 REMOVED = {"bench": "put load on a server with guidellm or `vllm bench serve` instead: docs/benchmarks.md"}
 """Commands of earlier versions, with what to use instead."""
@@ -63,10 +61,13 @@ def main(arguments: list[str] | None = None) -> None:
     if instead := REMOVED.get("".join(arguments[:1])):
         print(f"weir: error: the command {arguments[0]!r} is removed; {instead}", file=sys.stderr)
         raise SystemExit(2)
-    options = _parser().parse_args(arguments)
     try:
+        options = _parser(arguments[:1]).parse_args(arguments)
         options.run(options)
         sys.stdout.flush()
+    except PartError as error:
+        print(f"weir: error: {error}", file=sys.stderr)
+        raise SystemExit(2) from error
     except BrokenPipeError:  # the reader of a pipe has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
@@ -74,15 +75,24 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(130) from None
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(asked: list[str]) -> argparse.ArgumentParser:
+    """A parser of the command `asked`, whose code alone is loaded, or of all commands."""
     parser = CommandParser(
         prog="weir", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=__version__)
+    names = COMMANDS.names()
     commands = parser.add_subparsers(
-        title="commands", required=True, metavar=f"{{{','.join(['serve', *COMMANDS])}}}"
+        title="commands", required=True, metavar=f"{{{','.join(['serve', *names])}}}"
     )
     commands.add_parser("serve", help="serve a model (see weir serve --help)")
-    for name, (add_arguments, help_text) in COMMANDS.items():
-        add_arguments(commands.add_parser(name, help=help_text))
+    for name in asked if asked and asked[0] in names else names:
+        try:
+            add_arguments = COMMANDS.load(name)
+        except PartError as error:
+            if asked == [name]:
+                raise
+            commands.add_parser(name, help=str(error))
+        else:
+            add_arguments(commands.add_parser(name, help=inspect.getdoc(add_arguments)))
     return parser

@@ -23,6 +23,7 @@ from proxy.wire.errors import APIError
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+    """check a settings file, explain what a key gets, or make a key"""
     commands = parser.add_subparsers(required=True, metavar="{check,explain,key}")
     checks = commands.add_parser("check", help="tell all that is wrong with a settings file")
     checks.add_argument("file", type=Path, help="the YAML file of weir serve --config")

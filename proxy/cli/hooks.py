@@ -27,6 +27,7 @@ _WIDTHS = (max(map(len, RECORDINGS)), 4, 7, 6, 4, 9, 9)
 
 
 def add_hooks_arguments(parser: argparse.ArgumentParser) -> None:
+    """list, check or fuzz hooks: weir hooks check path/to/file.py:Class"""
     commands = parser.add_subparsers(required=True, metavar="{check,fuzz,list}")
     check_help = "run a hook over built-in recordings, cut at every place, and tell what differs"
     checks = commands.add_parser("check", help=check_help)

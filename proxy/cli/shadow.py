@@ -28,6 +28,7 @@ class ReportError(Exception):
 
 
 def add_shadow_arguments(parser: argparse.ArgumentParser) -> None:
+    """report what hooks in shadow mode would have done"""
     commands = parser.add_subparsers(required=True, metavar="{report}")
     reports = commands.add_parser("report", help="say what hooks in shadow mode would have done")
     source = reports.add_mutually_exclusive_group()

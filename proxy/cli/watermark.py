@@ -9,6 +9,7 @@ from engine.protocol.demo import MODEL_DIR
 
 
 def add_watermark_arguments(parser: argparse.ArgumentParser) -> None:
+    """look for the watermark of a key in a text"""
     commands = parser.add_subparsers(required=True, metavar="{detect}")
     detects = commands.add_parser("detect", help="count the green tokens of a text")
     detects.add_argument("file", nargs="?", default="-", help="a text in UTF-8 (default: standard input)")

@@ -15,7 +15,7 @@ from hooks.pipeline.failure import HookError
 from hooks.pipeline.pipeline import GuardFactory
 from hooks.testing import Judgement
 from hooks.testing.play import vetted
-from proxy.cli.evaluation.exchange import Exchange
+from proxy.cli.labelled.exchange import Exchange
 
 _NOTHING = {"emit", "hold", "error"}
 

@@ -1,12 +1,12 @@
-"""Labelled exchanges as a model reads them. `proxy.cli.evaluation.exchange` describes the files."""
+"""Labelled exchanges as a model reads them. `proxy.cli.labelled.exchange` describes the files."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.protocol import RequestError
 from engine.text.tokenizer import LocalTokenizer
-from proxy.cli.evaluation.datasets import load
-from proxy.cli.evaluation.exchange import Exchange
+from proxy.cli.labelled.datasets import load
+from proxy.cli.labelled.exchange import Exchange
 
 
 @dataclass(frozen=True, slots=True)

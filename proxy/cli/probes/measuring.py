@@ -10,7 +10,7 @@ from torch import Tensor
 from engine.execution.probes.probe_file import Probe
 from engine.protocol.probe_info import Calibration, Smoothing
 from hooks.builtin.probe_scores.reader import ScoreReader
-from proxy.cli.evaluation.report import Share
+from proxy.cli.labelled.share import Share
 from proxy.cli.probes.training import logits
 
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
 from engine.protocol.demo import GENERATIVE_GUARD_DIR, STREAM_GUARD_DIR
-from proxy.cli.evaluation.report import Share
+from proxy.cli.labelled.share import Share
 from tools.demo.guards.exchanges import UNSAFE, Exchange, exchanges, offences
 from tools.demo.guards.generative import TAIL, conversation
 from tools.demo.guards.model import GuardModel

@@ -2,7 +2,7 @@
 
 python -m tools.demo.guards.write --count 3000 --seed 11 [--only safe|unsafe|balanced] > exchanges.jsonl
 
-The lines are in the project's own format (`proxy.cli.evaluation.exchange`). The last reply is judged.
+The lines are in the project's own format (`proxy.cli.labelled.exchange`). The last reply is judged.
 About a fifth of the exchanges have one; `balanced` writes as many with one as without.
 """
 

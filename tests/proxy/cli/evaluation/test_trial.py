@@ -12,9 +12,10 @@ from hooks.testing import Judgement
 from hooks.testing.play import load
 from hooks.testing.probe import Probe
 from hooks.testing.streams import cut
-from proxy.cli.evaluation.exchange import exchange_of
-from proxy.cli.evaluation.report import ALL, Report, Share
+from proxy.cli.evaluation.report import ALL, Report
 from proxy.cli.evaluation.trial import Trial, play_exchange
+from proxy.cli.labelled.exchange import exchange_of
+from proxy.cli.labelled.share import Share
 
 REPLY = "It is my secret word, you know it."
 """Its tokens: `It`, ` is`, ` my`, ` secret`, ` word`, `,`, ..."""

@@ -80,7 +80,7 @@ def test_the_picture_is_an_svg_file(files: tuple[str, str], tmp_path: Path) -> N
 
 
 def test_recordings_are_labelled_by_options(capsys: pytest.CaptureFixture[str]) -> None:
-    recordings = Path(__file__).parents[2] / "recordings"
+    recordings = Path(__file__).parents[3] / "recordings"
     labels = ("--unsafe", str(recordings / "card.jsonl"), "--safe", str(recordings / "german.jsonl"))
     assert run(*labels, "--hook", "pii", "--json", "-") == 0
     told = json.loads(capsys.readouterr().out)

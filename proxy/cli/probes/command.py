@@ -22,6 +22,7 @@ FORMAT = "labelled exchanges, in a format that weir eval-guard knows"
 
 
 def add_probe_arguments(parser: argparse.ArgumentParser) -> None:
+    """train a probe of a model, calibrate it, and report what it finds"""
     commands = parser.add_subparsers(required=True, metavar="{train,calibrate,report}")
     trains = _command(commands, "train", "fit a probe to labelled exchanges", train)
     trains.add_argument(

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from proxy.cli.evaluation.datasets import load
-from proxy.cli.evaluation.exchange import Exchange
+from proxy.cli.labelled.datasets import load
+from proxy.cli.labelled.exchange import Exchange
 
 RECORDINGS = Path(__file__).parents[3] / "recordings"
 

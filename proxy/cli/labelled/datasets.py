@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from engine.streams.recording import Recording
-from proxy.cli.evaluation.exchange import Exchange, exchange_of, own_exchange
+from proxy.cli.labelled.exchange import Exchange, exchange_of, own_exchange
 
 Row = Mapping[str, Any]
 _YES = {"1", "1.0", "true", "yes", "unsafe", "harmful"}

@@ -5,7 +5,7 @@ from typing import Any
 from engine.protocol import Delta, Token, ToolCall
 from hooks.pipeline.failure import HookError
 from hooks.testing import Judgement, Released
-from proxy.cli.evaluation.snapshot import VERSION, changes, failure_of, outputs_of, report, snapshot
+from proxy.cli.replays.snapshot import VERSION, changes, failure_of, outputs_of, report, snapshot
 
 SAID = Released(
     (Delta(text="My secret", tokens=(Token(1, "My"), Token(2, " secret"))), Delta(finish_reason="stop"))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hooks.testing import Released
-from proxy.cli.evaluation.snapshot import JSONObject, changes, snapshot
+from proxy.cli.replays.snapshot import JSONObject, changes, snapshot
 
 
 @dataclass(frozen=True)

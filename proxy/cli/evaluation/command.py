@@ -23,11 +23,11 @@ from proxy.cli.chosen_hooks import (
     chosen_settings,
     load_named,
 )
-from proxy.cli.evaluation.datasets import load
-from proxy.cli.evaluation.exchange import Exchange
 from proxy.cli.evaluation.plot import plot
 from proxy.cli.evaluation.report import Report
 from proxy.cli.evaluation.trial import Trial, play_exchange
+from proxy.cli.labelled.datasets import load
+from proxy.cli.labelled.exchange import Exchange
 from proxy.deployment.guard_models import DeployedModels
 from proxy.deployment.read import directory_of
 from proxy.workers.signals import run_interruptible
@@ -37,6 +37,7 @@ Cut = Callable[[Recording], Recording]
 
 
 def add_eval_guard_arguments(parser: argparse.ArgumentParser) -> None:
+    """measure what guards find in labelled exchanges, and how late"""
     parser.add_argument(
         "files",
         nargs="*",

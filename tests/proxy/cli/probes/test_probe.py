@@ -94,7 +94,7 @@ def test_what_training_cannot_write_is_refused_before_it_begins(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("proxy.cli.probe._Reader", no_model)
+    monkeypatch.setattr("proxy.cli.probes.command._Reader", no_model)
     with pytest.raises(SystemExit) as exit_:
         run("train", exchanges, "--out", exchanges.parent / out, *options)
     assert exit_.value.code == 2

@@ -35,16 +35,8 @@ from proxy.cli.chosen_hooks import (
     load_named,
 )
 from proxy.cli.dialogue.terminal import harmless
-from proxy.cli.evaluation.compare import Comparison, summary
-from proxy.cli.evaluation.snapshot import (
-    VERSION,
-    changes,
-    failure_of,
-    outputs_of,
-    report,
-    snapshot,
-    verdict_of,
-)
+from proxy.cli.replays.compare import Comparison, summary
+from proxy.cli.replays.snapshot import VERSION, changes, failure_of, outputs_of, report, snapshot, verdict_of
 from proxy.deployment.guard_models import DeployedModels
 from proxy.deployment.read import directory_of
 from proxy.settings.serve import ServeSettings
@@ -55,6 +47,7 @@ MAX_QUESTION = 80
 
 
 def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
+    """show what hooks release of recorded answers"""
     parser.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help="a recording, or a folder (weir serve --record)"
     )

@@ -1,0 +1,70 @@
+"""Parts that are named, such as engines and guards: those that ship, and those of installed packages.
+
+A table gives the import path of each part that ships. A package adds parts by entry points in the group of
+their kind. Nothing is imported before a part is used.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pkgutil import resolve_name
+from typing import Any, NamedTuple
+
+
+class PartError(ValueError):
+    """A part cannot be used. The message names the part and its package."""
+
+
+class Kind(NamedTuple):
+    """A kind of parts."""
+
+    noun: str
+    group: str
+    """The group of entry points: https://packaging.python.org/en/latest/specifications/entry-points/"""
+    shipped: Mapping[str, str]
+    """Import paths by name."""
+
+    def names(self) -> list[str]:
+        """The parts that ship, then those of installed packages."""
+        return [*self.shipped, *sorted(_installed(self.group).keys() - self.shipped.keys())]
+
+    def find(self, name: str) -> str | None:
+        """The import path of a part. None: there is none of this name. Raises `PartError` for a name that
+        two packages give to parts, or a package and Weir."""
+        packages = _installed(self.group).get(name, ())
+        owners = ["weir-proxy"] * (name in self.shipped) + [_package(one) for one in packages]
+        if len(owners) > 1:
+            raise PartError(f"{self.noun} {name!r} stands in several packages: {', '.join(owners)}")
+        return packages[0].value if packages else self.shipped.get(name)
+
+    def load(self, name: str) -> Any:
+        """Import a part. Raises `KeyError` for an unknown name, and `PartError`."""
+        path = self.find(name)
+        if path is None:
+            raise KeyError(name)
+        return load(path, f"{self.noun} {name!r}")
+
+
+def load(path: str, what: str) -> Any:
+    """Import `module:name`. Raises `PartError`, which begins with `what`, if this fails."""
+    module = path.partition(":")[0]
+    try:
+        return resolve_name(path)
+    except ModuleNotFoundError as error:
+        if error.name and f"{module}.".startswith(f"{error.name}."):
+            raise PartError(f"{what} is not installed: there is no module {error.name}") from error
+        raise PartError(f"{what} cannot be imported from {path}: {error}") from error
+    except Exception as error:
+        raise PartError(f"{what} cannot be imported from {path}: {type(error).__name__}: {error}") from error
+
+
+@cache
+def _installed(group: str) -> Mapping[str, list[EntryPoint]]:
+    found: dict[str, list[EntryPoint]] = {}
+    for one in entry_points(group=group):
+        found.setdefault(one.name, []).append(one)
+    return found
+
+
+def _package(entry_point: EntryPoint) -> str:
+    return entry_point.dist.name if entry_point.dist else entry_point.value

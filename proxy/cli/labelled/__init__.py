@@ -1,0 +1,1 @@
+"""Labelled exchanges, as `weir eval-guard` and `weir probe` read them."""

@@ -1,0 +1,1 @@
+"""`weir replay`: recorded answers, vetted again."""
