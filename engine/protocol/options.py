@@ -3,6 +3,7 @@
 A model server offers these options to its users as they stand here: the docstring of a field is its help.
 """
 
+import json
 import os
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -32,6 +33,16 @@ AtLeastOne = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[int, Field(ge=0)]
 FolderOrName = Annotated[str, AfterValidator(os.path.expanduser)]
 """A file or folder, or the name of a model: `~` is the home folder."""
+
+
+def mapping(value: Any) -> Any:
+    """The command line and the environment give a mapping as JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"this is not JSON: {error}") from error
 
 
 GroupSize = Literal[32, 64, 128]

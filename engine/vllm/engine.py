@@ -50,7 +50,10 @@ class VLLMEngine(TrackedEngine):
         """Raises `ValueError` for options that vLLM cannot honour."""
         super().__init__()
         self.config, self.options = config, options
-        self._arguments = self._engine_arguments(options.vllm)
+        self._prefill: Mapping[str, Any] = options.vllm.get("prefill", {})
+        """Arguments of the engine that computes prompts. Empty: there is none."""
+        self._given = {name: value for name, value in options.vllm.items() if name != "prefill"}
+        self._arguments = self._engine_arguments(self._given)
         self._preparation = Preparation(config.tokenizer_pool_size)
         self._running: set[Outputs] = set()
         self._notes_folder = tempfile.mkdtemp(prefix="weir-vllm-")
@@ -209,9 +212,9 @@ class VLLMEngine(TrackedEngine):
         """Start the engine that computes prompts, if there is one."""
         from engine.vllm.launch import Launch
 
-        if not self.options.vllm_prefill:
+        if not self._prefill:
             return None
-        arguments = self._engine_arguments({**self.options.vllm, **self.options.vllm_prefill})
+        arguments = self._engine_arguments({**self._given, **self._prefill})
         return self._start(Launch.prepare(self.config, arguments))
 
     def _engine_arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:

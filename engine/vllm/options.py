@@ -4,6 +4,7 @@ Every argument has vLLM's own name. vLLM checks the values, and `check_names` th
 """
 
 import json
+import os
 from collections.abc import Collection, Iterable, Mapping
 from importlib.util import find_spec
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from engine.protocol.did_you_mean import did_you_mean
-from engine.protocol.options import EngineConfig, EngineOptions
+from engine.protocol.options import EngineConfig, EngineOptions, mapping
 
 SHARED = frozenset(
     {
@@ -44,16 +45,6 @@ OURS = frozenset(
 """Options of the in-process engine that Weir honours by itself, beside vLLM."""
 
 
-def mapping(value: Any) -> Any:
-    """The command line and the environment give a mapping as JSON."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError as error:
-        raise ValueError(f"this is not JSON: {error}") from error
-
-
 Arguments = Annotated[dict[str, Any], BeforeValidator(mapping)]
 
 
@@ -63,12 +54,35 @@ class VLLMOptions(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     vllm: Annotated[Arguments, Field(repr=False)] = {}
-    """Arguments of vLLM's engine, by vLLM's names: --vllm-tensor-parallel-size 2, or in YAML a mapping"""
-    vllm_prefill: Annotated[Arguments, Field(repr=False)] = {}
-    """Arguments of a second engine of vLLM, which computes prompts; the rest are as in vllm. Both need a
-    kv_transfer_config (vllm)"""
+    """Arguments of vLLM's engine, by vLLM's names: --vllm-tensor-parallel-size 2, or in YAML a mapping. The
+    mapping `prefill` in it is for a second engine, which computes prompts"""
     vllm_lora_modules: Annotated[dict[str, str], BeforeValidator(mapping)] = {}
     """Folders of LoRA adapters by the name that requests use for the model, as JSON or in YAML (vllm)"""
+
+    @classmethod
+    def from_command_line(cls, arguments: Iterable[str]) -> tuple[list[str], dict[str, Any]]:
+        """The arguments that are not vLLM's, and the settings that vLLM's give: `--vllm-NAME VALUE`,
+        `--vllm-NAME=VALUE`, `--vllm-NAME` and `--no-vllm-NAME`. They go before those in WEIR_VLLM."""
+        not_vllm, given, rest = list[str](), _in_environment(), list(arguments)
+        while rest:
+            flag, equals, value = rest.pop(0).partition("=")
+            name = flag.removeprefix("--no-" if flag.startswith("--no-vllm-") else "--").replace("-", "_")
+            if not name.startswith("vllm_") or name in cls.model_fields:
+                not_vllm.append(flag + equals + value)
+                continue
+            if not equals and rest and not rest[0].startswith("--") and not flag.startswith("--no-"):
+                equals, value = "=", rest.pop(0)
+            given[name.removeprefix("vllm_")] = _value(value) if equals else not flag.startswith("--no-")
+        return not_vllm, {"vllm": given} if given else {}
+
+
+def _in_environment() -> dict[str, Any]:
+    """vLLM's arguments in WEIR_VLLM. If it cannot be read, the settings say so."""
+    try:
+        value = json.loads(os.environ.get("WEIR_VLLM", "{}"))
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def require_vllm() -> None:
@@ -112,22 +126,6 @@ def check_names(given: Iterable[str], known: Collection[str]) -> None:
         if name not in known:
             hint = did_you_mean(name, known)
             raise ValueError(f"vllm: this vLLM has no engine argument {name!r}{hint}")
-
-
-def from_command_line(arguments: Iterable[str]) -> tuple[list[str], dict[str, Any]]:
-    """The arguments that are not vLLM's, and those of the form `--vllm-NAME VALUE`, `--vllm-NAME=VALUE`,
-    `--vllm-NAME` and `--no-vllm-NAME`, by vLLM's names."""
-    not_vllm, given, rest = list[str](), dict[str, Any](), list(arguments)
-    while rest:
-        flag, equals, value = rest.pop(0).partition("=")
-        name = flag.removeprefix("--no-" if flag.startswith("--no-vllm-") else "--").replace("-", "_")
-        if not name.startswith("vllm_") or name in VLLMOptions.model_fields:
-            not_vllm.append(flag + equals + value)
-            continue
-        if not equals and rest and not rest[0].startswith("--") and not flag.startswith("--no-"):
-            equals, value = "=", rest.pop(0)
-        given[name.removeprefix("vllm_")] = _value(value) if equals else not flag.startswith("--no-")
-    return not_vllm, given
 
 
 def _value(text: str) -> Any:

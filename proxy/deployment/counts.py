@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.protocol import EngineStats
-from engine.upstream.pool.totals import stats_of
+from engine.upstream.totals import stats_of
 from hooks.pipeline.tally import Tallies, Tally
 from proxy.deployment.deployment import Deployment
 

@@ -1,25 +1,23 @@
-"""Makes the engine that the settings ask for. Torch is imported here, only for the in-process engine."""
+"""Makes the engine that the settings ask for. An engine's code is imported when one is made."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from engine.protocol import Engine, Tokenizer
 from engine.protocol.demo import GUARDS, MODEL_DIR
-from engine.protocol.import_path import find_class
+from engine.protocol.engines import ENGINES
 from engine.protocol.options import EngineConfig, EngineOptions
+from engine.protocol.parts import PartError, load
 from engine.streams.recorder import RecordingEngine
+from engine.upstream.address import UpstreamConfig
 from engine.upstream.dialects import DIALECTS
 from engine.upstream.limits import UpstreamOptions
-from engine.upstream.pool.options import UpstreamConfig
-from engine.vllm.options import VLLMOptions, require_vllm
-from proxy.settings.model import ModelSettings
+from proxy.settings.model import OPTIONS_OF, ModelSettings
 
 if TYPE_CHECKING:
     from engine.local.classification import LocalClassifier
     from engine.upstream.engine import UpstreamEngine
-    from engine.upstream.pool.replica import Replica
 
 
 def make_engine(settings: ModelSettings, *, can_withhold: bool = True, only_guards: bool = False) -> Engine:
@@ -38,35 +36,37 @@ def make_engine(settings: ModelSettings, *, can_withhold: bool = True, only_guar
 
 
 def _backend(settings: ModelSettings, can_withhold: bool, only_guards: bool) -> Engine:
+    engine: Any = ENGINES.load(settings.engine)
+    made: Engine
     match settings.engine:
-        case "echo":
-            from engine.upstream.echo import EchoEngine
-
-            return EchoEngine()
-        case "replay":
-            from engine.upstream.replay import ReplayEngine
-
-            assert settings.recordings is not None
-            return ReplayEngine(settings.recordings, speed=settings.replay_speed)
-        case "vllm":
-            return _vllm_engine(settings, can_withhold)
         case "local":
-            return _local_engine(engine_config(settings, can_withhold, only_guards))
-    return _pool(settings)
+            made = engine(engine_config(settings, can_withhold, only_guards))
+        case "vllm":
+            load("engine.vllm.options:require_vllm", "the engine 'vllm'")()
+            made = engine(engine_config(settings, can_withhold), settings.options(OPTIONS_OF["vllm"]))
+        case "replay":
+            made = engine(settings.recordings, speed=settings.replay_speed)
+        case dialect if dialect in DIALECTS:
+            made = _upstreams(engine, settings)
+        case _:
+            made = engine(**settings.engine_options)
+    return made
 
 
-def _pool(settings: ModelSettings) -> Engine:
-    from engine.upstream.pool.engine import PoolEngine
-    from engine.upstream.pool.routing import LeastOutstanding, PrefixAffinity
-
-    return PoolEngine(
-        [_replica(upstream, settings) for upstream in settings.upstream],
-        routing=PrefixAffinity() if settings.routing == "affinity" else LeastOutstanding(),
-        first_token_timeout=settings.upstream_first_token_timeout or None,
-        retries=settings.upstream_retries,
-        health_interval=settings.upstream_health_interval or None,
-        tokenizer=_tokenizer(settings),
-    )
+def _upstreams(engine: Any, settings: ModelSettings) -> Engine:
+    """The pool of the upstreams. Without the pool's code, there can be one upstream."""
+    engines = [(one, _upstream_engine(engine, one, settings)) for one in settings.upstream]
+    tokenizer = _tokenizer(settings)
+    try:
+        pool_of = load("engine.upstream.pool.make:pool_of", "the pool of upstreams")
+    except PartError:
+        if len(engines) > 1:
+            raise
+        ((_, alone),) = engines
+        alone.tokenizer = tokenizer or alone.tokenizer
+        return alone
+    pool: Engine = pool_of(engines, settings, tokenizer)
+    return pool
 
 
 def _tokenizer(settings: ModelSettings) -> Tokenizer | None:
@@ -81,48 +81,24 @@ def _tokenizer(settings: ModelSettings) -> Tokenizer | None:
         raise ValueError(f"tokenizer: {name} cannot be loaded") from error
 
 
-def _replica(upstream: UpstreamConfig, settings: ModelSettings) -> "Replica":
-    from engine.upstream.pool.replica import Replica
-
-    model = upstream.model or settings.upstream_model
-    engine = _upstream_engine(upstream, model, settings)
-    return Replica(
-        upstream.name or urlsplit(engine.url).netloc,  # without the password
-        engine,
-        weight=upstream.weight,
-        max_connections=upstream.max_connections or settings.upstream_max_connections,
-        serves_all=model is not None,
-        probe=engine.probe,
-        problem=lambda: engine.health.problem,
-        address=_address_of(engine.url),
-    )
-
-
-def _address_of(url: str) -> dict[str, str | int]:
-    """The address of an upstream, by OpenTelemetry's names."""
-    parts = urlsplit(url)
-    return {"server.address": parts.hostname or "", **({"server.port": parts.port} if parts.port else {})}
-
-
-def _upstream_engine(
-    upstream: UpstreamConfig, model: str | None, settings: ModelSettings
-) -> "UpstreamEngine":
+def _upstream_engine(engine: Any, upstream: UpstreamConfig, settings: ModelSettings) -> "UpstreamEngine":
     secret = upstream.api_key or settings.upstream_api_key
-    api_key = secret.get_secret_value() if secret else None
-    dialect = DIALECTS[settings.engine]
-    engine: Any = find_class(dialect.engine)
-    own = {settings.engine: settings.options(dialect.options)}
-    options = settings.options(UpstreamOptions)
-    found: UpstreamEngine = engine(upstream.url, api_key=api_key, model=model, options=options, **own)
-    return found
+    made: UpstreamEngine = engine(
+        upstream.url,
+        api_key=secret.get_secret_value() if secret else None,
+        model=upstream.model or settings.upstream_model,
+        options=settings.options(UpstreamOptions),
+        **{settings.engine: settings.options(DIALECTS[settings.engine])},
+    )
+    return made
 
 
 def make_classifier(settings: ModelSettings) -> "LocalClassifier":
     """The model that classifies tokens, not yet started. Raises as `make_engine` does."""
     config = classifier_config(settings)
-    from engine.local.classification import LocalClassifier
-
-    return LocalClassifier(config)
+    classifier = load("engine.local.classification:LocalClassifier", "models that classify tokens")
+    made: LocalClassifier = classifier(config)
+    return made
 
 
 def classifier_config(settings: ModelSettings) -> EngineConfig:
@@ -132,19 +108,6 @@ def classifier_config(settings: ModelSettings) -> EngineConfig:
             f"only a model in this process classifies tokens, and not engine {settings.engine!r}"
         )
     return engine_config(settings, can_withhold=True, only_guards=True)
-
-
-def _local_engine(config: EngineConfig) -> Engine:
-    from engine.local.engine import LocalEngine
-
-    return LocalEngine(config)
-
-
-def _vllm_engine(settings: ModelSettings, can_withhold: bool) -> Engine:
-    require_vllm()
-    from engine.vllm.engine import VLLMEngine
-
-    return VLLMEngine(engine_config(settings, can_withhold), settings.options(VLLMOptions))
 
 
 def engine_config(settings: ModelSettings, can_withhold: bool, only_guards: bool = False) -> EngineConfig:
@@ -174,13 +137,13 @@ def check_folder(option: str, model: str | None) -> None:
 def names_of(settings: ModelSettings, given: Sequence[str]) -> list[str]:
     """The names that requests may use for the model (none: any name). `given`: those of the settings."""
     match settings.engine:
-        case "echo":
-            return [*given] or ["echo"]
         case "vllm":
             return [*(given or [_name(settings.model)]), *settings.vllm_lora_modules]
         case "local":
             return [*given] or [_name(settings.model)]
-    return [*given]
+        case upstream if upstream in (*DIALECTS, "replay"):
+            return [*given]
+    return [*given] or [settings.engine]
 
 
 def _name(model: str) -> str:

@@ -4,24 +4,23 @@ A server without `models` has one model, and one without `policies` has one poli
 With them, these options are the defaults of each.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from engine.vllm.options import VLLMOptions, mapping
+from engine.protocol.options import mapping
 from hooks.pipeline.options import PipelineOptions
-from proxy.settings.model import UPSTREAM_ENGINES, ModelSettings
+from proxy.settings.model import OF_VLLM, UPSTREAM_ENGINES, ModelSettings
 from proxy.settings.policy import HookSettings, KeySettings, PolicySettings
 from proxy.settings.values import Names
 
 _OF_LOGITS = {"logits_processors", "enable_test_logits_processor"}
-_OF_VLLM = set(VLLMOptions.model_fields)
 _UNFIT = {
-    "local": _OF_VLLM,
-    **dict.fromkeys(UPSTREAM_ENGINES, _OF_VLLM | _OF_LOGITS),
-    "replay": _OF_VLLM | _OF_LOGITS | {"tokenizer"},
-    "echo": _OF_VLLM | _OF_LOGITS | {"tokenizer"},
+    "local": OF_VLLM,
+    **dict.fromkeys(UPSTREAM_ENGINES, OF_VLLM | _OF_LOGITS),
+    "replay": OF_VLLM | _OF_LOGITS | {"tokenizer"},
+    "echo": OF_VLLM | _OF_LOGITS | {"tokenizer"},
 }
 """Options that an engine refuses: as defaults they are for other models."""
 
@@ -89,7 +88,7 @@ def _with_engine_defaults(own: Any, data: Mapping[str, Any]) -> Any:
     if isinstance(own, dict) and own.get("only_guards"):
         return own  # the defaults are for models that answer requests
     engine = (own or {}).get("engine", data.get("engine", "local")) if isinstance(own, dict | None) else None
-    unfit = _UNFIT.get(engine, set()) if isinstance(engine, str) else set()
+    unfit: Collection[str] = _UNFIT.get(engine, set()) if isinstance(engine, str) else set()
     return _with(own, data, ModelSettings.model_fields.keys() - unfit)
 
 

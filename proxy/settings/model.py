@@ -4,6 +4,8 @@ The in-process engine's options are in `engine.protocol.options`, those of upstr
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from types import new_class
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
@@ -17,26 +19,46 @@ from pydantic import (
     model_validator,
 )
 
-from engine.protocol.options import EngineOptions
+from engine.protocol.engines import ENGINES
+from engine.protocol.options import EngineOptions, mapping
+from engine.protocol.parts import PartError, load
+from engine.upstream.address import UpstreamConfig
 from engine.upstream.dialects import DIALECTS
 from engine.upstream.limits import UpstreamOptions
 from engine.upstream.openai.options import OpenAIOptions
-from engine.upstream.pool.options import PoolOptions, UpstreamConfig
-from engine.vllm.options import VLLMOptions
 from proxy.settings.values import File, parts
+
+OPTIONAL_GROUPS = {
+    "vllm": "engine.vllm.options:VLLMOptions",
+    "pool": "engine.upstream.pool.options:PoolOptions",
+}
+"""Options of parts that may be left out."""
+
+
+def _groups() -> Iterator[tuple[str, type[BaseModel]]]:
+    for name, path in OPTIONAL_GROUPS.items():
+        with suppress(PartError):
+            yield name, load(path, name)
+
+
+OPTIONS_OF = dict(_groups())
+"""The options of the parts that are there."""
 
 if TYPE_CHECKING:
     EngineName = str
 
-    class DialectOptions(BaseModel): ...
+    class OwnOptions(BaseModel):
+        def __getattr__(self, option: str) -> Any: ...
 else:
-    EngineName = Literal["local", "vllm", *DIALECTS, "replay", "echo"]
-    DialectOptions = new_class("DialectOptions", tuple(one.options for one in reversed(DIALECTS.values())))
+    EngineName = Literal[*ENGINES.names()]
+    OwnOptions = new_class("OwnOptions", (*OPTIONS_OF.values(), *reversed(DIALECTS.values())))
 
 Options = TypeVar("Options", bound=BaseModel)
 
 UPSTREAM_ENGINES = tuple(DIALECTS)
 """Engines that ask upstream servers. Each is named by its API."""
+OF_VLLM = frozenset(OPTIONS_OF["vllm"].model_fields if "vllm" in OPTIONS_OF else ())
+"""The options that only vLLM has."""
 WITH_LOGITS = ("local", "vllm")
 """Engines that have a model in their process. They run logits processors, in one process."""
 
@@ -68,7 +90,9 @@ class EngineChoice(BaseModel):
 
     engine: EngineName = "local"
     """local: a model in this process. vllm: vLLM's engine. openai, messages: an upstream server, by its API.
-    replay: recorded streams. echo: the prompt back"""
+    replay: recorded streams. echo: the prompt back. A package may add its own"""
+    engine_options: Annotated[dict[str, Any], BeforeValidator(mapping), Field(repr=False)] = {}
+    """Options of an engine that a package adds, as JSON or in YAML"""
     upstream: Upstreams = []
     """Base URL of a server, as its API's clients have it; repeat for a pool of them (upstreams)"""
     upstream_model: str | None = None
@@ -87,7 +111,7 @@ class EngineChoice(BaseModel):
     """Days after which a recording is removed (record)"""
 
 
-class ModelSettings(VLLMOptions, EngineOptions, DialectOptions, UpstreamOptions, PoolOptions, EngineChoice):
+class ModelSettings(OwnOptions, EngineOptions, UpstreamOptions, EngineChoice):
     """One model's engine and its options."""
 
     def options(self, group: type[Options]) -> Options:
@@ -125,5 +149,9 @@ class ModelSettings(VLLMOptions, EngineOptions, DialectOptions, UpstreamOptions,
             raise ValueError(f"engine '{self.engine}' {reason}")
         if self.engine != "openai" and self.options(OpenAIOptions).relay_fields:
             raise ValueError("relay_fields needs the engine 'openai': no other engine relays fields")
-        if self.engine != "vllm" and (self.vllm or self.vllm_prefill or self.vllm_lora_modules):
+        if self.engine != "vllm" and any(getattr(self, name) for name in OF_VLLM):
             raise ValueError("options of vLLM need the engine 'vllm': --engine vllm")
+        if self.engine in ENGINES.shipped and self.engine_options:
+            raise ValueError(
+                f"engine '{self.engine}' has options of its own: engine_options are for packages"
+            )

@@ -6,7 +6,6 @@ An option that vLLM has too means the same as there. The in-process engine's opt
 
 import argparse
 import inspect
-import json
 import logging
 import os
 import re
@@ -25,12 +24,11 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
-from engine.vllm.options import from_command_line
 from hooks.loading.loader import HookSpec
 from proxy.settings.did_you_mean import did_you_mean, problems
 from proxy.settings.directory import DirectorySettings
 from proxy.settings.duplicates import duplicates
-from proxy.settings.model import WITH_LOGITS
+from proxy.settings.model import OPTIONS_OF, WITH_LOGITS
 from proxy.settings.network import AddressOptions, BrowserOptions, ConnectionOptions, TLSOptions
 from proxy.settings.operator import AdminOptions
 from proxy.settings.parser import CommandParser
@@ -171,10 +169,11 @@ def load_settings(arguments: list[str]) -> ServeSettings:
     """
     # As with vLLM, `--max_model_len` is `--max-model-len`.
     arguments = [re.sub("^--[a-z_]+", lambda m: m[0].replace("_", "-"), argument) for argument in arguments]
-    arguments, for_vllm = from_command_line(arguments)
-    # They are merged with those of the file, one by one.
-    for_vllm = {**_vllm_in_environment(), **for_vllm}
-    given: dict[str, Any] = {"vllm": for_vllm} if for_vllm else {}
+    given: dict[str, Any] = {}
+    for group in OPTIONS_OF.values():
+        if read := getattr(group, "from_command_line", None):
+            # They are merged with those of the file, one by one.
+            arguments, given = read(arguments)
 
     class Settings(ServeSettings):
         __doc__ = ServeSettings.__doc__
@@ -219,15 +218,6 @@ def _check_variables() -> None:
         is_unknown = re.match("WEIR_(?!SERVICE_|PORT_)", name) and name not in known
         if is_unknown and (hint := did_you_mean(name, known)):
             logger.warning("the variable %s is no option%s", name, hint)
-
-
-def _vllm_in_environment() -> dict[str, Any]:
-    """vLLM's arguments in WEIR_VLLM. If it cannot be read, the settings say so."""
-    try:
-        value = json.loads(os.environ.get("WEIR_VLLM", "{}"))
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _file_of(arguments: list[str]) -> str | None:

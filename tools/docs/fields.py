@@ -13,14 +13,9 @@ from openai.types.completion_create_params import CompletionCreateParamsBase as 
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 from typing_extensions import is_typeddict
 
-from engine.local.engine import LocalEngine
+from engine.protocol import engines
 from engine.protocol.fields.support import FieldSupport, Treatment
 from engine.protocol.fields.table import FIELDS, Relay
-from engine.upstream.echo import EchoEngine
-from engine.upstream.messages.engine import MessagesEngine
-from engine.upstream.openai.engine import OpenAIEngine
-from engine.upstream.replay import ReplayEngine
-from engine.vllm.engine import VLLMEngine
 from proxy.wire.messages.fields import MessagesRequest
 from proxy.wire.openai.chat import ChatRequest
 from proxy.wire.openai.completions import CompletionRequest
@@ -29,12 +24,7 @@ from proxy.wire.openai.responses import ResponsesRequest
 from tools.docs.vllm_fields import VERSION, VLLM_FIELDS
 
 ENGINES: dict[str, FieldSupport] = {
-    "local": LocalEngine.fields,
-    "vllm": VLLMEngine.fields,
-    "openai": OpenAIEngine.fields,
-    "messages": MessagesEngine.fields,
-    "replay": ReplayEngine.fields,
-    "echo": EchoEngine.fields,
+    name: engines.ENGINES.load(name).fields for name in engines.ENGINES.shipped
 }
 """The engines of `--engine`."""
 

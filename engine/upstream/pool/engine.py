@@ -24,8 +24,8 @@ from engine.upstream.pool.health import HealthChecks
 from engine.upstream.pool.replica import Attempt, Replica
 from engine.upstream.pool.route import Route, may_retry
 from engine.upstream.pool.routing import PrefixAffinity, Routing
-from engine.upstream.pool.totals import info_of, stats_of
 from engine.upstream.request_tracker import RequestTracker
+from engine.upstream.totals import info_of, stats_of
 
 T = TypeVar("T")
 

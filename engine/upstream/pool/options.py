@@ -2,24 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
-from pydantic.dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
-class UpstreamConfig:
-    url: str = Field(repr=False)
-    """Its base URL, as a client's `base_url`."""
-    name: str | None = None
-    """Its name in metrics and logs. Affinity ranks upstreams by name. None: the URL's host and port."""
-    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    """Its share of the requests, beside other upstreams' weights."""
-    api_key: SecretStr | None = None
-    """None: `upstream_api_key`."""
-    model: str | None = None
-    """Its name for the model. None: `upstream_model`."""
-    max_connections: Annotated[int, Field(ge=1)] | None = None
-    """Most requests at the same time. None: `upstream_max_connections`."""
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class PoolOptions(BaseModel):

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from engine.streams.recording import Recording
-from engine.upstream.pool.options import UpstreamConfig
+from engine.upstream.address import UpstreamConfig
 from proxy.deployment.checks.hooks import hook_faults
 from proxy.deployment.checks.probes import probe_faults
 from proxy.deployment.checks.processors import processor_faults

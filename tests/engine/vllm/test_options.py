@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine.protocol.options import EngineConfig
-from engine.vllm.options import check_names, engine_arguments, from_command_line
+from engine.vllm.options import VLLMOptions, check_names, engine_arguments
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from engine.vllm.options import check_names, engine_arguments, from_command_line
 def test_arguments_of_vllm_are_taken_from_the_command_line(
     arguments: list[str], others: list[str], given: dict[str, Any]
 ) -> None:
-    assert from_command_line(arguments) == (others, given)
+    assert VLLMOptions.from_command_line(arguments) == (others, {"vllm": given} if given else {})
 
 
 def test_vllm_gets_the_options_that_both_engines_have_if_they_are_set() -> None:

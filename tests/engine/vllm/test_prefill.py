@@ -45,9 +45,7 @@ async def pair(vllm_model: Path, tmp_path_factory: pytest.TempPathFactory) -> As
         return {"kv_transfer_config": config}
 
     folder = tmp_path_factory.mktemp("keys_and_values")
-    options = VLLMOptions(
-        vllm={**ARGUMENTS, **connector("kv_consumer")}, vllm_prefill=connector("kv_producer")
-    )
+    options = VLLMOptions(vllm={**ARGUMENTS, **connector("kv_consumer"), "prefill": connector("kv_producer")})
     config = EngineConfig(
         model=str(vllm_model), max_num_seqs=8, logits_processors=PROCESSORS, share_outputs=False
     )
