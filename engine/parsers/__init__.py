@@ -6,10 +6,12 @@ Parsers work on values, and know neither HTTP nor hooks. If an engine already fi
 unchanged, and the parser for this channel steps aside.
 
 `reasoning`, `tool_calls` and `harmony` know the formats of models. They are written with `scan`, read from a
-`tape`, and an `OutputParser` runs them. `registry` knows them by name.
+`tape`, and an `OutputParser` runs them. `registry` knows them by name. A package may add parsers of its own:
+a `Markers` for reasoning, a `ToolCalls` for tool calls (`engine.protocol.parser_names.PARSERS`).
 """
 
-from engine.parsers.registry import Parsers, parsed
+from engine.parsers.reasoning import Markers
+from engine.parsers.registry import Parsers, ToolCalls, parsed
 from engine.protocol.parser_names import REASONING_PARSERS, TOOL_CALL_PARSERS
 
-__all__ = ["REASONING_PARSERS", "TOOL_CALL_PARSERS", "Parsers", "parsed"]
+__all__ = ["REASONING_PARSERS", "TOOL_CALL_PARSERS", "Markers", "Parsers", "ToolCalls", "parsed"]

@@ -1,9 +1,12 @@
 """Models that write their reasoning between two markers before they answer. Parsers have vLLM's names."""
 
+from functools import cache
 from typing import NamedTuple
 
 from engine.parsers.scan import Scan, skip, until
 from engine.parsers.tape import CONTENT, REASONING, Tape
+from engine.protocol.parser_names import PARSERS
+from engine.protocol.parts import PartError
 
 
 class Markers(NamedTuple):
@@ -33,6 +36,17 @@ REASONING_MARKERS = {
     "seed_oss": Markers(("<seed:think>",), ("</seed:think>",)),
     "step3": OPEN_THINK,
 }
+
+
+@cache
+def markers_of(name: str) -> Markers:
+    """The markers of a reasoning parser. Raises `PartError` for a package's parser that has none."""
+    if name in REASONING_MARKERS:
+        return REASONING_MARKERS[name]
+    found = PARSERS.load(name)
+    if not isinstance(found, Markers):
+        raise PartError(f"parser {name!r} is not for reasoning: it is no Markers of engine.parsers")
+    return found
 
 
 def reasoning(tape: Tape, markers: Markers, prompt_end: str) -> Scan[None]:

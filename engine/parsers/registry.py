@@ -4,52 +4,81 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
+from typing import NamedTuple
 
 from engine.parsers.harmony import MARKERS as HARMONY_MARKERS
 from engine.parsers.harmony import harmony
 from engine.parsers.output_parser import OutputParser
-from engine.parsers.reasoning import REASONING_MARKERS, reasoning
+from engine.parsers.reasoning import markers_of, reasoning
 from engine.parsers.scan import Calls, Scan
 from engine.parsers.tape import Tape
 from engine.parsers.tool_calls import hermes, llama3_json, mistral
 from engine.protocol import Delta, GenerationRequest, Rewind, Tokenizer
+from engine.protocol.parser_names import PARSERS
+from engine.protocol.parts import PartError
 from engine.streams.generation import Generation, Stage
 
+HARMONY_REASONING = "openai_gptoss"
+"""The reasoning parser of a format that has tool calls, too."""
 NUM_PROMPT_TOKENS = 16
 """The last tokens of a prompt that show whether it opened reasoning."""
 
-Family = tuple[Callable[[Tape, Calls], Scan[None]], tuple[str, ...]]
-"""A parser, and the markers that are special tokens in some of its models."""
 
-HARMONY: Family = (harmony, HARMONY_MARKERS)
+class ToolCalls(NamedTuple):
+    """A parser of tool calls."""
 
-TOOL_CALL_FAMILIES: dict[str, Family] = {
-    "hermes": (hermes, ("<tool_call>", "</tool_call>")),
-    "llama3_json": (llama3_json, ("<|python_tag|>",)),
-    "mistral": (mistral, ("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]")),
+    parse: Callable[[Tape, Calls], Scan[None]]
+    markers: tuple[str, ...]
+    """Texts that are special tokens in some of its models."""
+
+
+HARMONY = ToolCalls(harmony, HARMONY_MARKERS)
+
+TOOL_CALL_FAMILIES = {
+    "hermes": ToolCalls(hermes, ("<tool_call>", "</tool_call>")),
+    "llama3_json": ToolCalls(llama3_json, ("<|python_tag|>",)),
+    "mistral": ToolCalls(mistral, ("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]")),
     "openai": HARMONY,
 }
 
 
+@cache
+def tool_calls_of(name: str) -> ToolCalls:
+    """The parser of tool calls. Raises `PartError` for a package's parser that is none."""
+    if name in TOOL_CALL_FAMILIES:
+        return TOOL_CALL_FAMILIES[name]
+    found = PARSERS.load(name)
+    if not isinstance(found, ToolCalls):
+        raise PartError(f"parser {name!r} is not for tool calls: it is no ToolCalls of engine.parsers")
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Parsers:
-    """The names of a server's parsers. None: no such parser."""
+    """The names of a server's parsers. None: no such parser. Raises `PartError` for a package's parser that
+    cannot be used."""
 
     reasoning: str | None = None
     tool_calls: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.reasoning is not None and self.reasoning != HARMONY_REASONING:
+            markers_of(self.reasoning)
+        if self.tool_calls is not None:
+            tool_calls_of(self.tool_calls)
+
     def open(self, request: GenerationRequest, prompt_end: str = "") -> list[OutputParser]:
         """The parsers for one output. Tool calls are parsed only if the request lets the model call tools."""
-        if self.reasoning == "openai_gptoss" or self.tool_calls == "openai":
+        if self.reasoning == HARMONY_REASONING or self.tool_calls == "openai":
             return [_tool_parser(HARMONY, request)]
         opened = []
         if self.reasoning is not None:
-            markers = REASONING_MARKERS[self.reasoning]
+            markers = markers_of(self.reasoning)
             tape = Tape((*markers.start, *markers.end))
             opened.append(OutputParser("reasoning", tape, reasoning(tape, markers, prompt_end)))
         if self.tool_calls is not None and request.uses_tools:
-            opened.append(_tool_parser(TOOL_CALL_FAMILIES[self.tool_calls], request))
+            opened.append(_tool_parser(tool_calls_of(self.tool_calls), request))
         return opened
 
 
@@ -113,7 +142,7 @@ class _Parsed(Stage):
                         break  # the rewind makes the other pieces void
 
 
-def _tool_parser(family: Family, request: GenerationRequest) -> OutputParser:
+def _tool_parser(family: ToolCalls, request: GenerationRequest) -> OutputParser:
     parse, markers = family
     tape, calls = Tape(markers), Calls() if request.parallel_tool_calls else Calls(limit=1)
     return OutputParser("tool_call", tape, parse(tape, calls), calls)

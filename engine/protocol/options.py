@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 
 from engine.protocol.demo import MODEL_DIR
-from engine.protocol.parser_names import REASONING_PARSERS, TOOL_CALL_PARSERS
+from engine.protocol.parser_names import REASONING_PARSERS, TOOL_CALL_PARSERS, known_parsers
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["int8", "int4"]
@@ -149,9 +149,9 @@ class EngineOptions(BaseModel):
     @field_validator("reasoning_parser", "tool_call_parser")
     @classmethod
     def _parser_exists(cls, name: str | None, info: ValidationInfo) -> str | None:
-        names = REASONING_PARSERS if info.field_name == "reasoning_parser" else TOOL_CALL_PARSERS
-        if name is not None and name not in names:
-            raise ValueError(f"unknown parser '{name}'; known parsers are {', '.join(names)}")
+        known = known_parsers(str(info.field_name))
+        if name is not None and name not in known:
+            raise ValueError(f"unknown parser '{name}'; known parsers are {', '.join(known)}")
         return name
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Describes the guards that ship: their names, what each finds, and their arguments with types and defaults.
+"""Describes the guards that have short names: what each finds, and its arguments with types and defaults.
 
 The descriptions are read from the guards' source. No guard is imported, so a guard is described even if the
 libraries that it needs are not installed.
@@ -11,7 +11,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
-from hooks.loading.short_names import SHORT_NAMES
+from hooks.loading.short_names import GUARDS
 
 _ACTING_GUARD = "hooks.detect.acting_guard", "ActingGuard"
 """The class whose keyword arguments a guard takes as well if its `__init__` has `**options`."""
@@ -49,8 +49,9 @@ class GuardDescription:
 
 
 def guards() -> list[GuardDescription]:
-    """The guards that ship, by short name."""
-    return [_describe(name, path) for name, path in sorted(SHORT_NAMES.items())]
+    """The guards that have short names and are there. Raises `PartError` for a name of two packages."""
+    found = {name: GUARDS.find(name) for name in GUARDS.names()}
+    return [_describe(name, path) for name, path in sorted(found.items()) if path and _is_there(path)]
 
 
 def common_arguments() -> list[Argument]:
@@ -60,8 +61,20 @@ def common_arguments() -> list[Argument]:
     return [_argument(module, *one) for one in zip(signature.kwonlyargs, signature.kw_defaults, strict=True)]
 
 
+def _is_there(path: str) -> bool:
+    try:
+        return find_spec(_split(path)[0]) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _split(path: str) -> tuple[str, str]:
+    module, _, class_name = path.rpartition(":" if ":" in path else ".")
+    return module, class_name
+
+
 def _describe(short_name: str, path: str) -> GuardDescription:
-    module, _, class_name = path.rpartition(".")
+    module, class_name = _split(path)
     cls = _class(module, class_name)
     init = _init(cls)
     return GuardDescription(
@@ -148,11 +161,16 @@ def _definition(module: str, name: str) -> tuple[str, ast.expr] | None:
 
 
 def _class(module: str, name: str) -> ast.ClassDef:
-    return next(node for node in _tree(module).body if isinstance(node, ast.ClassDef) and node.name == name)
+    return _class_in(_tree(module), name)
+
+
+def _class_in(tree: ast.Module, name: str) -> ast.ClassDef:
+    return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
 
 
 def _init(cls: ast.ClassDef) -> ast.FunctionDef:
-    return next(n for n in cls.body if isinstance(n, ast.FunctionDef) and n.name == "__init__")
+    own = (n for n in cls.body if isinstance(n, ast.FunctionDef) and n.name == "__init__")
+    return next(own, None) or _init(_class_in(ast.parse("class Any:\n def __init__(self): ..."), "Any"))
 
 
 @lru_cache

@@ -16,12 +16,13 @@ from pydantic import ConfigDict
 from engine.protocol.did_you_mean import did_you_mean
 from engine.protocol.guard_models import GuardModels
 from engine.protocol.import_path import ImportPathError, describe, find_class, search_working_folder_last
+from engine.protocol.parts import PartError
 from hooks.api.decision import Decision
 from hooks.api.probe_needs import ProbeNeeds
 from hooks.loading.alarm import interrupting
 from hooks.loading.arguments import ArgumentError, check_arguments
 from hooks.loading.async_call import AsyncCall
-from hooks.loading.short_names import SHORT_NAMES
+from hooks.loading.short_names import GUARDS
 
 logger = logging.getLogger("weir.hooks")
 
@@ -186,7 +187,9 @@ def _find_class(path: str) -> type:
     search_working_folder_last()
     hooks.__path__ = extend_path(hooks.__path__, hooks.__name__)
     try:
-        return find_class(SHORT_NAMES.get(path, path))
+        return find_class(GUARDS.find(path) or path)
+    except PartError as error:
+        raise HookLoadError(f"hook {path!r} cannot be found: {error}") from error
     except ImportPathError as error:
-        hint = "" if set(path) & set(".:") else did_you_mean(path, SHORT_NAMES)
+        hint = "" if set(path) & set(".:") else did_you_mean(path, GUARDS.names())
         raise HookLoadError(f"hook {path!r} {error}{hint}") from error

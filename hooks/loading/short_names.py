@@ -1,4 +1,6 @@
-"""The short names of the guards that ship."""
+"""The short names of guards: those that ship, and those that packages add by an entry point to a class."""
+
+from engine.protocol.parts import Kind
 
 SHORT_NAMES = {
     "audit": "hooks.builtin.audit.Audit",
@@ -17,3 +19,5 @@ SHORT_NAMES = {
     "secrets": "hooks.builtin.secrets.Secrets",
     "stream_guard": "hooks.builtin.stream_guard.StreamGuard",
 }
+
+GUARDS = Kind("guard", "weir.hooks", SHORT_NAMES)

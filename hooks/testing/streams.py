@@ -12,7 +12,7 @@ from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import Any, get_args
 
-from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS, Parsers, parsed
+from engine.parsers import Parsers, parsed
 from engine.protocol import (
     Channel,
     Delta,
@@ -24,6 +24,7 @@ from engine.protocol import (
     Token,
     ToolCall,
 )
+from engine.protocol.parser_names import known_parsers
 from engine.streams.generation import Generation
 from engine.streams.recording import Recording, TimedDelta
 from hooks.api.probe_needs import ProbeNeeds
@@ -61,8 +62,8 @@ def stream_of(
     tokens end where the client chose, at `max_tokens`, and not where the model did.
     """
     _check_one_of("channel", channel, get_args(Channel))
-    _check_one_of("reasoning_parser", reasoning_parser, REASONING_PARSERS)
-    _check_one_of("tool_call_parser", tool_call_parser, TOOL_CALL_PARSERS)
+    _check_one_of("reasoning_parser", reasoning_parser, known_parsers("reasoning_parser"))
+    _check_one_of("tool_call_parser", tool_call_parser, known_parsers("tool_call_parser"))
     if isinstance(source, Path):
         source = Recording.load(source)
     if isinstance(source, Recording):

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from engine.parsers import REASONING_PARSERS, TOOL_CALL_PARSERS
 from engine.protocol.did_you_mean import did_you_mean
+from engine.protocol.parser_names import known_parsers
 from engine.streams.recording import Recording
 from hooks.loading.loader import HookSpec, LoadedHook, load_hook
 from proxy.deployment.read import directory_of
@@ -23,8 +23,9 @@ def add_hook_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--config", help="a YAML file of weir serve; its hooks and parsers are used")
     parser.add_argument("--policy", help="the policy of the YAML file (default: its default policy)")
-    parser.add_argument("--reasoning-parser", choices=REASONING_PARSERS, help="the same as for weir serve")
-    parser.add_argument("--tool-call-parser", choices=TOOL_CALL_PARSERS, help="the same as for weir serve")
+    for option in ("reasoning_parser", "tool_call_parser"):
+        flag = f"--{option.replace('_', '-')}"
+        parser.add_argument(flag, choices=known_parsers(option), help="the same as for weir serve")
 
 
 def chosen_policy(settings: ServeSettings, name: str | None) -> PolicySettings:

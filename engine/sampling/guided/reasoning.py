@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine.parsers.reasoning import REASONING_MARKERS, Markers, begins_open
+from engine.parsers.reasoning import Markers, begins_open, markers_of
 from engine.text.tokenizer import LocalTokenizer
 
 MAX_MARKER = 128
@@ -35,7 +35,7 @@ class ReasoningForm:
     def of(cls, parser: str, tokenizer: LocalTokenizer) -> "ReasoningForm":
         if parser == "openai_gptoss":
             return cls(None, (), _HARMONY_END, tokenizer.raw)
-        markers = REASONING_MARKERS[parser]
+        markers = markers_of(parser)
         starts = tuple(tuple(tokenizer.encode(text, add_special_tokens=False)) for text in markers.start)
         end = re.compile(b"|".join(re.escape(text.encode()) for text in markers.end))
         return cls(markers, starts, end, tokenizer.raw)

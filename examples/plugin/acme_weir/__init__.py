@@ -1,0 +1,1 @@
+"""Parts for Weir: an engine, a guard, a parser and a command. `pyproject.toml` gives them names."""
