@@ -15,7 +15,7 @@ from pathlib import Path
 from engine.core.engine_core import EngineCore
 from engine.core.input_processor import InputProcessor
 from engine.execution.model_runner import ModelRunner
-from engine.execution.probes.heads import ProbeHeads
+from engine.execution.scoring import TokenScorer
 from engine.protocol import GenerationRequest, SamplingParams
 from engine.protocol.options import Dtype, EngineConfig
 from engine.scheduling.sequence import SequenceGroup
@@ -58,7 +58,7 @@ def probe_tax(model: Path, probe: Path, streams: Sequence[int], dtype: Dtype, th
 
 def _tax(core: EngineCore, processor: InputProcessor, num_streams: int) -> ProbeTax:
     probes = core.runner.probe_heads
-    seconds: dict[ProbeHeads | None, list[float]] = {None: [], probes: []}
+    seconds: dict[TokenScorer | None, list[float]] = {None: [], probes: []}
     for i in range(ROUNDS):
         # The probe begins, so that the prompts in the cache have scores.
         for used in (None, probes) if i % 2 else (probes, None):

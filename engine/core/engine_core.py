@@ -14,7 +14,7 @@ from engine.core.isolation import attempt, draw_apart, failure, out_of_memory, r
 from engine.core.output_processor import OutputProcessor
 from engine.device.transfers import on_device, rows_of
 from engine.execution.model_runner import ModelRunner
-from engine.execution.probes.step_scores import StepScores
+from engine.execution.step_scores import StepScores
 from engine.models.heads import check_generates
 from engine.protocol import Delta, EngineError, EngineStats, RequestError, Rewind
 from engine.protocol.options import EngineConfig

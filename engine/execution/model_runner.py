@@ -16,8 +16,7 @@ from engine.device.loss import raise_if_lost
 from engine.device.threads import Threads
 from engine.device.trials import TrialRecord
 from engine.execution.cuda_graphs import DecodeGraphs, GraphCapture
-from engine.execution.probes.heads import ProbeHeads
-from engine.execution.probes.load import load_probes
+from engine.execution.scoring import TokenScorer, scorer_of
 from engine.execution.warm_up import WarmUp, room_for_cache
 from engine.models.heads import classifies_tokens
 from engine.models.load import Model, device_of, load_model
@@ -36,7 +35,7 @@ class ModelRunner:
         hf_config: PreTrainedConfig,
         config: EngineConfig,
         draft: tuple[Model, PreTrainedConfig, EngineConfig] | None = None,
-        probes: ProbeHeads | None = None,
+        probes: TokenScorer | None = None,
     ) -> None:
         """Size and allocate the cache for a loaded model. Raises `ValueError` if memory does not suffice.
 
@@ -121,7 +120,7 @@ class ModelRunner:
         draft = _load_draft(config, hf_config, max_model_len)
         model = load_model(config, hf_config, max_model_len, device_of(config))
         hidden_size = hf_config.get_text_config().hidden_size
-        probes = load_probes(config, hidden_size, model.dtype, model.device)
+        probes = scorer_of(config, hidden_size, model.dtype, model.device)
         return cls(model, hf_config, config, draft, probes)
 
     @torch.inference_mode()
@@ -143,7 +142,7 @@ class ModelRunner:
         num_sampled = sum(s.num_samples for s in scheduled)
         return logits[:num_sampled], logits[num_sampled:]
 
-    def use_probes(self, probes: ProbeHeads | None) -> None:
+    def use_probes(self, probes: TokenScorer | None) -> None:
         """Have them score every token that is computed from now on, into the cache's room for the scores of
         the probes that this runner was made with. None: no token is scored. No sequence may be running."""
         self.probe_heads = probes

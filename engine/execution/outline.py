@@ -7,7 +7,7 @@ import torch
 from transformers import AutoConfig
 
 from engine.execution.model_runner import max_model_len_of
-from engine.execution.probes.load import load_probes
+from engine.execution.scoring import scorer_of
 from engine.models.heads import Labels
 from engine.models.load import load_model
 from engine.protocol import ProbeInfo
@@ -43,7 +43,7 @@ class Outline:
     def probes(self) -> tuple[ProbeInfo, ...]:
         """The probes of the configuration. Raises `ValueError` for a file that is not a probe and for a probe
         of another model, `OSError` for a file that cannot be read."""
-        probes = load_probes(self._config, self._hidden_size, self._model.dtype, _META)
+        probes = scorer_of(self._config, self._hidden_size, self._model.dtype, _META)
         if probes is None:
             return ()
         self._model.watch(probes)

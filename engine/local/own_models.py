@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from engine.protocol import DeadEngineError, Engine
 from engine.protocol.demo import GUARDS
 from engine.protocol.guard_models import TokenClassifier
+from engine.protocol.parts import load
 
 if TYPE_CHECKING:
-    from engine.local.classification import LocalClassifier
     from engine.local.engine import LocalEngine
     from engine.protocol.options import EngineConfig
 
@@ -21,7 +21,12 @@ class _Model(Protocol):
     async def aclose(self) -> None: ...
 
 
+class _Classifier(TokenClassifier, _Model, Protocol): ...
+
+
 M = TypeVar("M", bound=_Model)
+CLASSIFIER = "engine.local.classification:LocalClassifier"
+"""Models that classify tokens. This code is imported where a hook asks for such a model."""
 
 
 class OwnModels:
@@ -29,7 +34,7 @@ class OwnModels:
 
     def __init__(self) -> None:
         self._generators: dict[str, LocalEngine] = {}
-        self._classifiers: dict[str, LocalClassifier] = {}
+        self._classifiers: dict[str, _Classifier] = {}
         self._loading = asyncio.Lock()
 
     async def generator(self, name: str) -> Engine:
@@ -40,9 +45,8 @@ class OwnModels:
 
     async def classifier(self, name: str) -> TokenClassifier:
         path = found_model(name)
-        from engine.local.classification import LocalClassifier
-
-        return await self._loaded(self._classifiers, path, LocalClassifier)
+        make = load(CLASSIFIER, "the code of models that classify tokens")
+        return await self._loaded(self._classifiers, path, make)
 
     async def _loaded(self, models: dict[str, M], path: str, make: "Callable[[EngineConfig], M]") -> M:
         from engine.protocol.options import EngineConfig

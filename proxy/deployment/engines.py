@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.local.own_models import CLASSIFIER
 from engine.protocol import Engine, Tokenizer
 from engine.protocol.demo import GUARDS, MODEL_DIR
 from engine.protocol.engines import ENGINES
@@ -16,7 +17,6 @@ from engine.upstream.limits import UpstreamOptions
 from proxy.settings.model import OPTIONS_OF, ModelSettings
 
 if TYPE_CHECKING:
-    from engine.local.classification import LocalClassifier
     from engine.upstream.engine import UpstreamEngine
 
 
@@ -93,12 +93,10 @@ def _upstream_engine(engine: Any, upstream: UpstreamConfig, settings: ModelSetti
     return made
 
 
-def make_classifier(settings: ModelSettings) -> "LocalClassifier":
-    """The model that classifies tokens, not yet started. Raises as `make_engine` does."""
+def make_classifier(settings: ModelSettings) -> Any:
+    """A `TokenClassifier`, not yet started. Raises as `make_engine` does."""
     config = classifier_config(settings)
-    classifier = load("engine.local.classification:LocalClassifier", "models that classify tokens")
-    made: LocalClassifier = classifier(config)
-    return made
+    return load(CLASSIFIER, "the code of models that classify tokens")(config)
 
 
 def classifier_config(settings: ModelSettings) -> EngineConfig:

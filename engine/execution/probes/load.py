@@ -19,11 +19,8 @@ def read_probes(files: Iterable[str]) -> list[Probe]:
 
 def load_probes(
     config: EngineConfig, hidden_size: int, dtype: torch.dtype, device: torch.device
-) -> ProbeHeads | None:
-    """None: the configuration has no probes. Raises `ValueError` for a file that is not a probe, and for a
-    probe of another model than `config.model`; `OSError` for a file that cannot be read."""
-    if not config.probes:
-        return None
+) -> ProbeHeads:
+    """Raises as `engine.execution.scoring.scorer_of`."""
     probes = read_probes(config.probes)
     own = model_hash(config.model)
     for path, probe in zip(config.probes, probes, strict=True):

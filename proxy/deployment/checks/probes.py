@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine.protocol import ProbeInfo
+from engine.protocol.parts import load
 from proxy.deployment.engines import engine_config
 from proxy.settings.fault import Fault, Place
 from proxy.settings.model import ModelSettings
@@ -26,9 +27,8 @@ def probes_of(model: ModelSettings) -> tuple[ProbeInfo, ...]:
     if not model.probes:
         return ()
     from engine.execution.outline import Outline
-    from engine.execution.probes.load import read_probes
 
-    probes = read_probes(model.probes)
+    probes = load("engine.execution.probes.load:read_probes", "the code of probes")(model.probes)
     if not Path(model.model).is_dir():
         return tuple(probe.info for probe in probes)
     return Outline(engine_config(model, can_withhold=True)).probes()

@@ -15,6 +15,7 @@ from engine.protocol import Deltas, EngineError, EngineStats, GenerationRequest,
 from engine.protocol.fields.support import FieldSupport
 from engine.protocol.guard_models import TokenStream
 from engine.protocol.options import EngineConfig
+from engine.protocol.parts import load
 from proxy.deployment.directory import Directory
 from proxy.deployment.engines import classifier_config, engine_config, make_engine
 from proxy.deployment.guard_models import DeployedModels
@@ -113,10 +114,9 @@ class UnloadedClassifier(_Unloaded):
     def _read(self) -> None:
         config = classifier_config(self._settings)
         outline, self.tokenizer = _files_of(config)
-        from engine.local.classification import check_options
         from engine.models.heads import labels_of
 
-        check_options(config)
+        load("engine.local.classification:check_options", "the code of models that classify tokens")(config)
         self.labels = labels_of(config.model, outline.labels)
         self.max_model_len = outline.max_model_len
 

@@ -10,7 +10,7 @@ import torch
 from engine.core import engine_core
 from engine.core.drafting.draft_model import DraftModel
 from engine.device import loss
-from engine.execution.probes.step_scores import StepScores
+from engine.execution.step_scores import StepScores
 from engine.protocol import GenerationRequest
 from engine.protocol.errors import DeviceLostError
 from engine.protocol.options import LogitsProcessorConfig
