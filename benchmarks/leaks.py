@@ -18,7 +18,7 @@ from benchmarks.leak_guards import MATCH, PHRASES, EndAtPhrases, Observer, Redac
 from benchmarks.machine import processor
 from engine.protocol import Delta, Deltas, GenerationRequest, ModelInfo, SamplingParams, Token, TopLogprob
 from engine.protocol.fields import table
-from engine.protocol.fields.ends import steers_end
+from engine.protocol.fields.asked import steers_end
 from engine.protocol.fields.support import FieldSupport
 from hooks import Chunk, Verdict
 from hooks.loading.loader import LoadedHook

@@ -99,7 +99,7 @@ class GenerationRequest:
     """Whether one output may make more than one call."""
     steers_end: bool = False
     """Whether a field of the caller may choose the place of an end that the engine calls the model's own
-    (`engine.protocol.fields.ends`). The service sets it."""
+    (`engine.protocol.fields.asked`). The service sets it."""
 
     @property
     def is_chat(self) -> bool:
@@ -248,6 +248,11 @@ class Delta:
     """The request's totals so far, if the engine counts."""
     is_cut: bool = False
     """On an output's last delta: an upstream does not say that the model itself ended the output."""
+
+    @property
+    def num_output_tokens(self) -> int:
+        """The generated tokens. Tokens of an echoed prompt do not count."""
+        return 0 if self.channel == "echo" else len(self.tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,11 +58,6 @@ def _in_pieces(deltas: Sequence[Delta], length: int) -> Iterator[Delta]:
             yield from _pieces(delta, length)
 
 
-def num_output_tokens(delta: Delta) -> int:
-    """The delta's generated tokens. Tokens of an echoed prompt do not count."""
-    return 0 if delta.channel == "echo" else len(delta.tokens)
-
-
 def has_prompt(delta: Delta) -> bool:
     """Whether the delta has the ids or scores of its output's prompt. Only an output's first delta may."""
     return delta.prompt_token_ids is not None or delta.prompt_scores is not None

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from engine.protocol import Delta, Deltas, Rewind
-from engine.protocol.deltas import first_tokens, join, num_output_tokens
+from engine.protocol.deltas import first_tokens, join
 
 
 class Generation:
@@ -101,7 +101,7 @@ class Rewindable(Stage):
                         yield replace(kept, usage=None)
                     self._rewound = None
                 delta = _numbered(delta, counts.get(delta.index, 0))
-                counts[delta.index] = counts.get(delta.index, 0) + num_output_tokens(delta)
+                counts[delta.index] = counts.get(delta.index, 0) + delta.num_output_tokens
                 yielded.setdefault(delta.index, []).append(delta)
                 yield delta
 
@@ -113,7 +113,7 @@ class Rewindable(Stage):
 
 
 def _numbered(delta: Delta, position: int) -> Delta:
-    if not num_output_tokens(delta):
+    if not delta.num_output_tokens:
         return delta
     tokens = tuple(t._replace(position=i) for i, t in enumerate(delta.tokens, position))
     return replace(delta, tokens=tokens)

@@ -42,7 +42,7 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from engine.protocol import Delta, Engine, EngineError, GenerationRequest, Rewind, Token, TopLogprob
-from engine.protocol.deltas import first_tokens, num_output_tokens
+from engine.protocol.deltas import first_tokens
 
 VERSION = 1
 
@@ -202,7 +202,7 @@ class _Reader:
                 continue
             for delta in first_tokens([timed.delta], num_tokens):
                 self.deltas.append(TimedDelta(timed.t, delta))
-                num_tokens -= num_output_tokens(delta)
+                num_tokens -= delta.num_output_tokens
 
 
 def _load_delta(fields: dict[str, Any]) -> Delta:

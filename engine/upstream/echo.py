@@ -25,7 +25,6 @@ from engine.protocol import (
     TopLogprob,
     Usage,
 )
-from engine.protocol.deltas import num_output_tokens
 from engine.protocol.fields.asked import check_fields
 from engine.protocol.fields.support import FieldSupport
 from engine.text.alignment import cut_tokens
@@ -71,7 +70,7 @@ class EchoEngine(TrackedEngine):
             for deltas in zip_longest(*outputs):
                 await self._requests.pause(self.delay)
                 for delta in filter(None, deltas):
-                    completion_tokens = tracked.usage.completion_tokens + num_output_tokens(delta)
+                    completion_tokens = tracked.usage.completion_tokens + delta.num_output_tokens
                     tracked.usage = replace(tracked.usage, completion_tokens=completion_tokens)
                     yield replace(delta, usage=tracked.usage)
 

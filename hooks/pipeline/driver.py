@@ -157,7 +157,7 @@ class GuardDriver:
 
     @property
     def request(self) -> GenerationRequest:
-        return self._guard.request
+        return self._guard.guarded.request
 
     def admit(self, shown: GenerationRequest) -> Awaitable[Step]:
         size = 0 if self._prompt_threads is None else prompt_size(shown)

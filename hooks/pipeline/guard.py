@@ -58,15 +58,10 @@ class Guard:
         for the driver to tell them; None if nobody listens."""
         self.may_rewind = can_rewind and any(hook.may_rewind and not hook.is_shadow for hook in hooks)
         """Whether a hook may take outputs back, and the engine can."""
-        self._guarded = GuardedRequest(request, hooks, tallies, options, decisions)
+        self.guarded = GuardedRequest(request, hooks, tallies, options, decisions)
         self._outputs = list(map(self._output, range(request.num_outputs)))
         self._released_usage = _ReleasedUsage() if options.usage == "released" else None
         self._is_terminated = False
-
-    @property
-    def request(self) -> GenerationRequest:
-        """The request as it goes on to the engine."""
-        return self._guarded.request
 
     def admit(self, shown: GenerationRequest) -> Machine:
         """Show the request to the hooks that read prompts (contract 8.1). `shown`: its prompts as text.
@@ -74,7 +69,7 @@ class Guard:
         If a hook refuses, the step says why; or, if the hook gave a text, it releases the whole answer and is
         over.
         """
-        guarded = self._guarded
+        guarded = self.guarded
         guarded.request = shown
         released: list[Delta] = []
         refused: str | None = None
@@ -98,8 +93,8 @@ class Guard:
     def _ask_prompt(self, hook: LoadedHook) -> Asking[Refusal | None]:
         """Show one hook the request, and take its change of it. Returns its refusal, if it refuses."""
         assert hook.on_request is not None
-        request = self._guarded.request
-        tally = self._guarded.tallies[hook.name]
+        request = self.guarded.request
+        tally = self.guarded.tallies[hook.name]
         # A copy: a hook in shadow mode has no effect, whatever it does to the request (contract 3.10).
         shown = copy.deepcopy(request) if hook.is_shadow else request
         ask = Ask(hook, hook.on_request, hook.is_request_async, shown)
@@ -122,11 +117,11 @@ class Guard:
         tally.count("rewrite_prompt")
         self._decided_prompt(hook, "rewrite_prompt", None)
         if not hook.is_shadow:
-            self._guarded.request = answer
+            self.guarded.request = answer
         return None
 
     def _decided_prompt(self, hook: LoadedHook, action: Action, reason: str | None) -> None:
-        guarded = self._guarded
+        guarded = self.guarded
         if guarded.decisions is not None:
             guarded.decisions.append(
                 request_decision(guarded.request, hook.name, action, reason, is_shadow=hook.is_shadow)
@@ -135,11 +130,11 @@ class Guard:
     def _answer(self, text: str, reason: str) -> Asking[list[Delta]]:
         """Answer in the engine's place."""
         self._is_terminated = True
-        self._guarded.usage = Usage(0, 0)
+        self.guarded.usage = Usage(0, 0)
         released: list[Delta] = []
         for output in self._outputs:
             released += yield from output.refuse(text)
-            released.append(output.end(self._guarded.options.terminate_finish_reason, reason))
+            released.append(output.end(self.guarded.options.terminate_finish_reason, reason))
         return released
 
     def pass_through(
@@ -156,11 +151,11 @@ class Guard:
         if stream is None:
             return None
         if delta.usage is not None:
-            self._guarded.usage = delta.usage
+            self.guarded.usage = delta.usage
         # `HookStage.show` and `HookStage.lets_through`, spelt out: this runs for every chunk and hook.
-        text, tokens, timeout = delta.text, delta.tokens, self._guarded.options.hook_timeout
+        text, tokens, timeout = delta.text, delta.tokens, self.guarded.options.hook_timeout
         num_incomplete = 0
-        log = self._guarded.decisions
+        log = self.guarded.decisions
         fragments: list[Fragment] | None = None  # None: all of the delta, and the ledger does not have it
         reply: Reply
         started = clock()
@@ -218,7 +213,7 @@ class Guard:
 
     def feed(self, delta: Delta, first: HookReply | None = None) -> Machine:
         """Take one delta of the engine's through the hooks. `first`: the reply of `pass_through`."""
-        guarded = self._guarded
+        guarded = self.guarded
         output = self._outputs[delta.index]
         if delta.usage is not None:
             guarded.usage = delta.usage
@@ -249,7 +244,7 @@ class Guard:
         yield self._step(released, rewound, error=error)
 
     def _restart_output(self, output: Output) -> Asking[None]:
-        self._guarded.num_rewinds += 1
+        self.guarded.num_rewinds += 1
         output.is_finished = True
         yield from output.abort()
         self._outputs[output.index] = self._output(output.index, output.delivery)
@@ -262,7 +257,7 @@ class Guard:
             one.is_finished = True
         for one in ended:
             yield from one.abort()
-        return [one.end(self._guarded.options.terminate_finish_reason, verdict.reason) for one in ended]
+        return [one.end(self.guarded.options.terminate_finish_reason, verdict.reason) for one in ended]
 
     def _end_differing(self, output: Output) -> Asking[list[Delta]]:
         logger.warning("after a rewind, hooks released different text; the output ends")
@@ -276,7 +271,8 @@ class Guard:
         for output in self._outputs:
             output.is_finished = True
         for output in self._outputs:
-            yield from output.abort()
+            if output.streams:
+                yield from output.abort()
         yield self._step([])
 
     def held(self) -> Iterator[Held]:
@@ -289,7 +285,7 @@ class Guard:
                         yield Held(output.index, stream.channel, stage.hook.name, num_held)
 
     def _output(self, index: int, delivery: Delivery | None = None) -> Output:
-        return Output(self._guarded, index, delivery or (Delivery() if self.may_rewind else None))
+        return Output(self.guarded, index, delivery or (Delivery() if self.may_rewind else None))
 
     def _step(
         self,

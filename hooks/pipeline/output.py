@@ -260,6 +260,7 @@ class Output:
                 if ends is not None:
                     return released, ends
         self.is_finished = True
+        self.streams.clear()  # each hook had its last call
         reason = delta.finish_reason
         if reason == "tool_calls" and not self._has_call:
             reason = "stop"  # every call was withheld: the client must not look for one

@@ -40,10 +40,12 @@ class ServedModel:
     """Whether the engine was built for requests that hooks may see."""
     name: str = field(init=False)
     parsers: Parsers = field(init=False)
+    has_parsers: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.name = self.entry.name
         self.parsers = Parsers(self.settings.reasoning_parser, self.settings.tool_call_parser)
+        self.has_parsers = self.parsers != Parsers()
 
     @property
     def info(self) -> ModelInfo:
@@ -62,15 +64,16 @@ class ServedModel:
         """The names to list: those that the settings give, or else the engine's."""
         return self.entry.given_names or self.engine.info.names
 
-    def parsers_for(self, request: GenerationRequest) -> Parsers:
-        """The answer's parsers. Raises `RequestError` for tools if nothing could tell calls from content."""
+    def parsers_for(self, request: GenerationRequest) -> Parsers | None:
+        """The answer's parsers, if it needs any. Raises `RequestError` for tools if nothing could tell calls
+        from content."""
         finds_calls = self.engine.info.parses_tool_calls or self.parsers.tool_calls
         if not finds_calls and request.uses_tools:
             raise RequestError(
                 "tools: this server has no parser for its model's tool calls (--tool-call-parser).",
                 param="tools",
             )
-        return self.parsers if request.is_chat else Parsers()
+        return self.parsers if self.has_parsers and request.is_chat else None
 
 
 @dataclass(eq=False, slots=True)

@@ -15,17 +15,14 @@ class Key:
     name: str = ""
     """Empty: a key without a name (`api_key`)."""
     tenant: str = "default"
-    policy: str | Mapping[str, str] | None = None
+    policy: str | Mapping[str, str] | None = field(default=None, hash=False)
     """A policy's name for all models, or one for each model by a name of the model. None: the key names none.
     """
     models: tuple[str, ...] | None = None
     """Names of the models that the key may use. None: all."""
-    limits: Limits = NO_LIMITS
+    limits: Limits = field(default=NO_LIMITS, hash=False)
     digest: str = field(default="", repr=False)
     """As `digest_of` gives it."""
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
 
     def may_use(self, names: Iterable[str]) -> bool:
         """Whether the key may use the model with these names."""

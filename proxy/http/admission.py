@@ -16,26 +16,30 @@ from aiohttp import web
 
 from engine.parsers import parsed
 from engine.protocol import Delta, GenerationRequest, ModelInfo, QueueFullError, RequestError, Tokenizer
-from engine.protocol.fields.ends import steers_end
+from engine.protocol.fields.asked import steers_end
+from engine.protocol.fields.names import LENGTH_LIMITS
 from engine.protocol.fields.support import FieldSupport
+from engine.protocol.processor_specs import NamedProcessorSpec
 from engine.protocol.prompt_size import text_size
 from engine.protocol.relay import counted, relayed
+from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN
+from engine.sampling.logits_processors.names import OTHER_FIELDS, PARAMETER_FIELDS
 from engine.streams.generation import Generation, Rewindable
 from engine.text.chat_echo import with_echo
 from hooks.api.decision import Decision
 from hooks.pipeline.driver import admit, as_deltas, guarded, in_own_words
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.deployment.deployment import Route
-from proxy.deployment.enforce import under_policy
-from proxy.http.access.bodies import read_json, yield_to_event_loop
+from proxy.http.access.bodies import check_counts, read_json, yield_to_event_loop
 from proxy.http.access.operator import has_admin_key, is_operator
 from proxy.http.arrival import ARRIVAL, Arrival
-from proxy.service.counts import check_counts
 from proxy.service.metrics import RequestMetrics, uncounted
 from proxy.service.prompts import check_prompts
 from proxy.service.quotas import Spending, estimated_tokens
 from proxy.service.running import RunningRequest
 from proxy.service.service import Service
+from proxy.storage.operator.decision_record import Asker
+from proxy.telemetry.traced_guard import GuardSpan
 from proxy.wire.answer_decisions import AnswerDecisions
 from proxy.wire.errors import APIError
 
@@ -100,7 +104,7 @@ class Exchange(Generic[F]):
         """
         model, engine = self.route.model, self.route.model.engine
         decisions = self.arrival.decisions
-        guard = await self._opened(decisions)
+        guard = self._opened(decisions)
         admitted = await admit(guard, engine.tokenizer)
         if self.spending.is_limited:
             self.metrics.on_usage = partial(self.spending.settle, self.request)
@@ -114,7 +118,8 @@ class Exchange(Generic[F]):
             answer = with_echo(admitted, answer)
         if guard.may_rewind:
             answer = Rewindable(answer)
-        answer = parsed(parsers, admitted, answer, engine.tokenizer)
+        if parsers is not None:
+            answer = parsed(parsers, admitted, answer, engine.tokenizer)
         if decisions is not None:
             answer = decisions.watched(guard, answer)
         return answer if isinstance(guard, PassThrough) else guarded(guard, answer)
@@ -123,9 +128,9 @@ class Exchange(Generic[F]):
         """Count the prompt's tokens, about, for a request without usage."""
         self.spending.spend(estimated_tokens(self.request))
 
-    async def has_hooks(self) -> bool:
+    def has_hooks(self) -> bool:
         """Whether hooks must see all text before the caller."""
-        return not isinstance(await self._opened(), PassThrough)
+        return not isinstance(self._opened(), PassThrough)
 
     async def ask_upstream(
         self, path: str, body: Callable[[GenerationRequest], Mapping[str, Any]]
@@ -156,20 +161,32 @@ class Exchange(Generic[F]):
         finally:
             await guard.close()
 
-    async def _opened(self, decisions: AnswerDecisions | None = None) -> OpenGuard:
-        """The request's guard, which is closed with the exchange."""
+    def _opened(self, decisions: AnswerDecisions | None = None) -> OpenGuard:
+        """The request's guard, which is closed with the exchange. `decisions`: hear this request's. Raises
+        `RequestError` for a hook that the request may not name, and for a prompt that is too long."""
         if self._guard is not None:
             return self._guard
-        opened = self.arrival.service.opened(self.route, self.request, decisions)
-        guard = self._guard = await self._stack.enter_async_context(opened)
-        if (info := self.route.model.engine.info).max_prompt_bytes is not None:
-            check_prompts(self.request, info)
+        route, request, feed = self.route, self.request, self.arrival.service.decisions
+        info = route.model.engine.info
+        asker = Asker(route.key.tenant, route.key.name, route.policy.name, route.model.name)
+        listener = feed.listener(asker, decisions)
+        span = None if CURRENT_SPAN.get() is NO_SPAN else GuardSpan()
+        guard = route.policy.pipeline.open(
+            request,
+            can_rewind=info.can_rewind_for(request),
+            listener=listener if span is None else span.listener(listener),
+            min_held=feed.min_held if decisions is None else 0.0,
+        )
+        self._guard = guard = guard if span is None else span.traced(guard)
+        self._stack.push_async_callback(guard.close)
+        if info.max_prompt_bytes is not None:
+            check_prompts(request, info)
         return guard
 
     async def _admitted_or_refused(self) -> tuple[OpenGuard, GenerationRequest]:
         """The request as hooks let it go on. Raises `RequestError` if a hook answered in the engine's place:
         there is no answer of words here."""
-        guard = await self._opened()
+        guard = self._opened()
         admitted = await admit(guard, self.tokenizer)
         if isinstance(admitted, GenerationRequest):
             return guard, admitted
@@ -178,42 +195,48 @@ class Exchange(Generic[F]):
 
 @asynccontextmanager
 async def admitted(
-    http: web.Request,
-    kind: type[F],
-    make: Make[F],
-    *,
-    needs_room: str = "",
-    is_counted: bool = True,
-    names_model: bool = True,
+    http: web.Request, kind: type[F], make: Make[F], *, endpoint: str | None = None, names_model: bool = True
 ) -> AsyncIterator[Exchange[F]]:
     """Admits one request. Leaves counts, quotas, turns and the log line settled, however the request ends.
 
-    `kind`: the shape of the body, of which `make` makes the request. `needs_room`: the endpoint, if an engine
-    must have room for the request. `is_counted`: whether metrics and the log count the request as one to a
-    model. `names_model`: whether the body names a served model. Raises `APIError` 400, 413, 415, 429 or 503,
-    `QueueFullError`, `RequestError` and `ValidationError`.
+    `kind`: the shape of the body, of which `make` makes the request. `endpoint`: the name in metrics; None:
+    neither metrics nor the log count the request as one to a model. `names_model`: whether the body names a
+    served model. A counted request to a model needs an engine with room. Raises `APIError` 400, 413, 415, 429
+    or 503, `QueueFullError`, `RequestError` and `ValidationError`.
     """
     arrival = http[ARRIVAL]
-    service = arrival.service
-    if needs_room:
-        service.check_room(arrival.deployment, needs_room, arrival.known_key, arrival.owner.caller)
+    service, deployment, key = arrival.service, arrival.deployment, arrival.key
+    if endpoint is not None and names_model:
+        # Checked before the body is read, so that a caller with a full queue costs its peers little.
+        try:
+            deployment.check_room(key, arrival.owner.caller)
+        except QueueFullError:
+            model = next((model.name for model in deployment.models_of(key)), "")
+            with service.metrics.request(endpoint, model, key.tenant):
+                raise
     fields = await _read(arrival, kind)
-    route = arrival.route = arrival.deployment.route(arrival.known_key, fields.model if names_model else None)
-    made = make(arrival, fields, route)
-    request = made if isinstance(made, GenerationRequest) else await made
-    if is_counted and request.endpoint in GENERATIONS:
-        if DECISIONS_HEADER in http.headers:
-            arrival.decisions = asked_decisions(http)
-        engine = route.model.engine
-        steers = steers_end(request, engine.fields, engine.info)
-        request = under_policy(route, replace(request, steers_end=steers))
-    counts = service.metrics.request(request.endpoint, route.model.name, route.key.tenant)
+    route = arrival.route = deployment.route(key, fields.model if names_model else None)
     async with AsyncExitStack() as stack:
-        metrics = stack.enter_context(counts if is_counted else uncounted())
-        if is_counted:
-            arrival.begin(request.request_id, metrics, request)
-        spending = await stack.enter_async_context(service.quotas.admitted(route.limited, arrival.headers))
-        running = await stack.enter_async_context(service.begin(route, request))
+        if endpoint is None:
+            metrics = uncounted()
+        else:
+            counts = service.metrics.request(endpoint, route.model.name, key.tenant)
+            metrics = arrival.metrics = stack.enter_context(counts)
+        made = make(arrival, fields, route)
+        request = made if isinstance(made, GenerationRequest) else await made
+        if endpoint in GENERATIONS:
+            if DECISIONS_HEADER in http.headers:
+                arrival.decisions = asked_decisions(http)
+            engine = route.model.engine
+            steers = steers_end(request, engine.fields, engine.info)
+            request = under_policy(route, replace(request, steers_end=steers))
+        if endpoint is not None:
+            arrival.begin(request)
+        spending = service.quotas.unlimited
+        if route.limited:
+            limits = service.quotas.admitted(route.limited, arrival.headers)
+            spending = await stack.enter_async_context(limits)
+        running = stack.enter_context(service.requests.running(route, request))
         yield Exchange(arrival, fields, route, request, metrics, spending, running, stack)
 
 
@@ -229,13 +252,48 @@ async def _read(arrival: Arrival, kind: type[F]) -> F:
     encoding = http.headers.get("Content-Encoding", "identity")
     if encoding != "identity":
         raise APIError(415, f"The body must not be compressed: {encoding} is not read here.")
-    usable = arrival.deployment.models_of(arrival.known_key)
+    usable = arrival.deployment.models_of(arrival.key)
     value = await read_json(arrival, settings, map(_max_model_len, usable))
     check_counts(value, settings)
     await yield_to_event_loop(http)
     fields: F = kind.model_validate(value)
     await yield_to_event_loop(http)
     return fields
+
+
+def under_policy(route: Route, request: GenerationRequest) -> GenerationRequest:
+    """The request within the limits of its key and its policy, with the policy's logits processors. Raises
+    `RequestError` for a request that asks for what it may not have."""
+    allowed = route.policy.settings.allowed_logits_processors
+    if allowed is not None:
+        _check_processors(request, allowed)
+    added = route.policy.logits_processors
+    if not route.limited and not added:
+        return request
+    limits = (subject.limits.max_tokens for subject in route.limited)
+    limit = min((one for one in limits if one is not None), default=None)
+    sampling = request.sampling
+    if limit is not None:
+        wanted = limit if sampling.max_tokens is None else sampling.max_tokens
+        # An endpoint's default gives way to the limit.
+        name = next((name for name in LENGTH_LIMITS if name in request.given), None)
+        if wanted > limit and name is not None:
+            raise RequestError(f"{name} must be at most {limit} here.", param=name)
+        sampling = replace(sampling, max_tokens=min(wanted, limit))
+    return replace(
+        request, sampling=replace(sampling, logits_processors=(*sampling.logits_processors, *added))
+    )
+
+
+def _check_processors(request: GenerationRequest, allowed: list[str]) -> None:
+    for i, spec in enumerate(request.sampling.logits_processors):
+        if not isinstance(spec, NamedProcessorSpec) or spec.name not in allowed:
+            told = "this logits processor is not one that a request may name"
+            raise RequestError(f"logits_processors[{i}].name: {told}.", param=f"logits_processors[{i}].name")
+    # These fields may choose a processor by its parameters alone.
+    for field in (*OTHER_FIELDS, *PARAMETER_FIELDS):
+        if request.extra.get(field):
+            raise RequestError(f"{field}: name logits processors in logits_processors.", param=field)
 
 
 async def _in_own_words(guard: OpenGuard, answer: Awaitable[T]) -> T:

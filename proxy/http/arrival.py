@@ -1,15 +1,16 @@
-"""One HTTP request, from its arrival to its line in the log.
+"""One HTTP request, from its arrival to its line in the log: who asks, and what counts for the caller.
 
 A request's id is the header `X-Request-Id` of the client. Without one, it is the id in the answer's JSON; for
 an answer without an id, it is made here. The answer has it in the header `X-Request-Id`.
 """
 
 import asyncio
+import hashlib
 import logging
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -19,13 +20,15 @@ from aiohttp import web
 from engine.protocol import GenerationRequest
 from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, Span
 from proxy.deployment.deployment import Deployment, Route
-from proxy.deployment.keys import ANONYMOUS, Key
+from proxy.deployment.keys import ANONYMOUS, Key, digest_of
+from proxy.http.dialect import speaks_messages
 from proxy.service.metrics import RequestMetrics
 from proxy.service.service import Service
 from proxy.storage.shared.protocol import Owner
 from proxy.telemetry.attributes import answer_attributes, operation, request_attributes
 from proxy.telemetry.logs import REQUEST_ID, log_fields
 from proxy.wire.answer_decisions import AnswerDecisions
+from proxy.wire.errors import APIError
 from proxy.wire.openai.endpoint_fields import known_names
 
 logger = logging.getLogger("weir.access")
@@ -41,25 +44,33 @@ NO_ENDPOINT = "other"
 
 NOBODY = Owner("", "")
 
+NO_KEY = digest_of(b"")
+
 _ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 _MAX_PATH = 256
 
 
 @dataclass(slots=True, eq=False)
 class Arrival:
-    """One HTTP request. The door makes it and fills in who asks (`proxy.http.door`)."""
+    """One HTTP request. The door makes it (`proxy.http.door`).
+
+    A caller is an API key that the server accepts. On a server without keys it is an address: a key that
+    nobody checks could be another one in each request.
+    """
 
     http: web.Request
     service: Service
     deployment: Deployment
     """The configuration that the request keeps to its end. A POST counts as running in it."""
+    address: str = ""
+    """The client's."""
     request_id: str = ""
     is_client_id: bool = False
     """Whether the client chose the id."""
-    key: Key | None = None
-    """None: the path needs no key, and nobody has looked for one."""
+    key: Key = ANONYMOUS
     owner: Owner = NOBODY
-    """Who asks: the caller, and the key in the request, whether or not the server needs keys."""
+    """Who asks: the caller, and the key in the request, whether or not the server needs keys. `NOBODY`: not
+    known yet."""
     num_bytes: int = 0
     """Bytes of the body, as they count for the caller."""
     route: Route | None = None
@@ -71,7 +82,7 @@ class Arrival:
     answer_id: str | None = None
     """The id in the answer's JSON."""
     metrics: RequestMetrics | None = None
-    """None: no generation, or nothing that an upstream answers."""
+    """How the request to a model ends. None: it is none, or the body has not said which model."""
     ignored: list[str] = field(default_factory=list)
     """The names of the request's fields without effect."""
     operation: str | None = None
@@ -85,25 +96,62 @@ class Arrival:
         self.is_client_id = _ID.fullmatch(given) is not None
         self.request_id = given if self.is_client_id else f"req_{os.urandom(16).hex()}"
 
-    @property
-    def known_key(self) -> Key:
-        """The key, or `ANONYMOUS` on a server or a path that needs none."""
-        return self.key or ANONYMOUS
+    def identify(self, *, needs_key: bool = True) -> None:
+        """Finds out who asks. Raises `APIError` 401 for a request without a key that the server accepts.
+        `needs_key`: False for the operator's paths, whose caller is an address here."""
+        service = self.service
+        scheme, given = _credentials(self.http)
+        if needs_key and needs_keys(service):
+            found = _find_key(service, scheme, given)
+            if found is None:
+                raise APIError(
+                    401, "A valid API key is needed.", "authentication_error", code="invalid_api_key"
+                )
+            self.key = found
+        # Stored responses belong to a key, so that callers behind one address do not read each other's.
+        key = _salted(service, digest_of(given) if given else NO_KEY)
+        self.owner = Owner(_salted(service, self.address) if self.key is ANONYMOUS else key, key)
 
-    def begin(
-        self, answer_id: str, metrics: RequestMetrics, request: GenerationRequest | None = None
-    ) -> None:
-        """The HTTP request is read, its answer will have this id, and `metrics` will say how it ends.
-        `request`: None if it is no single one."""
+    @asynccontextmanager
+    async def counted(self, *, is_running: bool = True) -> AsyncIterator[None]:
+        """Counts the request, to its end: for its caller, and as running in its deployment. `is_running`:
+        False for the operator's. Raises `APIError` 503 if the server is stopping, and 429 if the caller has
+        too many requests."""
+        service, caller = self.service, self.owner.caller
+        if is_running and service.draining:
+            raise APIError(503, "The server is shutting down.", "server_error", retry_after=1)
+        with self.deployment.running() if is_running else nullcontext():
+            if not await service.limits.enter(caller):
+                limit = f"{service.settings.max_requests_per_caller} (max_requests_per_caller)"
+                raise _too_many("requests", limit)
+            try:
+                yield
+            finally:
+                service.limits.leave(caller)
+                service.body_bytes[caller] -= self.num_bytes
+                if not service.body_bytes[caller]:
+                    del service.body_bytes[caller]
+
+    def count_bytes(self, size: int) -> None:
+        """Count the bytes of the request's body until it ends. Raises `APIError` 429 if its caller has too
+        many in this process. One body alone is never too large."""
+        caller, held = self.owner.caller, self.service.body_bytes
+        limit = self.service.settings.max_body_bytes_per_caller
+        if held[caller] and held[caller] + size > limit:
+            raise _too_many("bytes of requests", str(limit))
+        self.num_bytes = size
+        held[caller] += size
+
+    def begin(self, request: GenerationRequest) -> None:
+        """The HTTP request is read, and its answer will have this request's id."""
         span = CURRENT_SPAN.get()
-        if request is not None and span is not NO_SPAN:
+        if span is not NO_SPAN:
             self.operation = operation(request)
             span.set(request_attributes(request))
-        self.metrics = metrics
-        self.answer_id = answer_id
+        self.answer_id = request.request_id
         if not self.is_client_id:
-            self.request_id = answer_id
-            REQUEST_ID.set(answer_id)
+            self.request_id = self.answer_id
+            REQUEST_ID.set(self.request_id)
 
     @contextmanager
     def logged(self) -> Iterator[None]:
@@ -143,7 +191,7 @@ class Arrival:
             "status": self.status,
             "seconds": round(perf_counter() - self.started, 6),
         }
-        if self.key is not None:
+        if self.owner is not NOBODY:
             said |= {"tenant": self.key.tenant, "key": self.key.name}
         if self.route is not None:
             said |= {"model": self.route.model.name, "policy": self.route.policy.name}
@@ -165,6 +213,48 @@ class Arrival:
 
 
 ARRIVAL = web.RequestKey("arrival", Arrival)
+
+
+def needs_keys(service: Service) -> bool:
+    """Whether requests need a key."""
+    return service.made_keys.has_any or bool(service.deployments.current.keys)
+
+
+def sender(http: web.Request, service: Service) -> Key | None:
+    """The key in the request, if the server knows it now; while the server needs no keys, `ANONYMOUS`."""
+    return _find_key(service, *_credentials(http)) if needs_keys(service) else ANONYMOUS
+
+
+def _find_key(service: Service, scheme: str, given: bytes) -> Key | None:
+    """Keys are found by their digests: no time shows which key was close."""
+    if scheme.lower() != "bearer":
+        return None
+    digest = digest_of(given)
+    return service.made_keys.find(digest) or service.deployments.current.keys.get(digest)
+
+
+def _credentials(request: web.Request) -> tuple[str, bytes]:
+    """The scheme and the key of `Authorization: Bearer KEY`. A client of the Messages API may have
+    `x-api-key: KEY` instead."""
+    if (key := request.headers.get("x-api-key")) is not None and speaks_messages(request):
+        return "Bearer", key.strip().encode(errors="surrogateescape")
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    return scheme, given.strip().encode(errors="surrogateescape")
+
+
+def _salted(service: Service, text: str) -> str:
+    """Nobody guesses the text without the salt."""
+    return hashlib.blake2b(text.encode(), key=service.state.salt, digest_size=16).hexdigest()
+
+
+def _too_many(things: str, limit: str) -> APIError:
+    return APIError(
+        429,
+        f"Too many {things} are in flight for this caller: the limit is {limit}.",
+        "rate_limit_error",
+        code="rate_limit_exceeded",
+        retry_after=1,
+    )
 
 
 async def add_headers(http: web.Request, response: web.StreamResponse) -> None:

@@ -12,6 +12,7 @@ from engine.protocol import EngineError, GenerationRequest
 from proxy import __version__
 from proxy.deployment.deployment import Route, ServedModel
 from proxy.deployment.directory import no_model
+from proxy.http.access.bodies import max_body_size
 from proxy.http.access.operator import is_operator
 from proxy.http.admission import Exchange, admitted
 from proxy.http.arrival import ARRIVAL, Arrival
@@ -22,7 +23,6 @@ from proxy.http.tokens import detokenized, ignored_fields, tokenized
 from proxy.network.errors import api_error
 from proxy.service.service import SERVICE
 from proxy.service.stored_responses import Conversation, ResponseStore
-from proxy.settings.requests import max_body_size
 from proxy.storage.errors import StateError
 from proxy.storage.shared.protocol import Owner
 from proxy.wire.errors import APIError
@@ -51,7 +51,7 @@ STARTED = int(time.time())
 
 
 async def chat_completions(http: web.Request) -> web.StreamResponse:
-    async with admitted(http, ChatRequest, _chat_request, needs_room="chat") as exchange:
+    async with admitted(http, ChatRequest, _chat_request, endpoint="chat") as exchange:
         return await respond(exchange, ChatAnswer(exchange.fields, exchange.request))
 
 
@@ -60,7 +60,7 @@ def _chat_request(arrival: Arrival, fields: ChatRequest, route: Route) -> Genera
 
 
 async def completions(http: web.Request) -> web.StreamResponse:
-    async with admitted(http, CompletionRequest, _completion, needs_room="completions") as exchange:
+    async with admitted(http, CompletionRequest, _completion, endpoint="completions") as exchange:
         return await respond(exchange, CompletionAnswer(exchange.fields, exchange.request))
 
 
@@ -76,7 +76,7 @@ async def responses(http: web.Request) -> web.StreamResponse:
         items = [one.item for one in found]
         return fields.to_request(new_id("resp", "_"), route.name, items, caller=arrival.owner.caller)
 
-    async with admitted(http, ResponsesRequest, make, needs_room="responses") as exchange:
+    async with admitted(http, ResponsesRequest, make, endpoint="responses") as exchange:
         stored, fields = exchange.service.responses, exchange.fields
         keep = partial(_keep, stored, exchange.arrival.owner, conversation[0])
         answer = ResponsesAnswer(fields, exchange.request, keep if fields.store and stored.keeps else None)
@@ -96,13 +96,13 @@ async def _conversation(arrival: Arrival, fields: ResponsesRequest, route: Route
 
 
 async def messages(http: web.Request) -> web.StreamResponse:
-    async with admitted(http, MessagesRequest, _messages_request, needs_room="messages") as exchange:
+    async with admitted(http, MessagesRequest, _messages_request, endpoint="messages") as exchange:
         return await respond(exchange, MessagesAnswer(exchange.fields, exchange.request))
 
 
 async def count_tokens(http: web.Request) -> web.Response:
     """The tokens of a prompt, as the hooks let it go on."""
-    async with admitted(http, CountFields, _messages_request, is_counted=False) as exchange:
+    async with admitted(http, CountFields, _messages_request) as exchange:
         headers = ignored_header(exchange.fields.ignored(exchange.support))
         return _json({"input_tokens": await exchange.count_tokens()}, headers)
 
@@ -116,7 +116,8 @@ async def moderations(http: web.Request) -> web.Response:
     """No engine judges texts, so the model in a request names none that is served."""
     if not http.app[SERVICE].settings.moderations:
         raise APIError(501, "This server answers no moderations (--moderations).", "server_error")
-    async with admitted(http, ModerationRequest, _moderation, names_model=False) as exchange:
+    admission = admitted(http, ModerationRequest, _moderation, endpoint="moderations", names_model=False)
+    async with admission as exchange:
         return _json(await moderated(exchange))
 
 
@@ -138,7 +139,7 @@ async def score(http: web.Request) -> web.Response:
 
 
 async def _relayed(http: web.Request, kind: type[RelayedRequest]) -> web.Response:
-    async with admitted(http, kind, _relayed_request, needs_room=kind.endpoint) as exchange:
+    async with admitted(http, kind, _relayed_request, endpoint=kind.endpoint) as exchange:
         ignored = exchange.arrival.ignored = exchange.fields.ignored(exchange.support)
         body, headers = await _upstreams_answer(exchange), ignored_header(ignored)
         return web.Response(body=body, content_type="application/json", headers=headers)
@@ -151,7 +152,7 @@ def _relayed_request(arrival: Arrival, fields: RelayedRequest, route: Route) -> 
 async def _upstreams_answer(exchange: Exchange[RelayedRequest]) -> bytes:
     exchange.spend_estimate()
     request, answer = await exchange.ask_upstream(f"/{exchange.request.endpoint}", exchange.fields.body)
-    if await exchange.has_hooks():
+    if exchange.has_hooks():
         answer = orjson.dumps(without_unseen(orjson.loads(answer), request))
     exchange.metrics.end("finished")
     return answer
@@ -192,7 +193,7 @@ def _owner(http: web.Request) -> Owner:
 
 async def models(http: web.Request) -> web.Response:
     """The models that the key may use."""
-    usable = http.app[SERVICE].deployment.models_of(http[ARRIVAL].known_key)
+    usable = http.app[SERVICE].deployment.models_of(http[ARRIVAL].key)
     listed = [_model(http, name, model) for model in usable for name in model.listed]
     if speaks_messages(http):
         ends = {"first_id": listed[0]["id"], "last_id": listed[-1]["id"]} if listed else {}
@@ -202,7 +203,7 @@ async def models(http: web.Request) -> web.Response:
 
 async def model(http: web.Request) -> web.Response:
     asked_for = http.match_info["id"]
-    usable = http.app[SERVICE].deployment.models_of(http[ARRIVAL].known_key)
+    usable = http.app[SERVICE].deployment.models_of(http[ARRIVAL].key)
     for model in usable:
         if asked_for in model.listed:
             return _json(_model(http, asked_for, model))
@@ -223,7 +224,7 @@ def _model(http: web.Request, name: str, model: ServedModel) -> dict[str, Any]:
 
 
 async def tokenize(http: web.Request) -> web.Response:
-    async with admitted(http, TokenizeRequest, _tokenized_request, is_counted=False) as exchange:
+    async with admitted(http, TokenizeRequest, _tokenized_request) as exchange:
         headers = ignored_header(ignored_fields(exchange))
         return _json(await tokenized(exchange), headers)
 
@@ -233,7 +234,7 @@ def _tokenized_request(arrival: Arrival, fields: TokenizeRequest, route: Route) 
 
 
 async def detokenize(http: web.Request) -> web.Response:
-    async with admitted(http, DetokenizeRequest, _detokenized_request, is_counted=False) as exchange:
+    async with admitted(http, DetokenizeRequest, _detokenized_request) as exchange:
         return _json(await detokenized(exchange))
 
 

@@ -84,7 +84,7 @@ def _decoded(tokenizer: Tokenizer, ids: list[int]) -> str:
 
 
 async def _by_upstream(exchange: Exchange[TokenizeRequest]) -> Tokens:
-    if exchange.fields.return_token_strs and await exchange.has_hooks():
+    if exchange.fields.return_token_strs and exchange.has_hooks():
         reason = "an upstream's texts are withheld where hooks cannot see them"
         raise RequestError(f"return_token_strs: {reason}.", param="return_token_strs")
     _, answer = await exchange.ask_upstream("/tokenize", exchange.fields.body)
@@ -92,7 +92,7 @@ async def _by_upstream(exchange: Exchange[TokenizeRequest]) -> Tokens:
 
 
 async def _text_by_upstream(exchange: Exchange[DetokenizeRequest]) -> str:
-    if await exchange.has_hooks():
+    if exchange.has_hooks():
         reason = "an upstream's texts are withheld where hooks cannot see them (--tokenizer)"
         raise APIError(501, f"This server has no tokenizer of its own: {reason}.", "server_error")
     _, answer = await exchange.ask_upstream("/detokenize", lambda _: {"tokens": exchange.fields.tokens})

@@ -22,16 +22,8 @@ def client_address(request: web.Request) -> str:
 
     An IPv6 client may use every address of its /64 network, so the network stands for the client.
     """
-    forwarders = request.app[FORWARDERS]
-    if not forwarders:
-        return _peer_address(request.remote or "")
     chain = request.headers.getall("X-Forwarded-For", [])
-    return forwarded_address(request.remote or "", chain, forwarders)
-
-
-@lru_cache(maxsize=256)
-def _peer_address(peer: str) -> str:
-    return forwarded_address(peer, (), ())
+    return forwarded_address(request.remote or "", chain, request.app[FORWARDERS])
 
 
 def forwarded_address(peer: str, chain: Iterable[str], forwarders: Networks) -> str:

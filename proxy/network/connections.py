@@ -21,6 +21,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
+from proxy.network.addresses import client_address
 from proxy.network.errors import api_error, response_of
 from proxy.settings.network import ConnectionOptions
 from proxy.wire.errors import APIError
@@ -116,22 +117,28 @@ class Connection(web.RequestHandler):
                 self.connections.hold(self, len(data))
         super().data_received(data)
 
-    # Called by the middleware.
+    # Called by the door.
 
-    def begin(self, request: web.Request) -> None:
-        """The request's head is complete."""
+    @contextmanager
+    def serving(self, request: web.Request) -> Iterator[str]:
+        """One request, from its complete head until its handler has returned. Yields the client's address.
+        Raises `APIError` 429 for too many requests that a trusted forwarder passes on from one address."""
         self._request = request
         if self._writer is not None:
             self._written += self._writer.output_size
         self._writer = request.writer
         self._begin_wait(Wait.BODY)
         request.content.on_eof(self._body_is_complete)
-
-    def end(self) -> None:
-        """The request's handler has returned. aiohttp drops what it left of the body."""
-        request, self._request = self._request, None
-        self._begin_wait(None)
-        if request is not None:
+        try:
+            if self.address is not None:
+                yield self.address
+            else:
+                with self.connections.counted(address := client_address(request)):
+                    yield address
+        finally:
+            self._request = None
+            self._begin_wait(None)
+            # aiohttp drops what the handler left of the body.
             request.content.on_eof(partial(self._begin_wait, Wait.NEXT))
 
     def _body_is_complete(self) -> None:

@@ -6,9 +6,8 @@ asks. No label contains text of a caller or a model.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from time import perf_counter
-from types import TracebackType
-from typing import Self
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
@@ -53,7 +52,7 @@ class TenantMetrics:
 
 
 class RequestMetrics:
-    """One request's metrics: what is released, when, and how the request ends. A context manager."""
+    """One request's metrics: what is released, when, and how the request ends."""
 
     __slots__ = (
         *("_arrived", "_endpoint", "_finished", "_first", "_outcome", "_released", "_tenant", "_usage"),
@@ -74,17 +73,6 @@ class RequestMetrics:
         self._outcome: str | None = None
         self.on_usage: Callable[[Usage | None], object] | None = None
         """Is told at the end which usage the client was told, if any."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.end("closed")
-        else:
-            self.fail(error)
 
     def release(self, delta: Delta) -> None:
         """Count a delta that the client gets now."""
@@ -179,9 +167,16 @@ class Metrics(Collector):
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
-    def request(self, endpoint: str, model: str, tenant: str) -> RequestMetrics:
-        """The metrics of a request that arrives now. `model`: the configured name."""
-        return RequestMetrics(self._endpoints[endpoint, model], self._tenants[tenant])
+    @contextmanager
+    def request(self, endpoint: str, model: str, tenant: str) -> Iterator[RequestMetrics]:
+        """The metrics of a request, from its arrival to its end. `model`: the configured name."""
+        metrics = RequestMetrics(self._endpoints[endpoint, model], self._tenants[tenant])
+        try:
+            yield metrics
+        except BaseException as error:
+            metrics.fail(error)
+            raise
+        metrics.end("closed")
 
     def answered(self, path: str, status: int) -> None:
         """Count an answer. `path`: the endpoint's, which holds nothing that the client chose."""

@@ -6,14 +6,14 @@ requests that run when a limit is reached may exceed it.
 
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import NamedTuple
 
 from engine.protocol import Delta, GenerationRequest, Usage
 from engine.protocol.prompt_size import prompt_size
 from engine.streams.generation import Generation, Stage
 from proxy.service.rates import Rates
-from proxy.service.request_limits import RequestLimits
+from proxy.service.running import RequestLimits
 from proxy.settings.limits import Subject
 from proxy.wire.errors import APIError
 
@@ -75,19 +75,13 @@ class Quotas:
     def __init__(self, under_way: RequestLimits, rates: Rates) -> None:
         self._under_way = under_way
         self._rates = rates
-        self._unlimited = nullcontext(Spending(rates, []))
-
-    def admitted(
-        self, subjects: Sequence[Subject], headers: dict[str, str]
-    ) -> AbstractAsyncContextManager[Spending]:
-        """Counts a request, to its end, if any of its `subjects` has limits. Puts the limits into `headers`,
-        by OpenAI's names. Raises `APIError` 429 if it is one too many."""
-        return self._admitted(subjects, headers) if subjects else self._unlimited
+        self.unlimited = Spending(rates, [])
+        """Of a request whose key and policy have no limit."""
 
     @asynccontextmanager
-    async def _admitted(
-        self, subjects: Sequence[Subject], headers: dict[str, str]
-    ) -> AsyncIterator[Spending]:
+    async def admitted(self, subjects: Sequence[Subject], headers: dict[str, str]) -> AsyncIterator[Spending]:
+        """Counts a request, to its end, for its `subjects`, which have limits. Puts these into `headers`, by
+        OpenAI's names. Raises `APIError` 429 if it is one too many."""
         rates = [rate for subject in subjects for rate in _rates_of(subject)]
         async with AsyncExitStack() as stack:
             for subject in subjects:

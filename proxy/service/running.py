@@ -1,18 +1,36 @@
-"""The requests that run in this process, and how the operator cancels one.
+"""The requests that run: which ones here, and how many each caller has in all processes that share the state.
 
-A cancellation takes the same way as a client that leaves: the request's task is cancelled, which closes its
-iterator. The client, who is still there, gets an error.
+The operator may cancel one that runs here. A cancellation takes the same path as a client that leaves: the
+request's task is cancelled, which closes its iterator. The client, who is still there, gets an error.
+
+A process says its own counts of callers' requests, and learns the sums. It does so in one call for all
+requests that came since the last call. Counts are said whole, never as differences: one that was lost, or
+came late, is put right by the next. A process that dies has its counts forgotten (`State.count`).
 """
 
 import asyncio
+import logging
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
+from engine.protocol import GenerationRequest
+from proxy.deployment.deployment import Route
 from proxy.service.peers import Answerer
+from proxy.storage.shared.protocol import LEASE, State
 from proxy.wire.errors import CancelledByOperator
+
+logger = logging.getLogger("weir.proxy")
+
+RENEWAL = LEASE / 3
+"""Seconds after which all counts are said again."""
+RETRY = 1.0
+"""Seconds between two calls of a state that does not answer. The process's own counts then decide alone."""
+LOG_INTERVAL = 60.0
 
 
 class RequestFacts(NamedTuple):
@@ -37,40 +55,24 @@ class RequestFacts(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class RunningRequest:
-    """A request from its start to its end. An asynchronous context manager, for the request's task."""
+    """A request from its start to its end."""
 
     facts: RequestFacts
-    _all: dict[str, "RunningRequest"]
-    """All that run."""
+    task: asyncio.Task[Any] | None
+    """None: the request has ended."""
     _is_cancelled: bool = False
-    _task: asyncio.Task[Any] | None = None
-
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.current_task()
-        self._all[self.facts.id] = self
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._all.pop(self.facts.id, None)
-        try:
-            if error is not None:
-                self.raise_if_cancelled(error)
-        finally:
-            self._task = None  # the task's error refers to the frames that refer to this request
 
     def cancel(self) -> None:
-        if self._task is not None and not self._is_cancelled:
+        if self.task is not None and not self._is_cancelled:
             self._is_cancelled = True
-            self._task.cancel()
+            self.task.cancel()
 
     def raise_if_cancelled(self, error: BaseException) -> None:
         """Raise `CancelledByOperator` if that is why this error came."""
         if self._is_cancelled and isinstance(error, asyncio.CancelledError):
             self._is_cancelled = False
-            assert self._task is not None
-            if not self._task.uncancel():  # otherwise the client has left, too
+            assert self.task is not None
+            if not self.task.uncancel():  # otherwise the client has left, too
                 raise CancelledByOperator from error
 
 
@@ -104,9 +106,29 @@ class RunningRequests:
         self.answers: dict[type, Answerer] = {ListRequests: self._list, CancelRequest: self._cancel}
         """The answers of this process to the others' questions."""
 
-    def begin(self, facts: RequestFacts) -> RunningRequest:
-        """The request, to be entered by its task."""
-        return RunningRequest(facts, self._running)
+    @contextmanager
+    def running(self, route: Route, request: GenerationRequest) -> Iterator[RunningRequest]:
+        """Lets the operator see and cancel the request of this task. A cancelled one raises
+        `CancelledByOperator`."""
+        facts = RequestFacts(
+            id=request.request_id,
+            endpoint=request.endpoint,
+            model=route.model.name,
+            policy=route.policy.name,
+            tenant=route.key.tenant,
+            key=route.key.name,
+            stream=request.stream,
+            started=time.time(),
+        )
+        running = self._running[facts.id] = RunningRequest(facts, asyncio.current_task())
+        try:
+            yield running
+        except asyncio.CancelledError as error:
+            running.raise_if_cancelled(error)
+            raise
+        finally:
+            self._running.pop(facts.id, None)
+            running.task = None  # the task's error refers to the frames that refer to this request
 
     def oldest(self, limit: int) -> OldestRequests:
         """At most `limit` requests, the oldest first."""
@@ -125,3 +147,112 @@ class RunningRequests:
 
     async def _cancel(self, question: CancelRequest) -> bool:
         return self.cancel(question.id)
+
+
+class RequestLimits:
+    """Bounds the requests that each caller has under way."""
+
+    def __init__(self, limit: int, state: State | None = None, process: str = "") -> None:
+        """`state`: None if no other process shares the limit. `process`: a name that no other process has."""
+        self._limit = limit
+        self._state = state
+        self._process = process
+        self._under_way: Counter[str] = Counter()
+        self._changed = asyncio.Event()
+        self._unsaid: set[str] = set()
+        """Callers whose count has changed."""
+        self._waiting: dict[tuple[str, int], list[asyncio.Future[bool]]] = {}
+        """Requests that are counted, and wait for the sums, by their caller and its limit."""
+        self._answers = state is not None
+        """Whether the state has answered the last call."""
+        self._logged_at = -LOG_INTERVAL
+
+    async def enter(self, caller: str, limit: int | None = None) -> bool:
+        """Count a request. False if the caller has too many: the request is not counted then. `limit`: the
+        caller's own, if it has one."""
+        limit = limit or self._limit
+        if self._under_way[caller] >= limit:
+            return False
+        self._under_way[caller] += 1
+        try:
+            admitted = await self._ask(caller, limit) if self._answers else True
+        except BaseException:
+            self.leave(caller)
+            raise
+        if not admitted:
+            self.leave(caller)
+        elif self._state is not None and not self._answers:
+            self._unsaid.add(caller)  # the next call that the state answers tells it of the request
+        return admitted
+
+    def leave(self, caller: str) -> None:
+        """A request that `enter` counted has ended."""
+        self._under_way[caller] -= 1
+        if not self._under_way[caller]:
+            del self._under_way[caller]
+        if self._state is not None:
+            self._unsaid.add(caller)
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Say the counts whenever they change. Runs until it is cancelled."""
+        if self._state is None:
+            return
+        said_all_at = time.monotonic()
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RENEWAL):
+                    await self._changed.wait()
+            self._changed.clear()
+            if time.monotonic() - said_all_at >= RENEWAL:
+                said_all_at = time.monotonic()
+                self._unsaid.update(self._under_way)
+            await self._say(self._state)
+
+    async def aclose(self) -> None:
+        """Raises `StateError`."""
+        if self._state is not None:
+            await self._state.forget(self._process)
+
+    async def _ask(self, caller: str, limit: int) -> bool:
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault((caller, limit), []).append(waiter)
+        self._changed.set()
+        return await waiter
+
+    async def _say(self, state: State) -> None:
+        unsaid, self._unsaid = self._unsaid, set()
+        waiting = self._take_waiting()
+        callers = {caller for caller, _ in waiting}
+        counts = {caller: self._under_way[caller] for caller in unsaid | callers}
+        try:
+            sums = await state.count(self._process, counts)
+        except Exception as error:  # noqa: BLE001 - whatever happened, no request waits for ever
+            self._answers = False
+            self._log(error)
+            self._unsaid |= counts.keys()
+            sums = {}
+            for asked, waiters in self._take_waiting().items():  # they came meanwhile
+                waiting.setdefault(asked, []).extend(waiters)
+        else:
+            self._answers = True
+        for (caller, limit), waiters in waiting.items():
+            too_many = max(0, sums.get(caller, 0) - limit)
+            for place, waiter in enumerate(waiters):
+                if not waiter.done():
+                    waiter.set_result(place < len(waiters) - too_many)
+        if not self._answers:
+            await asyncio.sleep(RETRY)
+            self._changed.set()
+
+    def _take_waiting(self) -> dict[tuple[str, int], list[asyncio.Future[bool]]]:
+        """Those whose clients have left are not in the counts, either."""
+        waiting, self._waiting = self._waiting, {}
+        return {asked: [one for one in waiters if not one.done()] for asked, waiters in waiting.items()}
+
+    def _log(self, error: Exception) -> None:
+        now = time.monotonic()
+        if now - self._logged_at >= LOG_INTERVAL:
+            self._logged_at = now
+            reason = "the limit of a caller's requests holds for this process alone"
+            logger.warning("%s: %s", error, reason)

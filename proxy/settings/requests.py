@@ -8,10 +8,6 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-BYTES_PER_TOKEN = 16
-"""Bytes of JSON for a token of text. English needs about 5, and text in `\\u` escapes about 12."""
-LEAST_BODY = 2 * 1024 * 1024
-UNKNOWN_BODY = 16 * 1024 * 1024
 AtLeastOne = Annotated[int, Field(ge=1)]
 
 
@@ -67,12 +63,3 @@ class CallerOptions(BaseModel):
     max_body_bytes_per_caller: ClassVar[int] = 256 * 1024 * 1024
     """Bytes of the bodies of these requests. One more body beyond gets status 429. A thousand requests fit,
     with 256 KiB each, and one body alone is always taken."""
-
-
-def max_body_size(options: BodyOptions, max_model_len: int | None) -> int:
-    """Bytes of the longest body that is read, for a model of this length (None: not known)."""
-    if options.max_body_size is not None:
-        return options.max_body_size
-    if max_model_len is None:
-        return UNKNOWN_BODY
-    return max(LEAST_BODY, BYTES_PER_TOKEN * max_model_len)

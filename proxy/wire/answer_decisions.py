@@ -11,7 +11,7 @@ from engine.streams.generation import Generation, Stage
 from hooks.api.decision import Held
 from hooks.pipeline.open_guard import OpenGuard
 from proxy.storage.operator.decision_record import DecisionRecord
-from proxy.wire.sse import event
+from proxy.wire.openai.answer import event
 
 DECISION = "weir.decision"
 HELD = "weir.held"

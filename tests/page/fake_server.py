@@ -10,7 +10,7 @@ import orjson
 from aiohttp import web
 
 from proxy.http.page.files import add_page
-from proxy.wire.sse import DONE, event
+from proxy.wire.openai.answer import DONE, event
 from tests.processes import WAIT_LIMIT
 
 Script = Callable[["Wire"], Awaitable[None]]

@@ -1,10 +1,12 @@
-"""Which fields of a request ask an engine for something, and whether it refuses one of them."""
+"""Which fields of a request ask an engine for something, whether it refuses one of them, and whether one may
+choose where the model's own end comes."""
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from engine.protocol import GenerationRequest, RequestError, SamplingParams
-from engine.protocol.fields.names import caller_name, is_neutral
+from engine.protocol import GenerationRequest, ModelInfo, RequestError, SamplingParams
+from engine.protocol.fields.names import HINTS, caller_name, is_neutral
 from engine.protocol.fields.support import FieldSupport, Treatment
 
 SAMPLING_FIELDS = frozenset(field.name for field in fields(SamplingParams))
@@ -19,6 +21,27 @@ _ENGINE_DEFAULTS: dict[str, Any] = {
     for field in sorted(fields(GenerationRequest), key=lambda field: field.name)
     if field.name in ENGINE_FIELDS
 }
+
+_LEAVE_THE_END = frozenset(
+    {
+        # An end at `max_tokens` has a finish reason of its own.
+        *(SAMPLING_FIELDS - {"min_tokens", "ignore_eos", "logit_bias", "logits_processors"}),
+        *(ENGINE_FIELDS | HINTS),
+        # The prompt.
+        *("add_special_tokens", "add_generation_prompt", "continue_final_message", "truncate_prompt_tokens"),
+        *("truncation_side", "chat_template_kwargs", "documents", "functions", "suffix", "safe_prompt"),
+        *("media_io_kwargs", "mm_processor_kwargs", "web_search_options", "prompt_embeds"),
+        # The answer's form.
+        *("skip_special_tokens", "spaces_between_special_tokens", "include_reasoning", "separate_reasoning"),
+        # Whether the model thinks. A budget for thoughts in tokens is another field.
+        *("thinking", "enable_thinking", "think", "anthropic_beta"),
+        # Sampling, costs and routes of other servers.
+        *("typical_p", "top_a", "random_seed", "cache_prompt", "keep_alive", "usage"),
+        *("provider", "models", "route", "transforms", "plugins"),
+    }
+)
+"""Fields that do not choose where the model's own end comes. An upstream has fields that Weir does not
+know: a field that is not listed here may."""
 
 
 def check_fields(request: GenerationRequest, support: FieldSupport) -> None:
@@ -57,3 +80,36 @@ def _is_void(name: str, request: GenerationRequest) -> bool:
         case "functions" | "function_call":
             return not extra.get("functions") or extra.get("function_call") == "none"
     return False
+
+
+def steers_end(request: GenerationRequest, support: FieldSupport, info: ModelInfo) -> bool:
+    """Whether a field of the request may choose the place of an end that the engine calls the model's own
+    (contract 2.9). `support` and `info` are the engine's."""
+    if request.tool_choice not in (None, "auto") and request.uses_tools:
+        return True
+    for name in asked_fields(request):
+        is_ignored = support.treatment(name, request.endpoint) is Treatment.IGNORED
+        if not is_ignored and _steers(name, request, info):
+            return True
+    return False
+
+
+def _steers(name: str, request: GenerationRequest, info: ModelInfo) -> bool:
+    if name in ("stop", "stop_token_ids"):
+        return info.eos_token_ids is None  # an upstream may call a stop string the model's own end
+    if name == "logit_bias":
+        return _biases_end(request, info)
+    return name not in _LEAVE_THE_END and not _is_choice(name, request.extra.get(name))
+
+
+def _is_choice(name: str, value: Any) -> bool:
+    """Whether the output is one of the caller's own texts: no end of it is a place in the model's words."""
+    if name == "structured_outputs":
+        return isinstance(value, Mapping) and {key for key, one in value.items() if one} == {"choice"}
+    return name == "guided_choice"
+
+
+def _biases_end(request: GenerationRequest, info: ModelInfo) -> bool:
+    """Whether the bias may be one of the end of sequence. A bias of all other tokens does the same."""
+    bias, ends, size = request.sampling.logit_bias, info.eos_token_ids, info.vocab_size
+    return ends is None or size is None or not ends.isdisjoint(bias) or 2 * len(bias) > size

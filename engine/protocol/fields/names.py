@@ -5,6 +5,7 @@ translate between them and the endpoint's own names.
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from engine.protocol.fields.table import EMPTY, FIELDS, Relay
@@ -50,6 +51,13 @@ def engine_name(endpoint: str, name: str) -> str:
     """An engine's name for a field of the endpoint. A part of an object has a dotted name: `text.format`."""
     limit = FIELDS[name].limit if name in FIELDS else None
     return limit or ENGINE_NAMES.get(endpoint, {}).get(name, name)
+
+
+@cache
+def defaults_of(endpoint: str) -> Mapping[str, Any]:
+    """`DEFAULTS` by the endpoint's own names."""
+    names = FIELDS.keys() | ENGINE_NAMES.get(endpoint, {}).keys()
+    return {name: DEFAULTS[own] for name in names if (own := engine_name(endpoint, name)) in DEFAULTS}
 
 
 def caller_name(endpoint: str, name: str) -> str:

@@ -1,7 +1,8 @@
 """Reads the body of a request, and refuses one that is too large to be worth reading.
 
 A JSON value costs more memory and time than its bytes. The lists, objects and other values of a body are
-counted in its bytes, before anything is built of them.
+counted in its bytes, before anything is built of them. What the JSON holds is counted again, before the
+request is made of it.
 """
 
 import asyncio
@@ -11,10 +12,15 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from proxy.http.access.callers import count_bytes
+from engine.protocol import RequestError
 from proxy.http.arrival import Arrival
-from proxy.settings.requests import LEAST_BODY, BodyOptions, max_body_size
+from proxy.settings.requests import BodyOptions
 from proxy.wire.errors import APIError
+
+BYTES_PER_TOKEN = 16
+"""Bytes of JSON for a token of text. English needs about 5, and text in `\\u` escapes about 12."""
+LEAST_BODY = 2 * 1024 * 1024
+UNKNOWN_BODY = 16 * 1024 * 1024
 
 MAX_DEPTH = 100
 """Levels of nesting in a body. A schema needs fewer, and every library on the way can read more."""
@@ -23,6 +29,24 @@ SMALL = 32 * 1024
 """Bytes of a body in which nothing needs to be counted."""
 SLICE = 256 * 1024
 """Bytes that are counted at a time. Other requests are served between two slices."""
+
+_SCHEMAS = (
+    *("response_format", "text", "structured_outputs", "json_schema", "regex", "ebnf", "grammar"),
+    "output_config",
+    *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding"),
+)
+"""Fields that hold a schema or a grammar for the answer."""
+_BESIDE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else"})
+"""Keywords whose schemas apply to the same value."""
+
+
+def max_body_size(options: BodyOptions, max_model_len: int | None) -> int:
+    """Bytes of the longest body that is read, for a model of this length (None: not known)."""
+    if options.max_body_size is not None:
+        return options.max_body_size
+    if max_model_len is None:
+        return UNKNOWN_BODY
+    return max(LEAST_BODY, BYTES_PER_TOKEN * max_model_len)
 
 
 async def read_json(arrival: Arrival, options: BodyOptions, max_model_lens: Iterable[int | None]) -> Any:
@@ -37,7 +61,7 @@ async def read_json(arrival: Arrival, options: BodyOptions, max_model_lens: Iter
     if (http.content_length or 0) > limit:
         raise _too_large(limit)
     body = await read_body(http, limit)
-    count_bytes(arrival, len(body))
+    arrival.count_bytes(len(body))
     if len(body) > SMALL:
         await _check_values(body, options, num_ids)
     try:
@@ -113,3 +137,120 @@ def is_deeper(value: Any, depth: int) -> bool:
             if isinstance(inner, dict | list)
         ]
     return bool(level)
+
+
+def check_counts(body: Any, options: BodyOptions) -> None:
+    """Raise `RequestError` for the first field with more entries than the options allow.
+
+    A field of a wrong type is not looked at: it is refused when the request is read.
+    """
+    if not isinstance(body, dict):
+        return
+    _check(len(body), options.max_fields, "fields", None)
+    for name in ("messages", "input"):
+        if isinstance(items := body.get(name), list):
+            _check_messages(items, name, options)
+    for name in ("tools", "functions"):
+        if isinstance(tools := body.get(name), list):
+            _check_tools(tools, name, options)
+    if not body.keys().isdisjoint(("prompt", "n", "best_of")):
+        _check_prompts(body, options)
+    if isinstance(system := body.get("system"), list):
+        _check_messages([{"content": system}], "system", options)
+    for name in ("stop", "stop_sequences"):
+        stop = body.get(name)
+        if isinstance(stop, list):
+            _check(len(stop), options.max_stop_strings, "stop strings", name)
+    bias = body.get("logit_bias")
+    if isinstance(bias, dict):
+        _check(len(bias), options.max_logit_bias, "entries", "logit_bias")
+    if isinstance(metadata := body.get("metadata"), dict):
+        _check_metadata(metadata, options)
+    for name in _SCHEMAS:
+        if name in body:
+            _check_schema(body[name], name, options)
+
+
+def _check(number: int, most: int, things: str, param: str | None) -> None:
+    if number > most:
+        where = f"{param}: " if param else ""
+        raise RequestError(
+            f"{where}there are {number} {things}, and at most {most} are taken.", param=param, code="too_long"
+        )
+
+
+def _check_messages(messages: list[Any], name: str, options: BodyOptions) -> None:
+    """A chat's messages, or a response's items. The result of a tool may have parts of its own."""
+    things = "messages" if name == "messages" else "items"
+    _check(len(messages), options.max_messages, things, name)
+    num_parts = 0
+    for i, message in enumerate(messages):
+        if not isinstance(message, dict):
+            continue
+        parts = _parts(message)
+        num_parts += len(parts)
+        _check(num_parts, options.max_content_parts, "parts and tool calls", name)
+        for one in (message, *parts):
+            if isinstance(one, dict):
+                _check(len(one), options.max_fields, "fields", f"{name}.{i}")
+
+
+def _parts(message: dict[str, Any]) -> list[Any]:
+    parts: list[Any] = []
+    for field in ("content", "output", "summary", "tool_calls"):
+        if isinstance(own := message.get(field), list):
+            parts += own
+    for part in parts[:]:
+        if isinstance(part, dict) and isinstance(inner := part.get("content"), list):
+            parts += inner
+    return parts
+
+
+def _check_tools(tools: list[Any], name: str, options: BodyOptions) -> None:
+    _check(len(tools), options.max_tools, "tools", name)
+    for i, tool in enumerate(tools):
+        _check_schema(tool, f"{name}.{i}", options)
+
+
+def _check_schema(schema: Any, param: str, options: BodyOptions) -> None:
+    if isinstance(schema, dict | list | str):
+        size = _json_size(schema)
+        _check(size, options.max_schema_size, "bytes", param)
+        most = _branches(schema)[1] if isinstance(schema, dict | list) else 0
+        _check(most, options.max_schema_branches, "schemas for one value", param)
+
+
+def _branches(value: Any) -> tuple[int, int]:
+    """The schemas for the value that the schema `value` is for, and the most for any value within it."""
+    own, most = 1, 1
+    for name, part in value.items() if isinstance(value, dict) else enumerate(value):
+        is_beside = name in _BESIDE
+        for one in part if is_beside and isinstance(part, list) else (part,):
+            number, inside = _branches(one) if isinstance(one, dict | list) else (1, 1)
+            own += number if is_beside else 0
+            most = max(most, inside)
+    return own, max(own, most)
+
+
+def _check_prompts(body: dict[str, Any], options: BodyOptions) -> None:
+    prompt = body.get("prompt")
+    num_prompts = 1
+    if isinstance(prompt, list) and not all(type(one) is int for one in prompt):
+        num_prompts = len(prompt)
+        _check(num_prompts, options.max_prompts, "prompts", "prompt")
+    candidates = {name: value for name in ("n", "best_of") if isinstance(value := body.get(name), int)}
+    most = max(candidates, key=lambda name: candidates[name], default="n")
+    param = most if num_prompts == 1 else "prompt"
+    _check(num_prompts * candidates.get(most, 1), options.max_outputs, "outputs", param)
+
+
+def _check_metadata(metadata: dict[str, Any], options: BodyOptions) -> None:
+    _check(len(metadata), options.max_metadata, "entries", "metadata")
+    for key, value in metadata.items():
+        _check(len(key), options.max_metadata_key, "characters in a key", "metadata")
+        size = len(value) if isinstance(value, str) else _json_size(value)
+        _check(size, options.max_metadata_value, "characters in a value", "metadata")
+
+
+def _json_size(value: Any) -> int:
+    return len(orjson.dumps(value))

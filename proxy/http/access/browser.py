@@ -34,6 +34,8 @@ class BrowserRule:
 
     def __init__(self, options: BrowserOptions, listen_host: str) -> None:
         self._origins = options.cors_origins
+        self.lets_pages_read = bool(self._origins)
+        """Whether pages of some other origins may read responses, which then depend on the origin."""
         self._is_host_allowed = lru_cache(_HOSTS_KEPT)(_host_rule(options.allowed_hosts, listen_host))
 
     def check(self, http: web.Request) -> None:
@@ -52,10 +54,10 @@ class BrowserRule:
             )
 
     def headers(self, http: web.Request) -> dict[str, str]:
-        """The headers that let a page of an allowed origin read the response. The request has an origin."""
-        origin = http.headers[hdrs.ORIGIN]
-        if not _is_listed(origin, self._origins):
-            return {}
+        """The headers that let a page of an allowed origin read the response."""
+        origin = http.headers.get(hdrs.ORIGIN)
+        if origin is None or not _is_listed(origin, self._origins):
+            return {hdrs.VARY: hdrs.ORIGIN}
         return {
             hdrs.ACCESS_CONTROL_ALLOW_ORIGIN: origin,
             hdrs.ACCESS_CONTROL_EXPOSE_HEADERS: _EXPOSED,

@@ -9,7 +9,7 @@ from proxy.http.access.browser import BrowserRule, is_loopback
 from proxy.http.access.operator import OPERATOR_RULE, OperatorRule, operator_middleware
 from proxy.http.admin import configuration, decisions, keys, recordings, requests, shadow
 from proxy.http.admin.live import LIVE, LiveFeed, live, shadow_hooks
-from proxy.http.arrival import add_headers
+from proxy.http.arrival import add_headers, needs_keys
 from proxy.http.door import OWN_CHECK, door
 from proxy.http.page.files import add_page
 from proxy.network.addresses import FORWARDERS
@@ -53,7 +53,7 @@ def operator_rule(service: Service) -> OperatorRule:
     settings = service.settings
     hosts = [settings.host] if settings.admin_port is None else [settings.host, settings.admin_host]
     is_private = all(map(is_loopback, hosts)) and not settings.trusted_forwarders
-    return OperatorRule(settings.admin_key, lambda: is_private and not service.needs_keys())
+    return OperatorRule(settings.admin_key, lambda: is_private and not needs_keys(service))
 
 
 def add_admin(app: web.Application) -> None:

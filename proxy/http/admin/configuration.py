@@ -7,9 +7,9 @@ from aiohttp import web
 from proxy.deployment.explain import explain, explain_policy
 from proxy.deployment.guard_models import Model, fault_of
 from proxy.deployment.keys import Key
-from proxy.http.access.auth import sender
 from proxy.http.access.operator import admin_name
 from proxy.http.admin.wire import answer, listing
+from proxy.http.arrival import sender
 from proxy.service.service import SERVICE, Service
 from proxy.wire.errors import APIError
 

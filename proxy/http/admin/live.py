@@ -14,10 +14,10 @@ from aiohttp import web
 from prometheus_client.core import Metric
 
 from proxy.deployment.directory import PolicyEntry
-from proxy.http.event_stream import EventStream
+from proxy.http.respond import EventStream
 from proxy.service.peers import Others
 from proxy.service.service import SERVICE
-from proxy.wire.sse import event
+from proxy.wire.openai.answer import event
 
 INTERVAL = 1.0
 """Seconds between two snapshots."""

@@ -15,7 +15,7 @@ class Owner(NamedTuple):
     """Who stored a response. Nobody else reads it."""
 
     caller: str
-    """The caller that shares the store with others (`proxy.http.access.callers`)."""
+    """The caller that shares the store with others (`proxy.http.arrival`)."""
     key: str
     """A digest of the key in the request, which a server without keys does not check. It tells apart callers
     at one address."""

@@ -6,8 +6,7 @@ from engine.protocol import Delta, EngineError, GenerationRequest
 from proxy.wire.messages.blocks import Block, Event, Text, Thinking, ToolUse, written
 from proxy.wire.messages.errors import error_body
 from proxy.wire.messages.fields import MessagesRequest
-from proxy.wire.openai.answer import Answer, JSONObject
-from proxy.wire.sse import event
+from proxy.wire.openai.answer import Answer, JSONObject, event
 
 _BYTES_PER_TOKEN = 4
 """For a prompt that the engine has not counted yet."""

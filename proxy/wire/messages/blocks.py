@@ -7,8 +7,7 @@ from abc import ABC, abstractmethod
 
 import orjson
 
-from proxy.wire.openai.answer import JSONObject, new_id
-from proxy.wire.sse import event
+from proxy.wire.openai.answer import JSONObject, event, new_id
 
 Event = tuple[str, JSONObject]
 """An event's type and its other fields."""

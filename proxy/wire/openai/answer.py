@@ -9,13 +9,15 @@ from typing import Any, ClassVar
 import orjson
 
 from engine.protocol import Channel, Delta, GenerationRequest, Token, TopLogprob, Usage
-from proxy.wire.answer_decisions import AnswerDecisions
 from proxy.wire.openai.endpoint_fields import ignored_header
 from proxy.wire.openai.fields import GenerationFields
 from proxy.wire.openai.prompt_logprobs import prompt_logprobs
-from proxy.wire.sse import COMMENT, DONE, event
 
 JSONObject = dict[str, Any]
+
+DONE = b"data: [DONE]\n\n"
+"""The event that ends a stream."""
+COMMENT = b": keep-alive\n\n"
 
 PROMPT_FIELDS = frozenset({"prompt_token_ids", "prompt_logprobs"})
 """The fields of a choice that tell of its prompt."""
@@ -37,8 +39,6 @@ class Answer(ABC):
         self.request = request
         self.ignored: list[str] = []
         """Fields of the request that have no effect."""
-        self.decisions: AnswerDecisions | None = None
-        """The hooks' decisions, if they are told in the answer."""
         self._usage = Usage(0, 0)
 
     @property
@@ -98,6 +98,11 @@ class Answer(ABC):
 class ChoicesAnswer(Answer):
     """An answer with `choices`, one for each output: the answer to a chat or a completion."""
 
+    object: ClassVar[str]
+    """The API's name for this kind of answer."""
+    chunk_object: ClassVar[str]
+    """The API's name for its chunks."""
+
     def __init__(self, fields: GenerationFields, request: GenerationRequest, *, gives_ids: bool) -> None:
         """`gives_ids`: whether the answer has token ids."""
         super().__init__(fields, request)
@@ -111,17 +116,18 @@ class ChoicesAnswer(Answer):
         self._pieces: dict[tuple[int, str], list[str]] = {}
         self._num_prompt_logprobs = request.sampling.prompt_logprobs
         # All chunks begin with the same bytes, up to their choices. These are formatted once.
-        self._head = orjson.dumps(self._identity())[:-1] + b',"choices":'
+        self._identity: JSONObject = {
+            "id": request.request_id,
+            "object": self.chunk_object if request.stream else self.object,
+            "created": int(time.time()),
+            "model": request.model,
+        }
+        self._head = orjson.dumps(self._identity)[:-1] + b',"choices":'
         # Most chunks differ only in their text: the bytes before and after it, by output and channel.
         self._around: dict[tuple[int, str], tuple[bytes, bytes]] = {}
         self._gives_text_alone = not (
             self._continuous_usage or self.gives_ids or request.sampling.logprobs is not None
         )
-
-    @property
-    @abstractmethod
-    def object(self) -> str:
-        """The API's name for this kind of answer, or of chunk if the answer is streamed."""
 
     @abstractmethod
     def begin_choice(self, delta: Delta) -> JSONObject:
@@ -228,7 +234,7 @@ class ChoicesAnswer(Answer):
         num = self.request.num_outputs
         choices = [self.finish_choice(self._whole_choice(i)) for i in range(num)]
         beside = self.beside_choices(choices)
-        return orjson.dumps({**self._identity(), "choices": choices, "usage": self.usage(), **beside})
+        return orjson.dumps({**self._identity, "choices": choices, "usage": self.usage(), **beside})
 
     def _whole_choice(self, index: int) -> JSONObject:
         if index not in self._choices:
@@ -248,13 +254,12 @@ class ChoicesAnswer(Answer):
             "completion_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
         }
 
-    def _identity(self) -> JSONObject:
-        return {
-            "id": self.request.request_id,
-            "object": self.object,
-            "created": int(time.time()),
-            "model": self.request.model,
-        }
+
+def event(data: bytes, name: str | None = None) -> bytes:
+    """A server-sent event, as bytes. `data` is a JSON document on one line."""
+    if name is None:
+        return b"data: " + data + b"\n\n"
+    return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
 
 
 def new_id(prefix: str, separator: str = "-") -> str:

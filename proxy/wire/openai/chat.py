@@ -106,16 +106,15 @@ class ChatRequest(GenerationFields):
 class ChatAnswer(ChoicesAnswer):
     """The answer to a chat, made from released deltas."""
 
+    object = "chat.completion"
+    chunk_object = "chat.completion.chunk"
+
     def __init__(self, fields: ChatRequest, request: GenerationRequest) -> None:
         super().__init__(fields, request, gives_ids=fields.return_token_ids)
         self._begun: set[int] = set()
         self._calls: defaultdict[int, list[int]] = defaultdict(list)
         """The engine's indices of each output's tool calls, in the order released. A client's indices have no
         gaps."""
-
-    @property
-    def object(self) -> str:
-        return "chat.completion.chunk" if self.request.stream else "chat.completion"
 
     def new_chunk(self, delta: Delta) -> bytes:
         """The events for a delta that is no further text.

@@ -69,15 +69,12 @@ class CompletionAnswer(ChoicesAnswer):
     """The answer to a completion, made from released deltas."""
 
     fields: CompletionRequest
+    object = chunk_object = "text_completion"
 
     def __init__(self, fields: CompletionRequest, request: GenerationRequest) -> None:
         super().__init__(fields, request, gives_ids=fields.return_token_ids or not fields.detokenize)
         self._offsets = [0] * request.num_outputs
         """Characters released so far, for each output."""
-
-    @property
-    def object(self) -> str:
-        return "text_completion"
 
     def begin_choice(self, delta: Delta) -> JSONObject:
         offset = self._offsets[delta.index] = self._offsets[delta.index] + len(delta.text)

@@ -10,8 +10,16 @@ from pydantic import BaseModel, ConfigDict
 
 from engine.protocol import RequestError
 from engine.protocol.fields.asked import ENGINE_FIELDS, SAMPLING_FIELDS
-from engine.protocol.fields.names import BINDING, DEFAULTS, LENGTH_LIMITS, engine_name, is_known, is_neutral
+from engine.protocol.fields.names import (
+    BINDING,
+    LENGTH_LIMITS,
+    defaults_of,
+    engine_name,
+    is_known,
+    is_neutral,
+)
 from engine.protocol.fields.support import FieldSupport, Treatment
+from engine.protocol.fields.table import EMPTY
 
 Endpoint = Literal["chat", "completions", "responses", "messages"]
 
@@ -55,14 +63,14 @@ class EndpointFields(RequestObject):
     @classmethod
     def treatment(cls, name: str, support: FieldSupport) -> Treatment:
         """The treatment of a field with the engine that has this `support`."""
-        if cls._refusal(name) is not None:
+        if name in refusals_of(cls):
             return Treatment.REFUSED
-        engines, is_own = engine_name(cls.endpoint, name), name in names_of(cls) or name in LENGTH_LIMITS
+        is_own = name in names_of(cls) or name in LENGTH_LIMITS
         if name in cls.without_effect or not (is_own or cls.passes(name)):
             return Treatment.IGNORED
-        if name in cls.by_service or (is_own and engines not in _OF_ENGINES):
+        if name in _read_here(cls):
             return Treatment.HONOURED
-        return support.treatment(engines, cls.endpoint)
+        return support.treatment(engine_name(cls.endpoint, name), cls.endpoint)
 
     @classmethod
     def passes(cls, name: str) -> bool:
@@ -72,43 +80,32 @@ class EndpointFields(RequestObject):
     @property
     def extra(self) -> dict[str, Any]:
         """Fields of the JSON that the endpoint does not read itself, for the engine."""
+        refusals = refusals_of(type(self))
         return {
             name: value
             for name, value in (self.model_extra or {}).items()
             if self.passes(name)
             and name not in self.without_effect
             and name not in LENGTH_LIMITS
-            and self._refusal(name) is None
+            and name not in refusals
         }
 
     def check_refused(self) -> None:
         """Raise `RequestError` for the first field that is refused, whichever engine runs."""
-        for name in self._asked():
-            if (reason := self._refusal(name)) is not None:
-                raise RequestError(f"{name} {reason}.", param=name)
+        refusals = refusals_of(type(self))
+        for name in _asked(self, defaults_of(self.endpoint)):
+            if name in refusals:
+                raise RequestError(f"{name} {refusals[name]}.", param=name)
 
     def ignored(self, support: FieldSupport) -> list[str]:
         """The names of the fields that have no effect with this engine. At most one more than `MAX_NAMES`."""
         names: list[str] = []
-        for name in self._asked(with_unknown=True):
+        for name in _asked(self, defaults_of(self.endpoint), with_unknown=True):
             if self.treatment(name, support) is Treatment.IGNORED:
                 names.append(name)
                 if len(names) > MAX_NAMES:
                     break
         return names
-
-    def _asked(self, *, with_unknown: bool = False) -> Iterator[str]:
-        """The names of the fields that ask for something. `with_unknown`: a false or empty value of a field
-        that Weir does not know may ask for something, too."""
-        for name, value in _changed(self, with_unknown=with_unknown):
-            default = DEFAULTS.get(engine_name(self.endpoint, name))
-            if default is None or value != default:
-                yield name
-
-    @classmethod
-    def _refusal(cls, name: str) -> str | None:
-        is_missing = name in _OF_SOME_ENDPOINTS and name not in names_of(cls)
-        return cls.refused.get(name, "is no field of this endpoint" if is_missing else None)
 
 
 def check_code(fields: Mapping[str, Any]) -> None:
@@ -155,6 +152,20 @@ def names_of(cls: type[BaseModel]) -> frozenset[str]:
     return frozenset(names)
 
 
+@cache
+def refusals_of(cls: type[EndpointFields]) -> Mapping[str, str]:
+    """The fields that no engine gets, each with what the caller is told behind the name."""
+    missing = _OF_SOME_ENDPOINTS - names_of(cls)
+    return {**dict.fromkeys(missing, "is no field of this endpoint"), **cls.refused}
+
+
+@cache
+def _read_here(cls: type[EndpointFields]) -> frozenset[str]:
+    """The fields that have their effect whichever engine runs."""
+    own = (name for name in names_of(cls) if engine_name(cls.endpoint, name) not in _OF_ENGINES)
+    return cls.by_service.union(own)
+
+
 def options_of(cls: type[BaseModel], name: str) -> type[Options] | None:
     """The class of the field's object of settings. None for other fields."""
     for own, field in cls.model_fields.items():
@@ -164,18 +175,22 @@ def options_of(cls: type[BaseModel], name: str) -> type[Options] | None:
     return None
 
 
-def _changed(fields: BaseModel, prefix: str = "", *, with_unknown: bool = False) -> Iterator[tuple[str, Any]]:
-    """The names and values of the fields that have another value than the default."""
+def _asked(
+    fields: BaseModel, defaults: Mapping[str, Any], prefix: str = "", *, with_unknown: bool = False
+) -> Iterator[str]:
+    """The names of the fields that ask for something: they have neither their own default nor the one in
+    `defaults`. `with_unknown`: a false or empty value of an unknown field may ask for something, too."""
     given = fields.model_fields_set
     for own, field in type(fields).model_fields.items():
         if own not in given:
             continue
         name, value = prefix + (field.alias or own), getattr(fields, own)
         if isinstance(value, Options):
-            yield from _changed(value, f"{name}.", with_unknown=with_unknown)
-        elif field.is_required() or value != field.default:
-            yield name, value
-    for name, value in (fields.model_extra or {}).items():
-        may_ask = with_unknown and value is not None and not is_known(prefix + name)
-        if may_ask or not is_neutral(name, value):
-            yield prefix + name, value
+            yield from _asked(value, defaults, f"{name}.", with_unknown=with_unknown)
+        elif (field.is_required() or value != field.default) and value != defaults.get(name, EMPTY):
+            yield name
+    for own, value in (fields.model_extra or {}).items():
+        name = prefix + own
+        may_ask = with_unknown and value is not None and not is_known(name)
+        if (may_ask or not is_neutral(own, value)) and value != defaults.get(name, EMPTY):
+            yield name

@@ -8,10 +8,9 @@ from typing import Literal
 import orjson
 
 from engine.protocol import Delta, GenerationRequest
-from proxy.wire.openai.answer import Answer, JSONObject
+from proxy.wire.openai.answer import Answer, JSONObject, event
 from proxy.wire.openai.response_items import Event, FunctionCall, Message, OutputItem, item_for
 from proxy.wire.openai.responses import ResponsesRequest
-from proxy.wire.sse import event
 
 Keep = Callable[[JSONObject], Awaitable[bool]]
 """Stores a response object. Returns whether it is stored."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol import Delta, PromptScores, Token, ToolCall, Usage
-from engine.protocol.deltas import first_tokens, has_prompt, in_pieces, join, num_output_tokens
+from engine.protocol.deltas import first_tokens, has_prompt, in_pieces, join
 
 SCORES = PromptScores((), ((0.5,), (1.5,)))
 
@@ -94,7 +94,7 @@ def test_the_first_tokens_are_those_and_the_prompt(deltas: list[Delta], num_toke
     kept = first_tokens(own, num_tokens)
     output, whole = ([t for d in part if d.channel != "echo" for t in d.tokens] for part in (kept, own))
     assert output == whole[:num_tokens]
-    assert sum(map(num_output_tokens, kept)) == len(output)
+    assert sum(delta.num_output_tokens for delta in kept) == len(output)
     assert [t for d in kept if d.channel == "echo" for t in d.tokens] == [
         t for d in own if d.channel == "echo" for t in d.tokens
     ]

@@ -246,7 +246,7 @@ def test_the_short_way_releases_what_the_long_way_does(
                 break
         run(guard.close(), answer)
         told += log.take()
-        return released, seen, told, guard._guarded.tallies
+        return released, seen, told, guard.guarded.tallies
 
     assert played(is_short=True) == played(is_short=False)
 
@@ -332,7 +332,7 @@ def test_a_hook_is_not_counted_the_time_that_another_ones_verdict_takes() -> Non
     guard = guard_of(first, second)
     run(guard.feed(Delta(text="a")), lambda _, chunk: emit(chunk.pending))
     guard.pass_through(lambda: next(times), Delta(text="bc"))
-    assert [tally.seconds for tally in guard._guarded.tallies.values()] == [1.0, 2.0]
+    assert [tally.seconds for tally in guard.guarded.tallies.values()] == [1.0, 2.0]
 
 
 def test_a_hook_that_raises_late_fails_with_its_own_error() -> None:

@@ -175,7 +175,7 @@ async def test_a_model_of_a_deployment_that_only_ends_its_requests_is_not_taken_
     async with serving(first) as (server, _):
         service = server.service
         retired = guards(server)["guard"]
-        with service.running():
+        with service.deployment.running():
             for given in (second, first):
                 newer = await build(given, service.deployments.current)
                 await newer.start_hooks(service.deployments.current)

@@ -179,7 +179,7 @@ async def test_a_newer_deployment_shares_the_engines_that_did_not_change_and_the
         assert newer.models["a"].engine is older.models["a"].engine
         await newer.start_hooks(older)
         await newer.start_engines([older])
-        with server.service.running() as running:
+        with server.service.deployment.running() as running:
             server.service.deployments.deploy(newer)
             assert server.service.deployments.all == [newer, older]
             assert running is older

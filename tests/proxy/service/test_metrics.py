@@ -17,6 +17,7 @@ from tests.helpers import Script, ScriptedEngine, make_deltas, pipeline_of
 from tests.proxy.conftest import CHAT, COMPLETION, Client, Serve
 
 CHATS, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+MODERATIONS = "/v1/moderations"
 
 
 class Samples:
@@ -103,6 +104,25 @@ async def test_requests_are_counted_by_outcome(serve: Serve) -> None:
     for reason in ("length", "content_filter"):
         assert samples("weir_request_success_total", endpoint="chat", finished_reason=reason) == 1
     assert samples.count("weir_e2e_request_latency_seconds", endpoint="chat") == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHATS, {**CHAT, "top_logprobs": 2}),
+        (CHATS, {**CHAT, "chat_template": "no"}),
+        (MODERATIONS, {"input": "a", "model": "unknown"}),
+        (MODERATIONS, {"input": [{"type": "image_url", "image_url": {"url": "http://a"}}]}),
+    ],
+)
+async def test_a_request_that_its_endpoint_refuses_is_counted(
+    serve: Serve, path: str, body: dict[str, Any]
+) -> None:
+    client = await serve(ScriptedEngine(counted("a")), Script(lambda c: emit(c.pending)), moderations=True)
+    status, _, _ = await client.post(path, body)
+    assert status in (400, 404)
+    endpoint = "chat" if path == CHATS else "moderations"
+    assert (await scrape(client))("weir_requests_total", endpoint=endpoint, outcome="refused") == 1
 
 
 async def test_a_client_that_leaves_is_counted_as_closed(serve: Serve) -> None:

@@ -128,6 +128,21 @@ async def test_a_client_that_leaves_after_the_last_byte_has_had_its_answer(
     assert (line["status"], line["outcome"]) == (200, "finished")
 
 
+async def test_a_stream_whose_guard_cannot_be_closed_has_failed(
+    serve: Serve, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def close(_: PassThrough) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(PassThrough, "close", close)
+    client = await serve(ScriptedEngine(hello))
+    async with client.http.post(client.url + CHATS, json={**CHAT, "stream": True}) as response:
+        assert (await response.read()).endswith(b"data: [DONE]\n\n")
+    assert (await line_of(caplog))["status"] == 500
+    _, metrics = await client.get("/metrics")
+    assert f'weir_http_responses_total{{path="{CHATS}",status="500"}} 1.0'.encode() in metrics
+
+
 async def test_an_answer_has_the_client_s_id_and_its_own(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:

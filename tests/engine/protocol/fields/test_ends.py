@@ -6,7 +6,7 @@ import pytest
 
 from engine.core.input_processor import FIELDS
 from engine.protocol import GenerationRequest, ModelInfo, SamplingParams
-from engine.protocol.fields.ends import steers_end
+from engine.protocol.fields.asked import steers_end
 from engine.protocol.fields.names import BINDING, HINTS
 from engine.protocol.fields.support import FieldSupport
 from engine.protocol.processor_specs import NamedProcessorSpec

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from engine.protocol import RequestError
 from proxy.http.access import bodies
-from proxy.http.access.bodies import is_deeper
-from proxy.service.counts import check_counts
-from proxy.settings.requests import BodyOptions, max_body_size
+from proxy.http.access.bodies import check_counts, is_deeper, max_body_size
+from proxy.settings.requests import BodyOptions
 from proxy.wire.openai.chat import ChatRequest
 from proxy.wire.openai.completions import CompletionRequest
 from proxy.wire.openai.responses import ResponsesRequest

@@ -130,6 +130,13 @@ async def test_an_allowed_origin_may_read_the_answer(serve: Serve, stream: bool)
     assert (await ask(client, Origin="https://other.example", Authorization="Bearer k"))[0] == 403
 
 
+@pytest.mark.parametrize("origin", [{}, {"Origin": PAGE}])
+async def test_an_answer_that_depends_on_the_origin_says_so(serve: Serve, origin: dict[str, str]) -> None:
+    """Else a cache gives a page the answer to a request without an origin, which the page may not read."""
+    client = await serve(ScriptedEngine(hello), cors_origins=[PAGE])
+    assert (await ask(client, **origin))[2]["Vary"] == "Origin"
+
+
 @pytest.mark.parametrize("origins", [[PAGE], ["*"]])
 async def test_a_preflight_request_needs_no_key(serve: Serve, origins: list[str]) -> None:
     client = await serve(ScriptedEngine(hello), cors_origins=origins, api_key=["k"])

@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from proxy.service import request_limits as under_way
-from proxy.service.request_limits import RequestLimits
+from proxy.service import running as under_way
+from proxy.service.running import RequestLimits
 from proxy.settings.storage import StateOptions
 from proxy.storage.errors import StateError
 from proxy.storage.shared.connect import make_state

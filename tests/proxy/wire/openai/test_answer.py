@@ -45,7 +45,7 @@ def deltas(draw: st.DrawFn, channels: list[str]) -> list[Delta]:
 def check(make: Any, items: list[Delta]) -> None:
     answer: ChoicesAnswer = make()
     plain: ChoicesAnswer = make()
-    head = {"id": "r", "object": plain.object, "model": '"text"'}
+    head = {"id": "r", "object": plain.chunk_object, "model": '"text"'}
     for item in items:
         *begun, event = (one + b"\n\n" for one in answer.chunk(item).split(b"\n\n")[:-1])
         for index, first in enumerate(begun):  # a chat of several outputs begins with a chunk for each
