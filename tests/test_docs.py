@@ -32,7 +32,7 @@ from hooks.loading.short_names import SHORT_NAMES
 from hooks.testing import play
 from proxy.http.admission import Exchange
 from proxy.settings.serve import ServeSettings, load_settings
-from tests.serving import ROOT
+from tests.weir import ROOT, run_weir
 from tools.docs.generate import updated
 
 ROOT_PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
@@ -41,6 +41,7 @@ NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 BLOCK = re.compile(r"^(?:<!-- not run: ([^\n]+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_CODE = ("", "text", "json")
 ADDRESS = "127.0.0.1:8000"
+ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "COLUMNS": "200"}
 OPERATIONS = ROOT / "docs" / "operations.md"
 """Its blocks need a shell and several servers: tests/test_walk.py."""
 each_page = pytest.mark.parametrize("page", PAGES, ids=NAMES)
@@ -113,7 +114,8 @@ class Reader:
             return "", 0
         if command in ("chat", "bench"):
             arguments = (*arguments, "--url", self._addressed(f"http://{ADDRESS}/v1"))
-        return self._outcome([sys.executable, "-m", "proxy", command, *arguments])
+        ended = run_weir(command, *arguments, cwd=self._folder, env=ENVIRONMENT)
+        return ended.stdout + ended.stderr, ended.returncode
 
     def _make(self, arguments: list[str]) -> tuple[str, int]:
         planned = subprocess.run(
@@ -128,7 +130,7 @@ class Reader:
         ended = subprocess.run(
             command,
             cwd=self._folder,
-            env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "COLUMNS": "200"},
+            env=ENVIRONMENT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -2,7 +2,7 @@
 
 A fork server imports Weir, torch and transformers once. Each command is a fork of that process, with its own
 working folder, environment, standard streams, signals and exit status. Tests of how a process is started and
-replaced start an interpreter instead, and so do the blocks of the pages.
+replaced start an interpreter instead.
 """
 
 import multiprocessing
@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -28,13 +28,15 @@ FORK_SERVER.set_forkserver_preload(
 )
 
 
-def run_weir(*arguments: str | Path, cwd: Path = ROOT, given: str = "") -> "subprocess.CompletedProcess[str]":
+def run_weir(
+    *arguments: str | Path, cwd: Path = ROOT, given: str = "", env: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[str]":
     """As `subprocess.run(["weir", ...], input=given, capture_output=True, text=True)`."""
     with ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3)]
         files[0].write(given)
         files[0].seek(0)
-        with killed_at_end(ForkedWeir(arguments, *files, cwd=cwd)) as process:
+        with killed_at_end(ForkedWeir(arguments, *files, cwd=cwd, env=env)) as process:
             returncode = process.wait(WAIT_LIMIT)
         for file in files:
             file.seek(0)
@@ -53,12 +55,14 @@ class ForkedWeir:
         *,
         cwd: Path = ROOT,
         env: Mapping[str, str] | None = None,
+        before: Callable[[], object] | None = None,
     ) -> None:
+        """`before`: a function that the process calls first. It is pickled."""
         # Pickling hands a connection's descriptor over to the process.
         streams = [Connection(os.dup(stream.fileno())) for stream in (stdin, stdout, stderr)]
         environment = dict(os.environ if env is None else env)
         self._process = FORK_SERVER.Process(
-            target=_run, args=([*map(str, arguments)], str(cwd), environment, streams)
+            target=_run, args=([*map(str, arguments)], str(cwd), environment, streams, before)
         )
         self._process.start()
         for stream in streams:
@@ -81,14 +85,25 @@ class ForkedWeir:
     def kill(self) -> None:
         self._process.kill()
 
-    def wait(self, timeout: float) -> int:
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float = WAIT_LIMIT) -> int:
         self._process.join(timeout)
         if self._process.exitcode is None:
             raise subprocess.TimeoutExpired("weir", timeout)
         return self._process.exitcode
 
 
-def _run(arguments: list[str], cwd: str, env: dict[str, str], streams: list[Connection]) -> None:
+def _run(
+    arguments: list[str],
+    cwd: str,
+    env: dict[str, str],
+    streams: list[Connection],
+    before: Callable[[], object] | None,
+) -> None:
+    if before is not None:
+        before()
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)

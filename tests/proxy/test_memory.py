@@ -16,6 +16,7 @@ from engine.protocol.demo import STREAM_GUARD_DIR
 from engine.protocol.options import EngineConfig
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.pipeline import Pipeline
+from tests.helpers import slow
 from tests.proxy.conftest import CHAT, Client, Serve
 
 NUM_REQUESTS = 4
@@ -59,12 +60,12 @@ async def ask(client: Client, path: str, body: dict[str, Any], *, to_the_end: bo
 @pytest.mark.parametrize(
     ("hooks", "path", "body", "to_the_end"),
     [
-        ([], "/v1/chat/completions", BODY, True),
+        slow([], "/v1/chat/completions", BODY, True),
         (HOOKS, "/v1/chat/completions", STREAM | {"n": 2, "logprobs": True, "top_logprobs": 2}, True),
         (GUARD, "/v1/messages", STREAM, True),
         ([], "/v1/completions", BEAMS, True),
-        ([], "/v1/chat/completions", BODY | {"max_tokens": 10**6}, True),
-        (HOOKS, "/v1/chat/completions", STREAM | {"max_tokens": 500}, False),
+        slow([], "/v1/chat/completions", BODY | {"max_tokens": 10**6}, True),
+        slow(HOOKS, "/v1/chat/completions", STREAM | {"max_tokens": 500}, False),
         (GUARD, "/v1/chat/completions", STREAM | {"max_tokens": 500}, False),
     ],
     ids=["whole", "guarded", "judged", "beams", "refused", "left", "left while judged"],

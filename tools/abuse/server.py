@@ -6,10 +6,11 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Protocol
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,12 +20,22 @@ KEYS = {"WEIR_API_KEY": f"{GOOD_KEY},{BAD_KEY}"}
 """The environment of a server that both callers have a key of."""
 
 
+class Process(Protocol):
+    """What this module needs of `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def terminate(self) -> None: ...
+    def wait(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class Served:
     """A running server."""
 
     url: str
-    process: "subprocess.Popen[str]"
+    process: Process
     log: Path
     """The server's standard error."""
     operator_url: str
@@ -81,6 +92,26 @@ def environment_of(pid: int) -> str:
     return Path(f"/proc/{pid}/environ").read_bytes().decode()
 
 
+def start_weir(
+    arguments: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    stdout: IO[str],
+    stderr: IO[str],
+    num_files: int | None,
+) -> Process:
+    """A process that leads a session of its own, with the hook workers that it starts."""
+    limited = ("sh", "-c", f'ulimit -n {num_files}; exec "$@"', "weir") if num_files else ()
+    return subprocess.Popen(
+        [*limited, sys.executable, "-m", "proxy", *arguments],
+        cwd=ROOT,
+        env=env,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=True,
+    )
+
+
 @contextmanager
 def served(
     *options: str, folder: Path, env: dict[str, str] | None = None, num_files: int | None = None
@@ -89,29 +120,24 @@ def served(
 
     `num_files`: files that it may have open at once (`ulimit -n`).
     """
-    limited = ("sh", "-c", f'ulimit -n {num_files}; exec "$@"', "weir") if num_files else ()
     log = folder / f"weir-{os.urandom(4).hex()}.log"
     with socket.create_server(("127.0.0.1", 0)) as free:
         admin_port = free.getsockname()[1]
-    ports = ("--port", "0", "--admin-port", str(admin_port))
-    with log.open("w") as errors:
-        process = subprocess.Popen(
-            [*limited, sys.executable, "-m", "proxy", "serve", *ports, *options],
-            cwd=ROOT,
-            env={**os.environ, **(env or {})},
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,
-        )
-    try:
-        assert process.stdout
-        line = process.stdout.readline()
-        if " at " not in line:
-            raise RuntimeError(f"the server does not start: {log.read_text()[-2000:]}")
-        url = line.split(" at ")[1].split("/v1")[0]
-        yield Served(url, process, log, f"http://127.0.0.1:{admin_port}")
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+    arguments = ("serve", "--port", "0", "--admin-port", str(admin_port), *options)
+    environment = {**os.environ, **(env or {})}
+    reader, writer = os.pipe()
+    with open(reader) as said:
+        with open(writer, "w") as stdout, log.open("w") as errors:
+            process = start_weir(
+                arguments, env=environment, stdout=stdout, stderr=errors, num_files=num_files
+            )
+        try:
+            line = said.readline()
+            if " at " not in line:
+                raise RuntimeError(f"the server does not start: {log.read_text()[-2000:]}")
+            url = line.split(" at ")[1].split("/v1")[0]
+            yield Served(url, process, log, f"http://127.0.0.1:{admin_port}")
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

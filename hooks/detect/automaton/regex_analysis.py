@@ -9,6 +9,7 @@ the end of the text. Assertions that fail at the end of a text, but may hold wit
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from hooks.api.extras import from_extra
@@ -59,6 +60,7 @@ class Analysis:
     """A pattern for partial search. It finds places where a match depends on more text."""
 
 
+@lru_cache(maxsize=1000)
 def analyse(pattern: str) -> Analysis:
     """Raises `ValueError` for a pattern that `regex` refuses, or that cannot be searched in a stream."""
     walk = _Walk()

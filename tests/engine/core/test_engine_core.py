@@ -9,6 +9,7 @@ import torch
 
 from engine.protocol import GenerationRequest
 from tests.engine.conftest import cramped_core, random_prompts
+from tests.helpers import slow
 
 FAMILIES = ["qwen3", "llama", "mistral", "gemma2", "gemma3", "gpt_oss", "deepseek_v3", "gpt2"]
 IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
@@ -20,9 +21,13 @@ RUNS = [
     *((family, implementation) for family in FAMILIES[:3] for implementation in IMPLEMENTATIONS),
     *((family, "transformers") for family in FAMILIES[3:]),
 ]
+# In every cache, implementation and family once.
+FEW_RUNS = {("qwen3", "own"), ("llama", "own in torch"), ("mistral", "transformers"), *RUNS[9:]}
 
 
-@pytest.mark.parametrize(("family", "implementation"), RUNS)
+@pytest.mark.parametrize(
+    ("family", "implementation"), [run if run in FEW_RUNS else slow(*run) for run in RUNS]
+)
 @pytest.mark.parametrize("is_cramped", [False, True], ids=["roomy", "cramped"])
 def test_greedy_output_equals_that_of_transformers(
     family: str,

@@ -6,8 +6,9 @@ import torch
 
 from engine.execution.model_runner import ModelRunner
 from tests.engine.device.steps import pools
+from tests.helpers import slow
 
-FAMILIES = ["llama", "qwen3", "mistral"]
+FAMILIES = [slow("llama"), "qwen3", "mistral"]
 
 
 @pytest.fixture(params=FAMILIES)

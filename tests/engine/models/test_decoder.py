@@ -118,7 +118,7 @@ WIDE = LlamaConfig(**SIZES | {"hidden_size": 384, "intermediate_size": 1024, "he
 
 @pytest.mark.parametrize(
     ("kernels", "dtype"),
-    [("native", "float32"), ("native", "bfloat16"), ("torch", "float32"), slow("torch", "bfloat16")],
+    [("native", "float32"), ("native", "bfloat16"), slow("torch", "float32"), slow("torch", "bfloat16")],
 )
 @pytest.mark.parametrize("batch_invariant", [True, False])
 def test_a_request_has_the_logits_of_its_solo_run(

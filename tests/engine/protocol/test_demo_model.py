@@ -40,6 +40,7 @@ def test_directory_fits_in_eight_megabytes() -> None:
     assert sum(file.stat().st_size for file in MODEL_DIR.iterdir()) <= 8_000_000
 
 
+@pytest.mark.slow
 def test_nine_in_ten_heldout_questions_are_answered(loaded: Loaded) -> None:
     marked = score(*loaded)
     wrong = [(question.messages[-1]["content"], answer) for question, answer, right in marked if not right]

@@ -370,6 +370,7 @@ def test_what_cannot_be_keeps_the_server_from_starting(arguments: dict[str, Any]
         load_hook(HookSpec("remote", {"url": "http://127.0.0.1:1/x", **arguments}))
 
 
+@pytest.mark.slow
 async def test_it_passes_the_hook_check(url: str) -> None:
     results = await check(moderations(url, window=1, prompt="redact"))
     assert results[-1].name == "prompts"

@@ -21,6 +21,7 @@ def parts(*texts: str) -> list[dict[str, str]]:
     return [{"type": "text", "text": text} for text in texts]
 
 
+@pytest.mark.parametrize("mode", ["the kit's own"], indirect=True)
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize(
     "content",

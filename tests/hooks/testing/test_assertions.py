@@ -176,6 +176,7 @@ def test_one_that_says_something_else_in_a_worker_is_told() -> None:
         assert_chunk_invariant(homesick, "abc")
 
 
+@pytest.mark.slow
 def test_a_long_stream_is_cut_in_two_at_so_many_places() -> None:
     seen: list[list[str]] = []
 

@@ -34,6 +34,7 @@ async def ask_until_replaced(service: Workers, replaced: "asyncio.Future[Any]") 
             async with session.get(f"{service.url}/v1/models") as response:
                 assert response.status == 200
             num_answers += 1
+            await asyncio.sleep(0.01)
     await replaced
     return num_answers
 

@@ -37,6 +37,7 @@ def test_tokens_that_are_taken_back_cost_at_most_a_block_a_judgement(guard: Guar
     assert classifier.num_computed == num_fed
 
 
+@pytest.mark.slow
 def test_judging_from_scratch_every_32_tokens_computes_25_times_as_many(guard: GuardModel) -> None:
     (ids,) = prompts_of(LENGTH)
     growing = Classified(guard.path)

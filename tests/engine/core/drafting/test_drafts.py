@@ -12,6 +12,7 @@ import pytest
 
 from engine.protocol import GenerationRequest, Rewind
 from tests.engine.conftest import cramped_core, random_prompts
+from tests.helpers import slow
 
 REPETITIVE = [
     [5, 6, 7, 8, 9, 10] * 6,
@@ -24,9 +25,9 @@ in_any_cache = pytest.mark.parametrize("is_cramped", [False, True], ids=["roomy"
 however_drawn = pytest.mark.parametrize(
     "sampling",
     [
-        {},
+        slow({}),
         {"repetition_penalty": 1.05, "frequency_penalty": 0.1, "min_tokens": 8, "n": 2},
-        {"temperature": 0.3, "seed": 3},
+        slow({"temperature": 0.3, "seed": 3}),
         {"temperature": 1.0, "top_p": 0.3, "seed": 4, "n": 2},
     ],
 )
@@ -34,7 +35,7 @@ however_drawn = pytest.mark.parametrize(
 
 @in_any_cache
 @however_drawn
-@pytest.mark.parametrize("family", ["qwen3", "mistral", "gemma3"])
+@pytest.mark.parametrize("family", ["qwen3", slow("mistral"), "gemma3"])
 def test_drafts_change_only_the_number_of_steps(
     family: str,
     sampling: dict[str, Any],

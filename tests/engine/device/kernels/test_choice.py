@@ -44,6 +44,7 @@ def test_torch_replaces_a_backend_that_fails(monkeypatch: pytest.MonkeyPatch) ->
     assert choose_attention("auto", NEEDS) is None
 
 
+@pytest.mark.slow
 def test_triton_is_refused_without_gpu_and_interpreter(tiny_model: Callable[[str], Any]) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one")

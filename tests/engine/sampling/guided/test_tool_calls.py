@@ -10,6 +10,7 @@ from engine.parsers import Parsers
 from engine.protocol import RequestError, SamplingParams
 from tests.engine.sampling.guided.chats import NAMED, SCHEMAS, TOOLS, Start, answer, calls_of, text_of
 from tests.engine.sampling.guided.conftest import EOS
+from tests.helpers import slow
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,7 @@ from tests.engine.sampling.guided.conftest import EOS
         ("mistral", ("[TOOL_CALLS]", "[ARGS]")),
     ],
 )
-@pytest.mark.parametrize("choice", ["required", NAMED])
+@pytest.mark.parametrize("choice", ["required", slow(NAMED)])
 async def test_a_model_makes_the_forced_calls(
     choice: Any, parser: str, special: tuple[str, ...], start_tools: Start
 ) -> None:

@@ -45,6 +45,7 @@ def test_a_probe_finds_a_planted_pattern_in_replies_that_it_has_not_seen(kind: P
     assert found.auroc >= 0.99
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_probe() -> None:
     one, other = (fit(Replies(*replies(1, 20)), "mlp", span=SPAN, seed=5) for _ in range(2))
     assert all(torch.equal(one[name], other[name]) for name in one)

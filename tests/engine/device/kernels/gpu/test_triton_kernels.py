@@ -28,7 +28,9 @@ from tests.helpers import slow
 DEVICE_NAME: Any = DEVICE.type
 
 
-@pytest.mark.parametrize("name", ["llama", slow("mistral"), "qwen3 of 64", slow("llama without groups")])
+@pytest.mark.parametrize(
+    "name", ["llama", slow("mistral"), slow("qwen3 of 64"), slow("llama without groups")]
+)
 def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     model = save(FAMILY[name], tmp_path)
     config = EngineConfig(
@@ -122,7 +124,7 @@ def test_the_gate_is_what_torch_makes_of_it(dtype: torch.dtype) -> None:
     assert torch.allclose(by_torch, by_triton, rtol=1e-5 if dtype == torch.float32 else 2e-2, atol=1e-6)
 
 
-@pytest.mark.parametrize("compute_capability", [slow(80), 90])
+@pytest.mark.parametrize("compute_capability", [slow(80), slow(90)])
 def test_kernels_compile_for_a_gpu_that_is_not_there(compute_capability: int, tmp_path: Path) -> None:
     """Each once for a type and what a layer asks of it, whatever the step; and into the shared memory that
     every kind has."""
