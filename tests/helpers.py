@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -17,16 +17,17 @@ from engine.protocol import (
     Deltas,
     EngineError,
     EngineStats,
-    FieldSupport,
     FinishReason,
     GenerationRequest,
     ModelInfo,
+    Prompt,
     Rewind,
     SamplingParams,
     Token,
     TopLogprob,
     Usage,
 )
+from engine.protocol.fields.support import FieldSupport
 from engine.streams.generation import Generation, Rewindable
 from hooks.api import Chunk, Verdict
 from hooks.api.decision import Listener
@@ -40,7 +41,7 @@ from tests.processes import WAIT_LIMIT
 Options = TypeVar("Options", bound=BaseModel)
 
 
-def make_request(*, n: int = 1, prompts: Sequence[str] = (), **fields: Any) -> GenerationRequest:
+def make_request(*, n: int = 1, prompts: Sequence[Prompt] = (), **fields: Any) -> GenerationRequest:
     fields.setdefault("messages", ({"role": "user", "content": "Hi"},))
     return GenerationRequest(
         request_id="r1",
@@ -102,7 +103,7 @@ class Source:
         self.taken = 0
         self.closed_early = False
 
-    async def __call__(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+    async def __call__(self, request: GenerationRequest) -> Deltas:
         self.requests.append(request)
         try:
             for delta in self.deltas:
@@ -139,7 +140,7 @@ class Teller:
         self.said: list[list[str]] = []
         """By each output, as it stands."""
 
-    def __call__(self, request: GenerationRequest) -> Deltas:
+    def __call__(self, request: GenerationRequest) -> Deltas | Generation:
         deltas = Rewindable(Generation(self.generate(request)))
         return deltas if self.parsers is None else parsed(self.parsers, request, deltas)
 
@@ -306,7 +307,7 @@ class ScriptedEngine:
     async def start(self) -> None:
         self.stopped.clear()
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+    async def generate(self, request: GenerationRequest) -> Deltas:
         self.requests.append(request)
         self.running += 1
         try:

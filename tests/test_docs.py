@@ -23,6 +23,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -157,7 +158,7 @@ def check_guards(settings: ServeSettings) -> None:
     """The arguments of guards that ship. Other hooks that pages name are made up."""
     for hook in (*settings.hooks, *settings.allowed_hooks):
         if path := SHORT_NAMES.get(hook.path):
-            check_arguments(find_class(path).__init__, hook.args)
+            check_arguments(cast(Any, find_class(path)).__init__, hook.args)
 
 
 def assert_shows(output: str, shown: str, command: str) -> None:

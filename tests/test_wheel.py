@@ -148,7 +148,7 @@ def test_it_has_each_file_of_the_packages_and_no_other(clone: Path, wheel: Path)
 
 def test_every_package_comes_from_the_wheel(plain: Installation) -> None:
     code = "import sys; [print(__import__(name).__file__) for name in sys.argv[1:]]"
-    command = [plain.bin / "python", "-P", "-c", code, *PACKAGES, "pytest_weir"]
+    command = [str(plain.bin / "python"), "-P", "-c", code, *PACKAGES, "pytest_weir"]
     ran = subprocess.run(command, cwd=plain.project, env=plain.variables, capture_output=True, check=True)
     for file in ran.stdout.decode().splitlines():
         assert Path(file).resolve().is_relative_to(plain.site)

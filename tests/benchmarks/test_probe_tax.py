@@ -8,9 +8,9 @@ from typing import cast
 
 import pytest
 
-from benchmarks.engine import SHAPES
 from benchmarks.guard_models import setups, tax
 from benchmarks.guard_models.setups import Setup, StepEnd, guarded
+from benchmarks.random_models import SHAPES
 from engine.protocol import Deltas, GenerationRequest
 
 TINY = SHAPES["tiny"] | {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 2, "head_dim": 8}

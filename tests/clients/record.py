@@ -4,7 +4,7 @@
 
 import asyncio
 
-from tests.clients import typescript
+from tests.clients import typescript_sdks
 from tests.clients.agent import TURNS
 from tests.clients.agents import AGENTS
 from tests.clients.endpoints import sdks
@@ -21,7 +21,7 @@ async def main() -> None:
             save(FOLDER / f"{name}_python.jsonl", recorder.requests)
         for name in AGENTS:
             async with recording(weir) as recorder:
-                assert tuple(await typescript.hold_conversation(name, recorder.url)) == TURNS
+                assert tuple(await typescript_sdks.hold_conversation(name, recorder.url)) == TURNS
             save(FOLDER / f"{name}_typescript.jsonl", recorder.requests)
 
 

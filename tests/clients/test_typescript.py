@@ -13,7 +13,7 @@ from tests.clients.recorder import recording
 from tests.clients.session import recorded
 from tests.clients.test_sdk_types import body_of, comparable, serving
 from tests.clients.test_sessions import anonymous
-from tests.clients.typescript import hold_conversation, needs_typescript, run
+from tests.clients.typescript_sdks import hold_conversation, needs_typescript, run
 from tests.proxy.conftest import Serve
 
 pytestmark = needs_typescript

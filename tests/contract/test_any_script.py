@@ -124,7 +124,7 @@ async def check(client: Client, endpoint: Endpoint, output: Output, usage: tuple
     expected = told(endpoint, output)
     answers = []
     for streams in (False, True):
-        case = Case(endpoint, streams, None, None)  # type: ignore[arg-type]
+        case = Case(endpoint, streams, None, None)
         answers.append(await case.ask(client))
     whole, streamed = answers
     if expected is None:

@@ -171,7 +171,7 @@ async def test_the_last_call_comes_when_the_client_or_the_server_leaves(case: Ca
         asking.cancel()
         await until(lambda: looks.finals)
     else:
-        client.engine.stopped.set()  # type: ignore[attr-defined]
+        client.engine.stopped.set()
     await asyncio.gather(asking, return_exceptions=True)
     for hook in case.hooks:
         assert [chunk.aborted for chunk in hook.finals] == [True]

@@ -116,7 +116,7 @@ async def test_a_channel_can_be_withheld_alone(case: Case, channel: Channel) -> 
     ]
     script = [
         *(said(channel, "zeb", "ra7") if channel == "echo" else []),
-        *(delta for i, one in enumerate(others) for delta in said(one, "ok", first_id=200 + 10 * i)),  # type: ignore[arg-type]
+        *(delta for i, one in enumerate(others) for delta in said(one, "ok", first_id=200 + 10 * i)),
         *(said(channel, "zeb", "ra7", call=1, name="g") if channel != "echo" else []),
         end(),
     ]

@@ -14,7 +14,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Many examples behind a worker's channel take long. Those in `pipeline` show that the channel changes
     nothing; what is made of the pipeline need not show it again."""
     for item in items:
-        is_worker = getattr(item, "callspec", None) and item.callspec.params.get("mode") == "worker"
+        assert isinstance(item, pytest.Function)
+        is_worker = hasattr(item, "callspec") and item.callspec.params.get("mode") == "worker"
         if is_worker and CONTRACT not in item.path.parents and is_hypothesis_test(item.obj):
             item.add_marker(pytest.mark.slow)
 

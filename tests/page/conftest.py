@@ -32,7 +32,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(params=[WIDE, NARROW], ids=["wide", "narrow"])
 def size(request: pytest.FixtureRequest) -> tuple[int, int]:
-    return request.param  # type: ignore[no-any-return]
+    return request.param
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def open_page(browser: Any, size: tuple[int, int]) -> Iterator[Open]:
             "request",
             lambda asked: asked.url.startswith((page_origin, "data:")) or failures.append(asked.url),
         )
-        page_origin = "/".join(url.split("/")[:3])
+        page_origin: str = "/".join(url.split("/")[:3])
         page.goto(url)
         return page
 

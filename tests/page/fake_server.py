@@ -71,7 +71,7 @@ class Wire:
 
     def cut(self) -> None:
         """Close the connection in the middle of the answer."""
-        transport = self._response._req.transport  # type: ignore[union-attr]
+        transport = self._response._req.transport
         assert transport is not None
         transport.close()
 

@@ -64,7 +64,7 @@ async def test_a_processor_that_fails_is_a_500_or_one_error_event(serve: Serve, 
 async def test_every_endpoint_accepts_logits_processors(serve: Serve, engine: LocalEngine) -> None:
     client = await serve(engine)
     for path, body in ((CHATS, CHAT), (COMPLETIONS, COMPLETION), (RESPONSES, {"input": "Hi"})):
-        asked = {**body, "logits_processors": [{"name": "fails", "params": {"how": ""}}]}
+        asked: dict[str, Any] = {**body, "logits_processors": [{"name": "fails", "params": {"how": ""}}]}
         assert (await client.post(path, asked))[0] == 200
         asked["logits_processors"].append({"name": "other", "params": {}})
         status, answer, _ = await client.post(path, asked)

@@ -109,7 +109,7 @@ async def disturbed(upstreams: list[Mortal], traffic: Traffic) -> AsyncIterator[
 
     async def disturb() -> None:
         for ended in count(20, 20):
-            await until(lambda ended=ended: traffic.num_ended >= ended)  # type: ignore[misc]
+            await until(lambda ended=ended: traffic.num_ended >= ended)
             await traffic.random.choice(upstreams).change()
 
     task = asyncio.get_running_loop().create_task(disturb())

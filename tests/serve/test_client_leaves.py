@@ -35,7 +35,7 @@ async def test_a_client_that_leaves_frees_its_slot(weir_serve: Callable[..., str
                 response.close()
         else:
             asking = asyncio.get_running_loop().create_task(
-                http.post(url + "/v1/chat/completions", json=body)  # type: ignore[arg-type]
+                http.post(url + "/v1/chat/completions", json=body)
             )
             while not await metric(http, url, "weir_num_requests_running"):
                 pass

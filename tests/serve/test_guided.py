@@ -13,7 +13,7 @@ from openai import OpenAI
 
 from tests.serving import ROOT
 
-ASK = [{"role": "user", "content": "Where is my order 48213?"}]
+ASK: Any = [{"role": "user", "content": "Where is my order 48213?"}]
 SCHEMA = {
     "type": "object",
     "properties": {

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -11,7 +12,7 @@ from openai import OpenAI
 from tests.serving import serving
 from tests.weir import run_weir
 
-ASK = [{"role": "user", "content": "Where is my order 48213?"}]
+ASK: Any = [{"role": "user", "content": "Where is my order 48213?"}]
 CONFIG = """
 logits_processors:
   - {name: no_digits, path: examples/no_digits.py:NoDigits}

@@ -2,7 +2,8 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import openai
 import pytest
@@ -10,7 +11,7 @@ from openai import AsyncOpenAI, OpenAI
 
 from tests.serving import ROOT
 
-ASK = [{"role": "user", "content": "Where is my order 48213?"}]
+ASK: Any = [{"role": "user", "content": "Where is my order 48213?"}]
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def url(weir_serve: Callable[..., str]) -> str:
 
 
 @pytest.fixture
-def client(url: str) -> OpenAI:
+def client(url: str) -> Iterator[OpenAI]:
     with OpenAI(base_url=url, api_key="none", max_retries=0) as client:
         yield client
 
@@ -86,7 +87,7 @@ def test_completions_echo_their_prompt_with_logprobs(client: OpenAI) -> None:
         assert choice.logprobs is not None
         assert choice.logprobs.token_logprobs[0] is None
         assert all(lp <= 0 for lp in choice.logprobs.token_logprobs[1:])
-        assert "".join(choice.logprobs.tokens) == choice.text
+        assert "".join(choice.logprobs.tokens or []) == choice.text
 
 
 def test_a_whole_and_a_streamed_response_agree(client: OpenAI) -> None:

@@ -27,7 +27,7 @@ def client(*options: str) -> Iterator[OpenAI]:
 
 
 def stream(openai: OpenAI, question: str, **more: Any) -> Any:
-    messages = [{"role": "user", "content": question}]
+    messages: Any = [{"role": "user", "content": question}]
     model = openai.models.list().data[0].id
     return openai.chat.completions.create(model=model, messages=messages, temperature=0, stream=True, **more)
 

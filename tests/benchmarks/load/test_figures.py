@@ -49,7 +49,11 @@ def test_gaps_per_token_have_the_tpot_as_their_mean() -> None:
 
 
 def test_medians_and_ratios_skip_missing_figures() -> None:
-    several = [{"a": 1.0, "b": None}, {"a": 3.0, "b": None}, {"a": 10.0, "b": 2.0}]
+    several: list[dict[str, float | None]] = [
+        {"a": 1.0, "b": None},
+        {"a": 3.0, "b": None},
+        {"a": 10.0, "b": 2.0},
+    ]
     median = median_figures(several)
     assert median == {"a": 3.0, "b": 2.0}
     assert ratio_figures(median, {"a": 6.0, "b": 0.0}) == {"a": 0.5, "b": None}

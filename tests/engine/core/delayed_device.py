@@ -41,7 +41,7 @@ class DelayedDevice:
         """`ModelRunner.run`, without prompt logprobs."""
         self.events.append("run" if token_ids is None else "run ahead")
         spans = [_copied(s) for s in scheduled]
-        logits = self._later(lambda: self._run(spans, token_ids and token_ids.make())[0])
+        logits = self._later(lambda: self._run(spans, None if token_ids is None else token_ids.make())[0])
         return Later(logits, sum(s.num_samples for s in spans)), torch.empty(0)
 
     def draw(self, logits: Later, states: Sequence[Any]) -> Any:

@@ -185,7 +185,7 @@ def test_steps_that_go_ahead_teach_the_budget_how_long_one_takes(
     budget = core.core.scheduler._step_budget
     assert isinstance(budget, StepBudget)
     planned, plan = [], budget.plan
-    monkeypatch.setattr(budget, "plan", lambda *sizes: planned.append(sizes) or plan(*sizes))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(budget, "plan", lambda *sizes: planned.append(sizes) or plan(*sizes))
     core.add(completion_request(PROMPT, max_tokens=6, ignore_eos=True))
     core.step()
     assert not planned
@@ -297,7 +297,7 @@ def test_memory_that_a_step_ahead_does_not_find_is_found_in_turn(
             raise torch.OutOfMemoryError("CUDA out of memory")
         return run(scheduled, token_ids)
 
-    core.core.runner.run = short  # type: ignore[method-assign]
+    core.core.runner.run = short  # type: ignore[assignment,method-assign]
     group = core.add(completion_request(PROMPT, max_tokens=6, ignore_eos=True))
     core.run()
     assert not core.errors
@@ -317,7 +317,7 @@ def test_the_loss_of_the_device_in_a_step_ahead_ends_the_engine(
 
     core.add(completion_request(PROMPT, max_tokens=6, ignore_eos=True))
     core.step()
-    core.core.runner.run = lost  # type: ignore[method-assign]
+    core.core.runner.run = lost  # type: ignore[assignment,method-assign]
     monkeypatch.setattr(loss, "synchronize", lost)
     with pytest.raises(DeviceLostError):
         core.step()

@@ -58,7 +58,7 @@ class Load:
     ) -> None:
         runner, config = FixedRunner(), CONFIG.model_copy(update={"async_scheduling": is_async})
         self.core = EngineCore(runner, tokenizer, config)  # type: ignore[arg-type]
-        self.processor = InputProcessor.make(tokenizer, runner, CONFIG)  # type: ignore[arg-type]
+        self.processor = InputProcessor.make(tokenizer, runner, CONFIG)
         self.request = request
         self.rng = random.Random(0)
         self.openings = [[self.rng.randrange(4, 320) for _ in range(50)] for _ in range(4)]

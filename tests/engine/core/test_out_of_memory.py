@@ -9,6 +9,7 @@ import torch
 from engine.core.isolation import out_of_memory
 from engine.device.layout import Span
 from engine.protocol import GenerationRequest
+from engine.sampling.logprobs import logprobs_of
 from tests.engine.conftest import TinyCore, random_prompts
 
 ERRORS = {
@@ -30,7 +31,7 @@ def limit(core: TinyCore, most: int, error: Exception) -> None:
             raise error
         return run(scheduled, token_ids)
 
-    core.core.runner.run = limited  # type: ignore[method-assign]
+    core.core.runner.run = limited  # type: ignore[assignment,method-assign]
 
 
 @pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
@@ -68,7 +69,6 @@ def test_memory_that_runs_out_while_prompt_logprobs_are_read_gives_none_twice(
     from engine.core import engine_core
 
     core, calls = tiny_core(), []
-    logprobs_of = engine_core.logprobs_of
 
     def fails_at_the_third(*args: Any, **kwargs: Any) -> Any:
         calls.append(args)

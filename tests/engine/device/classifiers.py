@@ -57,7 +57,8 @@ def save_guard(path: Path, **sizes: Any) -> GuardModel:
     maps = {
         name: {str(i): label for i, label in enumerate(GUARD_LABELS[group])} for name, group in MAPS.items()
     }
-    config = Qwen3Config(**SIZES | {"tie_word_embeddings": True} | sizes, **maps, guard_inner_size=INNER)
+    further: dict[str, Any] = {**maps, "guard_inner_size": INNER}
+    config = Qwen3Config(**SIZES | {"tie_word_embeddings": True} | sizes, **further)
     body = Qwen3Model._from_config(config, attn_implementation="eager").eval()
     for name, parameter in body.named_parameters():
         if "norm" in name:

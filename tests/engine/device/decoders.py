@@ -31,7 +31,7 @@ LLAMA3 = {
 }
 
 
-ALTERNATING = {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 10}
+ALTERNATING: dict[str, Any] = {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 10}
 
 
 FAMILY: dict[str, PreTrainedConfig] = {

@@ -1,6 +1,6 @@
 """A step's indices on the device."""
 
-from engine.device.batch import sent
+from engine.device.transfers import sent
 from engine.execution.model_runner import ModelRunner
 from tests.engine.device.steps import decoding
 

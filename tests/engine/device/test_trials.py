@@ -88,6 +88,6 @@ def test_a_record_holds_for_one_processor(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_ways_take_turns() -> None:
     called: list[str] = []
     ways = {name: lambda name=name: called.append(name) for name in "ab"}
-    assert set(least_seconds(ways)) == {"a", "b"}  # type: ignore[arg-type]
+    assert set(least_seconds(ways)) == {"a", "b"}
     assert "".join(called[:4]) == "abab"
     assert len(called) <= 2 * (1 + ROUNDS)

@@ -331,6 +331,7 @@ async def failing_among_others(engine: Any, bad: dict[str, Any], status: int = 5
         engine.complete("hello", max_tokens=100, ignore_eos=True)
     )
     await until(lambda: engine.stats().num_running == 1)
+    caught: Any
     with pytest.raises((EngineError, RequestError)) as caught:
         await engine.complete("world", max_tokens=30, ignore_eos=True, **bad)
     assert caught.value.status == status

@@ -71,7 +71,7 @@ def test_the_number_of_threads_does_not_change_logits(tmp_path: Path) -> None:
         )
         results.append(torch.stack(logits_of(ModelRunner.load(config), prompts, [299])))
     torch.set_num_threads(1)
-    assert torch.allclose(*results, atol=1e-4)
+    assert torch.allclose(results[0], results[1], atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from engine.parsers import Parsers, parsed
-from engine.protocol import Delta, GenerationRequest, Token
+from engine.protocol import Delta, Deltas, GenerationRequest, Token
 from engine.streams.generation import Generation
 from tests.helpers import make_request, make_token
 
@@ -26,7 +26,7 @@ def parse(
 ) -> list[Delta]:
     """The result of `parsed` for one output's `deltas`. Checks the promises that hold for every answer."""
 
-    async def source() -> AsyncGenerator[Delta, None]:
+    async def source() -> Deltas:
         for delta in deltas:
             yield delta
 

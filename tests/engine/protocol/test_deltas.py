@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.protocol import Delta, PromptScores, Token, ToolCall, Usage
+from engine.protocol import Channel, Delta, FinishReason, PromptScores, Token, ToolCall, Usage
 from engine.protocol.deltas import first_tokens, has_prompt, in_pieces, join
 
 SCORES = PromptScores((), ((0.5,), (1.5,)))
@@ -26,8 +26,8 @@ def streams(draw: st.DrawFn) -> list[Delta]:
             continue
         texts = draw(st.lists(st.sampled_from(["", "a", "bc"]), max_size=3))
         tokens = tuple(Token(number, text, text.encode()) for text in texts)
-        channel = draw(st.sampled_from(["content", "content", "reasoning", "tool_call", "echo"]))
-        finish = "stop" if draw(st.integers(0, 9)) == 0 else None
+        channel: Channel = draw(st.sampled_from(["content", "content", "reasoning", "tool_call", "echo"]))
+        finish: FinishReason | None = "stop" if draw(st.integers(0, 9)) == 0 else None
         deltas.append(
             Delta(
                 index=index,

@@ -39,4 +39,4 @@ def test_a_value_out_of_range_is_refused(option: str, value: Any) -> None:
 
 def test_options_cannot_change() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        EngineConfig().max_num_seqs = 1  # type: ignore[misc]
+        EngineConfig().max_num_seqs = 1

@@ -82,7 +82,7 @@ def test_every_combination_of_settings_gives_the_distribution_of_transformers(sa
             theirs.append(TopPLogitsWarper(top_p))
         if min_p:
             theirs.append(MinPLogitsWarper(min_p))
-        expected.append(theirs(torch.tensor([[*seq.token_ids]]), logits[row : row + 1].clone())[0])
+        expected.append(theirs(torch.LongTensor([[*seq.token_ids]]), logits[row : row + 1].clone())[0])
     before = logits.clone()
     processed = process(sampler, logits, states)
     assert torch.equal(logits, before), "the given logits are not changed"

@@ -144,7 +144,7 @@ def test_without_tokens_to_generate_nothing_is_sampled() -> None:
 @pytest.mark.parametrize(("known", "positions"), [(0, range(2, 6)), (4, range(4, 6)), (9, range(0))])
 def test_known_prompt_logprobs_are_not_computed_again(known: int, positions: range) -> None:
     seq = sequence(10, echo_texts=("x",) * 10)
-    seq.prompt_logprobs += [None] * known  # type: ignore[list-item]
+    seq.prompt_logprobs += [None] * known
     assert ScheduledSequence(seq, 2, 6).prompt_logprob_positions == positions
 
 

@@ -6,7 +6,7 @@ The draft model has a memory of its own, and is tested in the same way.
 """
 
 from collections.abc import Sequence as Seq
-from typing import Any
+from typing import Any, cast
 
 import torch
 from hypothesis import settings
@@ -17,12 +17,13 @@ from engine.core.drafting.draft_cache import DraftCache
 from engine.core.drafting.draft_model import DraftModel, DraftSpan
 from engine.core.drafting.drafter import Drafter
 from engine.protocol import GenerationRequest, SamplingParams
+from engine.sampling.sampling_state import Logprobs
 from engine.sampling.speculation import Speculation
 from engine.scheduling.block_hash import root_hash, unique_root
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.prompt_cost import num_attended
 from engine.scheduling.scheduler import Scheduler
-from engine.scheduling.sequence import Logprobs, ScheduledSequence, Sequence, SequenceGroup
+from engine.scheduling.sequence import ScheduledSequence, Sequence, SequenceGroup
 from engine.scheduling.step_budget import StepBudget
 from tests.engine.core.block_accounting import check_blocks
 from tests.helpers import examples
@@ -264,12 +265,14 @@ class MachineWithDraftModel(Machine):
     @initialize(
         max_num_batched_tokens=st.integers(10, 40), is_caching=st.booleans(), has_lookup=st.booleans()
     )
-    def start(self, max_num_batched_tokens: int, is_caching: bool, has_lookup: bool) -> None:  # type: ignore[override]
+    def start(self, max_num_batched_tokens: int, is_caching: bool, has_lookup: bool) -> None:
         self.begin(max_num_batched_tokens, is_caching, Speculation(3, has_lookup=has_lookup))
 
     def draft_model(self, max_num_batched_tokens: int) -> DraftModel:
         cache = DraftCache(NUM_BLOCKS, BLOCK_SIZE)
-        return DraftModel(DraftRunner(), cache, vocab_size=2, max_num_batched_tokens=max_num_batched_tokens)
+        return DraftModel(
+            cast(Any, DraftRunner()), cache, vocab_size=2, max_num_batched_tokens=max_num_batched_tokens
+        )
 
 
 class MachineWithTexts(Machine):

@@ -38,7 +38,7 @@ def test_the_last_message_is_echoed_if_the_answer_has_its_role(
     assert echoed_text(request_) == text
 
 
-async def collect(deltas: Deltas) -> list[Delta]:
+async def collect(deltas: Deltas | Generation) -> list[Delta]:
     async with aclosing(deltas):
         return [delta async for delta in deltas]
 

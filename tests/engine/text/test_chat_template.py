@@ -198,7 +198,7 @@ def test_the_template_gets_the_tools(tokenizer: PreTrainedTokenizerFast) -> None
 def test_the_template_gets_calls_and_their_answers(tokenizer: PreTrainedTokenizerFast) -> None:
     local = with_template(tokenizer, TOOL_TEMPLATE)
     call = {"id": "call-1", "type": "function", "function": {"name": "f", "arguments": '{"a": "b"}'}}
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call-1", "content": "sunny"},
     ]

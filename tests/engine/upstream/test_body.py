@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import itertools
 import zlib
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -109,8 +110,12 @@ async def test_closing_the_engine_ends_a_read() -> None:
     encoding=st.sampled_from(["identity", "gzip", "deflate"]),
 )
 def test_any_cut_of_any_body_reads_the_same(data: bytes, times: int, cuts: set[int], encoding: str) -> None:
-    pack = {"identity": bytes, "gzip": gzip.compress, "deflate": zlib.compress}[encoding]
-    packed = pack(data * times)
+    packs: dict[str, Callable[[bytes], bytes]] = {
+        "identity": bytes,
+        "gzip": gzip.compress,
+        "deflate": zlib.compress,
+    }
+    packed = packs[encoding](data * times)
     edges = [0, *sorted(cut for cut in cuts if cut < len(packed)), len(packed)]
     pieces = [packed[a:b] for a, b in itertools.pairwise(edges)]
 

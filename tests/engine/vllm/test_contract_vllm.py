@@ -15,6 +15,6 @@ pytestmark = [
 bad = request(prompts=((10**9,),))
 
 
-@pytest.fixture
+@pytest.fixture  # type: ignore[no-redef]
 def backend(vllm_engine: Any) -> Backend:
     return Backend(vllm_engine, bad)

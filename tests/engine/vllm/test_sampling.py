@@ -108,7 +108,13 @@ def test_vllm_ends_at_the_ids_that_weir_ends_at_and_knows_no_stop_strings() -> N
 
 
 def test_fields_that_vllm_names_in_the_same_way_pass_through() -> None:
-    given = {"temperature": 0.5, "top_k": 3, "min_p": 0.1, "presence_penalty": 1.0, "repetition_penalty": 1.5}
+    given: dict[str, Any] = {
+        "temperature": 0.5,
+        "top_k": 3,
+        "min_p": 0.1,
+        "presence_penalty": 1.0,
+        "repetition_penalty": 1.5,
+    }
     fields = request_fields(sequence(**given))
     assert {name: fields[name] for name in given} == given
 
@@ -255,5 +261,5 @@ def test_a_prompt_for_another_engine_is_computed_with_one_token_that_nobody_uses
     assert (fields["max_tokens"], fields["prompt_logprobs"], fields["temperature"]) == (1, 2, 0.0)
     assert fields["extra_args"][KV_TRANSFER]["do_remote_decode"]
     assert not {"seed", "logit_bias", "structured_outputs"} & fields.keys()
-    seq.prompt_logprobs += [None, None]  # type: ignore[list-item]
+    seq.prompt_logprobs += [None, None]
     assert "prompt_logprobs" not in request_fields(seq), "the other engine has given them"

@@ -57,7 +57,8 @@ async def test_two_workers_give_the_greedy_tokens_of_one(
 ) -> None:
     prompts, fields = (PROMPT, "hello world", "hello"), {"max_tokens": 20, "ignore_eos": True}
     others = await local_engine.complete(*prompts, **fields)
-    async with running(vllm_model, **{option: 2}) as engine:
+    workers: dict[str, Any] = {option: 2}
+    async with running(vllm_model, **workers) as engine:
         answers = await engine.complete(*prompts, **fields)
     assert [answer.ids for answer in answers] == [other.ids for other in others]
 

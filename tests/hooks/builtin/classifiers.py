@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -101,7 +102,7 @@ def _said(rng: random.Random) -> list[tuple[str, str]]:
     return said
 
 
-def _config(**more: object) -> BertConfig:
+def _config(**more: Any) -> BertConfig:
     return BertConfig(
         vocab_size=VOCAB_SIZE,
         hidden_size=32,

@@ -3,7 +3,7 @@ families' special tokens, and engines that play a guard model."""
 
 import json
 import math
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -11,7 +11,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 from engine.core.input_processor import FIELDS
-from engine.protocol import Delta, Engine, FieldSupport, GenerationRequest, Token, TopLogprob
+from engine.protocol import Delta, Engine, GenerationRequest, Token, TopLogprob
+from engine.protocol.fields.support import FieldSupport
 from engine.text.tokenizer import LocalTokenizer
 from tests.helpers import ScriptedEngine
 
@@ -238,5 +239,5 @@ class Models:
         engine: Engine = self.engine
         return engine
 
-    async def classifier(self, name: str) -> AsyncGenerator[None]:
+    async def classifier(self, name: str) -> Any:
         raise ValueError("it generates")

@@ -164,7 +164,8 @@ def test_a_line_that_was_cut_short_spoils_no_other(tmp_path: Path) -> None:
 
 
 def _write(path: Path, kind: Any, first: int, count: int) -> None:
-    audit = Audit(path, format=kind, **({"max_size": 4000, "keep": 1000} if kind == "jsonl" else {}))
+    sizes: dict[str, Any] = {"max_size": 4000, "keep": 1000} if kind == "jsonl" else {}
+    audit = Audit(path, format=kind, **sizes)
     for i in range(first, first + count):
         audit.on_decision(decision(i))
     audit.close()

@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -162,8 +162,13 @@ def test_a_decoder_that_has_no_token_to_pad_with_pads_with_its_last(tmp_path: Pa
     tokenizer = make_tokenizer()
     tokenizer.pad_token, tokenizer.eos_token = None, "[SEP]"
     tokenizer.save_pretrained(tmp_path)
-    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "vocab_size": VOCAB_SIZE}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    small: dict[str, Any] = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "vocab_size": VOCAB_SIZE,
+    }
+    heads: dict[str, Any] = {"num_attention_heads": 2, "num_key_value_heads": 2}
     config = Qwen2Config(**small, **heads, id2label={0: "fine", 1: "rude"})
     Qwen2ForSequenceClassification(config).save_pretrained(tmp_path)
     judge = load_classifier(tmp_path, ["rude"], 0.5)
@@ -289,4 +294,4 @@ async def test_a_model_that_fails_fails_its_own_request_closed(
         *(guard_all(pipeline, make_deltas([text])) for text in texts), return_exceptions=True
     )
     assert isinstance(results[1], HookError)
-    assert [text_of(results[i]) for i in (0, 2)] == [texts[0], texts[2]]
+    assert [text_of(cast(Any, results[i])) for i in (0, 2)] == [texts[0], texts[2]]

@@ -61,7 +61,8 @@ async def test_each_passes_the_hook_check_and_holds_at_most_what_it_says(name: s
     assert [result for result in results if not result.is_good] == []
     most_held = max(result.num_held for result in results)
     assert most_held > 5 or name == "repetition"
-    assert most_held <= load_hook(spec).call.max_hold
+    guard: Any = load_hook(spec).call
+    assert most_held <= guard.max_hold
 
 
 @pytest.mark.parametrize("action", ["redact", *map(slow, OTHER_ACTIONS)])
@@ -78,7 +79,7 @@ async def test_the_one_that_reads_scores_passes_the_hook_check_too() -> None:
 
 
 def test_what_it_says_covers_phrases_that_json_writes_in_escapes() -> None:
-    guard = load_hook(HookSpec("phrases", {"phrases": ["\U0001f600" * 40 + "."]})).call
+    guard: Any = load_hook(HookSpec("phrases", {"phrases": ["\U0001f600" * 40 + "."]})).call
     watch = Watch(guard)
     said(watch, list('{"a": "' + r"\ud83d\ude00" * 40 + '"}'), "tool_call")
     assert 39 * 12 <= watch.most_held <= guard.max_hold

@@ -114,7 +114,9 @@ async def test_calls_are_held_to_given_schemas_by_name() -> None:
 
 async def test_an_answer_is_held_to_the_requests_own_schema() -> None:
     guard = JsonSchema(schema="request")
-    asked = {"response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": PERSON}}}
+    asked: dict[str, Any] = {
+        "response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": PERSON}}
+    }
     assert await answered(guard, '{"x', extra=asked) == ('{"', "json_schema")
     asked = {"response_format": {"type": "json_object"}}
     assert await answered(guard, "[", extra=asked) == ("", "json_schema")

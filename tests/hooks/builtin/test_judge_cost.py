@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -100,7 +100,7 @@ def tail_of(name: str, request: GenerationRequest) -> int:
     """Tokens of a prompt behind the conversation."""
     tokenizer, end = tokenizer_of(name), "<END CONVERSATION>"
     (ids,) = request.prompts
-    return len(tokenizer.encode(end + tokenizer.decode(ids).rpartition(end)[2]))
+    return len(tokenizer.encode(end + tokenizer.decode(cast(Any, ids)).rpartition(end)[2]))
 
 
 @pytest.mark.parametrize("name", ["llama-guard-3", slow("qwen3guard-gen")])

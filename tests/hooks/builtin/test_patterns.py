@@ -121,7 +121,7 @@ def test_a_stream_has_the_matches_of_the_whole_text(seed: int, text: str, places
     found = [list(regex.finditer(source, text)) for source in sources]
     # Where a pattern likes best to match nothing, finditer tries again for more, and a guard does not.
     assume(all(match[0] for matches in found for match in matches))
-    matches = [Match(*m.span(), f"p{i}", i) for i, matches in enumerate(found) for m in matches]
+    matches = [Match(m.start(), m.end(), f"p{i}", i) for i, matches in enumerate(found) for m in matches]
     guard = Watch(Patterns({f"p{i}": source for i, source in enumerate(sources)}, timeout=600))
     out = run(guard, cut(text, places))
     assert text_of(out) == replaced(text, matches), sources
@@ -135,7 +135,7 @@ def test_with_a_limit_a_stream_has_the_matches_within_it(text: str, limit: int, 
     while place < len(text):
         found = pattern.match(text, place, place + limit)
         if found:
-            matches.append(Match(*found.span(), "tag"))
+            matches.append(Match(found.start(), found.end(), "tag"))
         place = found.end() if found else place + 1
     guard = Patterns({"tag": "<.*>"}, max_length=limit)
     assert said(guard, cut(text, places)) == replaced(text, matches)

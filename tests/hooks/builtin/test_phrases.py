@@ -270,7 +270,7 @@ def test_nothing_withheld_gets_out_by_ids_or_logprobs(text: str, places: list[in
     out = run(Phrases(PHRASES), pieces, channel)
     assert_untouched(out, pieces, matches)
     for token in (token for delta in out for token in delta.tokens):
-        assert token.text == pieces[token.id]  # type: ignore[index]
+        assert token.text == pieces[token.id]
 
 
 def test_one_of_a_hundred_thousand_phrases_is_found() -> None:

@@ -272,7 +272,7 @@ def runs_of(words: list[str], half_words: int) -> list[tuple[int, int]]:
 
 def expected(text: str, prompt: str, min_words: int) -> str:
     """As it is written, and without emphasis and with spaces for what cannot be seen."""
-    readings = {"_": "\u2060", "\u200b": " "}
+    readings: dict[str, str | int | None] = {"_": "\u2060", "\u200b": " "}
     known: set[tuple[str, ...]] = set()
     for written in (prompt, prompt.translate(str.maketrans(readings))):
         told = [word for word, *_ in words_of(written)]

@@ -47,7 +47,7 @@ def test_a_loop_in_a_prompt_is_cut_short_or_refused() -> None:
     assert play(refusing, stream_of("ok", prompt=prompt)).refused == "repetition"
 
 
-def loops(text: str, **arguments: int) -> bool:
+def loops(text: str, **arguments: Any) -> bool:
     return finish_of(run(Repetition(**arguments), [text])) == ("content_filter", "repetition")
 
 
@@ -180,4 +180,4 @@ def test_long_texts_are_searched_in_parts() -> None:
 def test_no_cut_changes_where_a_loop_is_found() -> None:
     text = "Well, tea tea tea tea, and then coffee coffee coffee coffee."
     for action in ("terminate", "suppress", "redact"):
-        assert_chunk_invariant(Repetition(**SHORT, action=action), text)  # type: ignore[arg-type]
+        assert_chunk_invariant(Repetition(**SHORT, action=action), text)

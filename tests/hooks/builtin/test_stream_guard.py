@@ -111,7 +111,7 @@ def test_text_of_a_first_word_leaves_only_if_it_was_judged_as_it_stood(
 
     for debounce in ("single", "pair"):
         whole = play(cut(stream_of(FIRST), []), FakeClassifier(long), asked=None, debounce=debounce).content
-        args = {"asked": None, "window": window, "debounce": debounce}
+        args: dict[str, Any] = {"asked": None, "window": window, "debounce": debounce}
         had = play(cut(stream_of(FIRST), places), FakeClassifier(long), **args).content
         assert FIRST.startswith(had)
         assert len(had) < num_unsafe

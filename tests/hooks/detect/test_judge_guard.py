@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import example, given
@@ -116,7 +116,7 @@ def test_what_a_judge_raises_fails_the_request_closed() -> None:
 
 
 @pytest.mark.parametrize("prompt", ["redact", "refuse"])
-def test_what_a_judge_raises_of_a_prompt_fails_the_request_closed(prompt: str) -> None:
+def test_what_a_judge_raises_of_a_prompt_fails_the_request_closed(prompt: Any) -> None:
     class Fails:
         async def __call__(self, texts: list[str]) -> list[list[Match]]:
             raise RuntimeError("no")
@@ -159,7 +159,7 @@ async def test_a_request_that_is_cancelled_while_it_waits_leaves_others_alone() 
     guards = [pipeline.open(make_request()) for _ in range(2)]
     loop = asyncio.get_running_loop()
     feeding = [
-        loop.create_task(guard.feed(make_deltas([text])[0]))
+        loop.create_task(cast(Any, guard.feed(make_deltas([text])[0])))
         for guard, text in zip(guards, ("ab", "cd"), strict=True)
     ]
     while len(asked) < 2:
@@ -275,12 +275,15 @@ def test_what_only_reads_across_parts_is_found() -> None:
         assert "[found]" in "".join(texts)
 
 
-CALL = {
+CALL: dict[str, Any] = {
     "id": "c",
     "type": "function",
     "function": {"name": "say_bad", "arguments": '{"a": "b\\u0061d", "n": 1}'},
 }
-CALLS = [{"role": "assistant", "content": None, "tool_calls": [CALL]}, {"role": "user", "content": "ok"}]
+CALLS: list[dict[str, Any]] = [
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "user", "content": "ok"},
+]
 TOOL = {"type": "function", "function": {"name": "bad", "parameters": {"properties": {"bad": {}}}}}
 
 

@@ -284,7 +284,7 @@ async def test_a_judge_is_freed_with_its_request(guard_mode: Any, text: str) -> 
         marks.append(weakref.ref(mark))
         return ask(*args)
 
-    guard._begun_judging = begin  # type: ignore[method-assign]
+    guard._begun_judging = begin  # type: ignore[assignment,method-assign]
     gc.disable()
     try:
         await guard_all(pipeline_of(guard), [*cut(text, [1] * 9), Delta(finish_reason="stop")])

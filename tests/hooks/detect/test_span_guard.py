@@ -3,7 +3,7 @@
 import json
 import random
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -16,6 +16,7 @@ from hooks.builtin.phrases import PhraseDetector, Phrases
 from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
 from hooks.detect import span_guard
+from hooks.prompts.texts import PromptText
 from hooks.testing import play, stream_of
 from hooks.testing.streams import Prompt, request_for
 from tests.helpers import examples
@@ -23,7 +24,7 @@ from tests.hooks.builtin.streams import replaced
 
 PHRASES = ["project bluebird", "hunter2", "süß", "4111"]
 
-GUARDS = {
+GUARDS: dict[str, tuple[Any, dict[str, Any], str, str]] = {
     "phrases": (Phrases, {"phrases": PHRASES}, "It is Project  Bluebird.", "phrase"),
     "patterns": (Patterns, {"patterns": {"ticket": r"T-\d{6}"}}, "See T-123456!", "ticket"),
     "pii": (Pii, {}, "I am zoe@millrace.example.com.", "EMAIL_ADDRESS"),
@@ -75,7 +76,7 @@ def test_prompts_are_none_of_its_business_unless_it_is_told_so(name: str) -> Non
 
 def test_there_are_two_things_to_do_about_a_prompt() -> None:
     with pytest.raises(ValueError, match="prompt: Input should be 'redact' or 'refuse'"):
-        Phrases(PHRASES, prompt="terminate")
+        Phrases(PHRASES, prompt=cast(Any, "terminate"))
 
 
 def test_channels_are_of_answers_alone() -> None:
@@ -99,7 +100,7 @@ def call(arguments: str) -> dict[str, Any]:
 
 def test_arguments_are_guarded_as_they_read_and_stay_json() -> None:
     written = r'{"to": "\u0068unter2", "pin": 4111, "note": "süß"}'
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "assistant", "content": None, "tool_calls": [call(written)]},
         {"role": "user", "content": "ok"},
     ]
@@ -146,8 +147,8 @@ def test_a_long_prompt_is_redacted_as_a_short_one(text: str, size: int) -> None:
     assert made == [expected, expected]
 
 
-def text_of(text: str, is_json: bool = False) -> span_guard.PromptText:
-    return span_guard.PromptText(text, "messages[0].content", is_json)
+def text_of(text: str, is_json: bool = False) -> PromptText:
+    return PromptText(text, "messages[0].content", is_json)
 
 
 def test_a_match_is_found_wherever_it_stands_in_a_long_prompt() -> None:

@@ -1,6 +1,7 @@
 """Streams are cut into the same windows whatever the chunks, and no window ends too late."""
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ def letters(text: str) -> int:
 
 @st.composite
 def windows(draw: st.DrawFn) -> Windows:
-    unit = draw(st.sampled_from(["characters", "tokens", "sentences"]))
+    unit: Any = draw(st.sampled_from(["characters", "tokens", "sentences"]))
     size = draw(st.integers(1, 12))
     return make_windows(unit, size, draw(st.integers(1, size) | st.none()), letters)
 
@@ -59,9 +60,9 @@ def test_what_is_free_has_been_in_every_window_that_it_is_in(windows: Windows, t
     places, free, _ = seen(windows, [text])
     assert free[-1] == len(text)
     for end in range(len(text) + 1):
-        so_far, free, _ = seen_of(windows, text[:end])
+        so_far, known, _ = seen_of(windows, text[:end])
         assert so_far == places[: len(so_far)]
-        assert all(start >= free for start, _ in places[len(so_far) :])
+        assert all(start >= known for start, _ in places[len(so_far) :])
 
 
 def seen_of(windows: Windows, text: str) -> tuple[list[tuple[int, int]], int, str]:

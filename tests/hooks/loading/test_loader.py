@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,8 +61,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("path", ["acme_guards.Guard", "acme_guards:Guard", "acme_guards.py:Guard"])
 def test_a_hook_is_found_by_each_form_of_path(folder: Path, path: str) -> None:
     hook = load_hook(HookSpec(path, {"word": "x"}))
+    guard: Any = hook.call
     assert hook.name == path
-    assert hook.call.word == "x"
+    assert guard.word == "x"
     assert not hook.is_async
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -93,7 +93,7 @@ def asks(tmp_path: Path) -> str:
 async def test_a_hook_worker_loads_a_folder_by_itself(asks: str) -> None:  # contract 1.5, 1.9
     pool = WorkerPool(1, [HookSpec(asks, {"model": str(MODEL_DIR)})])
     await pool.start()
-    await guard_all(pool, make_deltas("ab"))
+    await guard_all(cast(Any, pool), make_deltas("ab"))
     await pool.aclose()
 
 

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -50,7 +50,7 @@ class Reads(Script):
 
 
 class ReadsLater(Reads):
-    async def on_request(self, request: GenerationRequest) -> Answer:
+    async def on_request(self, request: GenerationRequest) -> Answer:  # type: ignore[override]
         await asyncio.sleep(0)
         return super().on_request(request)
 
@@ -199,7 +199,7 @@ WRONG: dict[str, Callable[[GenerationRequest], Any]] = {
     "messages alone": lambda request: request.messages,
     "another id": changed(request_id="r2"),
     "another temperature": changed(sampling=SamplingParams(temperature=0.5, stop=("a",))),
-    "a stop that is none": lambda r: replace(r, sampling=replace(r.sampling, stop=(1,))),
+    "a stop that is none": lambda r: replace(r, sampling=replace(r.sampling, stop=cast(Any, (1,)))),
     "an empty stop": lambda r: replace(r, sampling=replace(r.sampling, stop=("",))),
     "no sampling": changed(sampling=None),
     "more outputs": changed(sampling=SamplingParams(n=3, logprobs=2)),
@@ -217,9 +217,9 @@ WRONG: dict[str, Callable[[GenerationRequest], Any]] = {
     "a part that is none": changed(messages=({"role": "user", "content": ["Hi"]},)),
     "tools that are none": changed(tools=("f",)),
     "half a character": changed(messages=saying("\ud800")),
-    "what JSON cannot say": changed(messages=saying({1})),
-    "a reason that is none": lambda request: refuse(7),
-    "a text that is none": lambda request: refuse("why", 7),
+    "what JSON cannot say": changed(messages=saying(cast(Any, {1}))),
+    "a reason that is none": lambda request: refuse(cast(Any, 7)),
+    "a text that is none": lambda request: refuse("why", cast(Any, 7)),
     "an exception": lambda request: 1 / 0,
     "an exit": lambda request: exit(3),
 }

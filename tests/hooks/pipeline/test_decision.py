@@ -335,7 +335,7 @@ async def test_hooks_are_closed_once_nothing_is_left_to_serve() -> None:
 
 async def test_closing_a_hook_that_hangs_comes_to_an_end() -> None:
     clerk = Clerk()
-    clerk.close = lambda: time.sleep(60)  # type: ignore[method-assign,assignment]
+    clerk.close = lambda: time.sleep(60)  # type: ignore[method-assign]
     pipeline = Pipeline([LoadedHook.of("clerk", clerk)], options=PipelineOptions(hook_timeout=0.05))
     await pipeline.aclose()
 

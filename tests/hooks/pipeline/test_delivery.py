@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import example, given
@@ -226,7 +226,9 @@ def test_what_may_not_rewind_fails_its_request() -> None:  # contract 8.11
         run(Teller(BIRDS), Script(lambda c: rewind("x")))
 
 
-@pytest.mark.parametrize("bad", [rewind("x", after=99), rewind("x", ban=["a"]), rewind(3)])  # type: ignore[list-item, arg-type]
+@pytest.mark.parametrize(
+    "bad", [rewind("x", after=99), rewind("x", ban=cast(Any, ["a"])), rewind(cast(Any, 3))]
+)
 def test_a_rewind_that_makes_no_sense_fails_its_request(bad: Verdict) -> None:
     with pytest.raises(HookError):
         run(Teller(BIRDS), Rewinder(lambda c: bad))

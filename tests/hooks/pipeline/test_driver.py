@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from typing import Any, cast
 
 import pytest
 
@@ -107,7 +108,7 @@ async def test_no_last_call_comes_while_another_call_goes_on() -> None:  # contr
     hook = Stubborn()
     pipeline = pipeline_of(hook, hook_timeout=0.02)
     async with opened(pipeline, make_request()) as guard:
-        feeding = asyncio.get_running_loop().create_task(guard.feed(make_deltas("a")[0]))
+        feeding = asyncio.get_running_loop().create_task(cast(Any, guard.feed(make_deltas("a")[0])))
         while not hook.calls:
             await asyncio.sleep(0)
         feeding.cancel()  # the client left
@@ -138,7 +139,7 @@ async def test_a_hook_may_take_its_time_to_clean_up_when_the_client_leaves() -> 
             raise AssertionError
 
     async with opened(pipeline_of(Cleans()), make_request()) as guard:
-        feeding = asyncio.get_running_loop().create_task(guard.feed(make_deltas("a")[0]))
+        feeding = asyncio.get_running_loop().create_task(cast(Any, guard.feed(make_deltas("a")[0])))
         while not steps:
             await asyncio.sleep(0)
         feeding.cancel()

@@ -5,13 +5,13 @@ import contextlib
 import gc
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
 import pytest
 
-from engine.protocol import Delta, EngineError, GenerationRequest, ToolCall
+from engine.protocol import Delta, Deltas, EngineError, FinishReason, GenerationRequest, ToolCall
 from hooks import Chunk, Decision, Verdict, emit, hold, terminate
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.failure import HookError
@@ -130,9 +130,10 @@ async def test_a_hook_whose_verdict_is_refused_gets_its_last_call(  # contract 2
 
 async def test_a_hook_in_shadow_mode_gets_its_last_call_when_each_stream_ends() -> None:  # contract 2.6
     hook = Script(lambda c: None)
+    reasons: tuple[FinishReason | None, ...] = (None, None, "tool_calls")
     calls = [
         Delta(text="{}", channel="tool_call", tool_call=ToolCall(i, "f"), finish_reason=reason)
-        for i, reason in enumerate((None, None, "tool_calls"))
+        for i, reason in enumerate(reasons)
     ]
     await guard_all(Pipeline([LoadedHook.of("bad", hook, is_shadow=True)]), calls)
     assert [c.aborted for c in hook.chunks] == [False, True, False, True, False]
@@ -151,7 +152,7 @@ async def test_a_client_that_leaves_gives_every_stream_its_last_call() -> None:
     hook = Script(lambda c: hold() if not c.aborted else emit("late"))
     source = Source(make_deltas(["a", "b", "c"], finish=False))
 
-    async def never_ends(request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+    async def never_ends(request: GenerationRequest) -> Deltas:
         async with aclosing(source(request)) as deltas:
             async for delta in deltas:
                 yield delta
@@ -260,7 +261,8 @@ async def test_no_state_is_left_of_ten_thousand_requests_of_every_ending() -> No
         return terminate("x") if "b" in chunk.text_diff and ending == "terminate" else emit(chunk.pending)
 
     pipeline = pipeline_of(Script(answer))
-    pipeline.hooks[0].call.chunks = deque(maxlen=1)
+    hook: Any = pipeline.hooks[0].call
+    hook.chunks = deque(maxlen=1)
     endings = ("plain", "hold", "raise", "terminate", "leave", "engine")
     for i in range(10_000 if helpers.mode == "in-process" else 300):
         ending = endings[i % len(endings)]
@@ -272,7 +274,7 @@ async def test_no_state_is_left_of_ten_thousand_requests_of_every_ending() -> No
                 async for _ in released:
                     if ending == "leave":
                         break
-    pipeline.hooks[0].call.chunks.clear()
+    hook.chunks.clear()
     del guard, released
     gc.collect()
     assert len(left) >= 200

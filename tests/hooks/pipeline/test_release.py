@@ -3,6 +3,7 @@
 import asyncio
 import random
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -59,7 +60,7 @@ class Oracle:
         return emit(pending)
 
 
-def oracle_apply(verdict: object, pending: list[tuple[str, int | None]]) -> tuple[list, list, bool]:
+def oracle_apply(verdict: Any, pending: list[tuple[str, int | None]]) -> tuple[list, list, bool]:
     """(passed on, kept, ended) by contract 3, on characters."""
     name = type(verdict).__name__
     text = "".join(c for c, _ in pending)
@@ -116,7 +117,7 @@ def test_what_is_released_is_what_the_clauses_say(
 
     # Replay what each hook said on characters, stage by stage.
     characters = [(c, i) for i, piece in enumerate(pieces) for c in piece]
-    stage_input = characters
+    stage_input: list[tuple[str, int | None]] = [*characters]
     torn: set[int] = set()
     for i in range(num_hooks):
         stage_output: list[tuple[str, int | None]] = []

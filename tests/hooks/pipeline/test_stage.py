@@ -2,7 +2,7 @@
 
 import asyncio
 import enum
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -289,7 +289,7 @@ async def _coroutine() -> Verdict:
         None,
         "emit",
         object,
-        emit(3),
+        emit(cast(Any, 3)),
         hold(99),
         hold(-1),
         redact([(0, 99, "")]),
@@ -299,14 +299,14 @@ async def _coroutine() -> Verdict:
         redact([(2, 3, "")], hold=1),
         redact(["abc"]),
         redact([], hold=99),
-        terminate(None),
+        terminate(cast(Any, None)),
         terminate("\ud800"),
         emit("\ud800"),
         redact([(0, 1, "\ud800")]),
         terminate("x", text="\ud800"),
         terminate("x", after=99),
-        terminate("x", text=1),
-        terminate("x", scope="world"),
+        terminate("x", text=cast(Any, 1)),
+        terminate("x", scope=cast(Any, "world")),
     ],
     ids=repr,
 )

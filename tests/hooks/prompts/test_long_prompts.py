@@ -5,7 +5,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -91,7 +91,7 @@ async def test_the_loop_goes_on_while_a_long_prompt_is_read(open_pipeline: Open)
     reader = Reader(read)
     pipeline = open_pipeline(reader)
     guard = pipeline.open(LONG)
-    admitting = asyncio.get_running_loop().create_task(guard.admit(LONG))
+    admitting = asyncio.get_running_loop().create_task(cast(Any, guard.admit(LONG)))
     await until(lambda: reader.threads)
     other = pipeline.open(make_request())
     reader.read = lambda request: request
@@ -157,7 +157,7 @@ async def test_a_client_that_leaves_meanwhile_leaves_the_others_served(open_pipe
     reader = Reader(lambda request: may_end.wait(60) and request)
     pipeline = open_pipeline(reader)
     guard = pipeline.open(LONG)
-    admitting = asyncio.get_running_loop().create_task(guard.admit(LONG))
+    admitting = asyncio.get_running_loop().create_task(cast(Any, guard.admit(LONG)))
     await until(lambda: reader.threads)
     admitting.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -83,14 +83,15 @@ def test_words_make_a_name_that_the_api_takes(words: str, name: str) -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_a_phrase_in_a_name_is_found(place: str, name: str) -> None:  # contract 8.6
     request = everywhere(name)[place]
-    assert isinstance(Phrases(PHRASES, prompt="refuse").on_request(request), Refusal)
+    guard: Any = Phrases(PHRASES, prompt="refuse")
+    assert isinstance(guard.on_request(request), Refusal)
     (redacted, *_) = [text for text in prompt_texts(request) if text.place == place and " " in text.text]
     assert not redacted.is_json
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_name_whose_words_change_stays_a_name(place: str) -> None:  # contract 8.6, 8.7
-    guard = Phrases(PHRASES, prompt="redact")
+    guard: Any = Phrases(PHRASES, prompt="redact")
     assert guard.on_request(everywhere("get_projectBluebird")[place]) == everywhere("get_phrase")[place]
     assert (
         guard.on_request(everywhere("my_bluebirdOfOpenAI")[place])
@@ -102,7 +103,8 @@ def test_a_name_whose_words_change_stays_a_name(place: str) -> None:  # contract
 def test_a_name_without_a_match_stays_as_it_is(place: str) -> None:
     for name in ("get_birds", "send", "getBirds"):
         request = everywhere(name)[place]
-        assert Phrases(PHRASES, prompt="redact").on_request(request) is request
+        guard: Any = Phrases(PHRASES, prompt="redact")
+    assert guard.on_request(request) is request
 
 
 def test_a_value_of_arguments_or_of_a_schema_is_no_name() -> None:

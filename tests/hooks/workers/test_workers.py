@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -184,7 +185,7 @@ async def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         await one.aclose()
 
 
-async def run(pool: WorkerPool, *words: str, **fields: object) -> list[Delta]:
+async def run(pool: WorkerPool, *words: str, **fields: Any) -> list[Delta]:
     async with aclosing(vetted(pool.open(make_request(**fields)), Source(make_deltas(words)))) as released:
         return [delta async for delta in released]
 
@@ -445,7 +446,7 @@ async def test_a_request_may_name_what_the_pool_allows_and_nothing_else(pool) ->
         workers.open(make_request(hooks=("Pid",)))
 
 
-def saying(text: str) -> dict[str, object]:
+def saying(text: str) -> dict[str, Any]:
     return {"messages": ({"role": "user", "content": text},)}
 
 

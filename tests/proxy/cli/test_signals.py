@@ -45,7 +45,7 @@ def test_ctrl_c_ends_a_command_while_a_model_loads(command: str, hook: str, tmp_
     has_begun = tmp_path / "has_begun"
     recording = ROOT / "tests" / "recordings" / "email.jsonl"
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as told:
-        arguments = [command, recording, "--hook", f"{tmp_path}/loads.py:{hook}"]
+        arguments = [command, str(recording), "--hook", f"{tmp_path}/loads.py:{hook}"]
         with killed_at_end(ForkedWeir(arguments, told, out, told)) as process:
             wait_until(has_begun.exists)
             os.kill(process.pid, signal.SIGINT)

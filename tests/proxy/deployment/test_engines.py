@@ -49,7 +49,8 @@ async def test_the_cache_shares_answers_only_if_no_hook_can_run(
     ],
 )
 def test_a_folder_without_a_model_is_told_by_its_option(option: str, model: str, reason: str) -> None:
-    settings = ServeSettings(**{"num_speculative_tokens": 2, "speculative_model": None, option: model})
+    given: dict[str, Any] = {"num_speculative_tokens": 2, "speculative_model": None, option: model}
+    settings = ServeSettings(**given)
     with pytest.raises(ValueError, match=f"^--{option.replace('_', '-')}: {re.escape(reason)}$"):
         make_engine(settings)
 

@@ -48,7 +48,7 @@ def chat(number: int) -> dict[str, Any]:
     return {**CHAT, "messages": [{"role": "user", "content": str(number)}]}
 
 
-ARGUMENTS = {"labels": ["rude"], "unit": "sentences", "window": 1}
+ARGUMENTS: dict[str, Any] = {"labels": ["rude"], "unit": "sentences", "window": 1}
 
 
 class Gate:

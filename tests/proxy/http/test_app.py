@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import aiohttp
 import pytest
@@ -47,7 +48,7 @@ async def test_a_warning_names_the_hooks_whose_rewinds_will_terminate(
 
 
 async def test_hooks_are_closed_when_the_server_has_stopped(serve: Serve) -> None:  # contract 1.7
-    log = []
+    log: list[Any] = []
 
     class Closes:
         async def __call__(self, chunk: Chunk) -> Verdict:

@@ -295,14 +295,15 @@ def test_each_file_that_cannot_be_used_is_named(files: Files, authority: trustme
     other, empty = files.folder / "other.pem", files.folder / "empty.pem"
     authority.issue_cert("127.0.0.1").private_key_pem.write_to_path(other)
     empty.write_text("")
-    for options, error in [
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"ssl_certfile": empty}, "ssl_certfile: .*empty.pem hold no certificate"),
         ({"ssl_certfile": cert}, "ssl_certfile: .*cert.pem hold no certificate in PEM form with a key"),
         ({"ssl_certfile": cert, "ssl_keyfile": empty}, "cert.pem and .*empty.pem hold no"),
         ({"ssl_certfile": cert, "ssl_keyfile": files.folder}, r"ssl_keyfile: .* \(Is a directory\)"),
         ({"ssl_certfile": cert, "ssl_keyfile": other}, "ssl_keyfile: the key does not belong"),
         ({"ssl_certfile": cert, "ssl_keyfile": key, "ssl_ca_certs": empty}, "ssl_ca_certs: .*empty.pem"),
-    ]:
+    ]
+    for options, error in cases:
         with pytest.raises(ValueError, match=error):
             make_context(ServeSettings(**options))
 
@@ -312,7 +313,7 @@ def test_a_key_with_a_password_needs_it_and_asks_nobody(files: Files) -> None:
     secret = forms.load_pem_private_key(key.read_bytes(), None)
     encryption = forms.BestAvailableEncryption(b"opens")
     locked.write_bytes(secret.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, encryption))
-    options = {"ssl_certfile": files.folder / "cert.pem", "ssl_keyfile": locked}
+    options: dict[str, Any] = {"ssl_certfile": files.folder / "cert.pem", "ssl_keyfile": locked}
     assert make_context(ServeSettings(**options, ssl_keyfile_password="opens"))
     for password in (None, "another"):
         with pytest.raises(ValueError, match=r"and .*locked\.pem hold no certificate") as raised:

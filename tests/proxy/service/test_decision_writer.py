@@ -26,7 +26,7 @@ class Fragile(Store):
 
     is_broken = False
 
-    async def run(self, steps, *, alone=True):  # type: ignore[no-untyped-def]
+    async def run(self, steps, *, alone=True):
         if self.is_broken:
             raise StateError("the store does not answer")
         return await super().run(steps, alone=alone)
@@ -45,7 +45,7 @@ def strict() -> Policy:
 
 
 def make(store: Store, feed: DecisionFeed, *policies: Policy, **options: float) -> DecisionWriter:
-    return DecisionWriter(store, feed, options_with(DecisionOptions, **options), lambda: policies)  # type: ignore[arg-type]
+    return DecisionWriter(store, feed, options_with(DecisionOptions, **options), lambda: policies)
 
 
 async def stored(store: Store) -> int:

@@ -42,7 +42,7 @@ def engine() -> ScriptedEngine:
     engine: Any = ScriptedEngine(hello)
     engine.info = replace(engine.info, max_model_len=100, max_prompt_bytes=500)
     engine.tokenizer = None  # nothing could tokenize or decode
-    return engine  # type: ignore[no-any-return]
+    return engine
 
 
 @pytest.fixture

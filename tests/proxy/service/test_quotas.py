@@ -1,14 +1,13 @@
 """Limits of keys: requests and tokens within a minute, and requests at the same time."""
 
 import asyncio
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
-from engine.protocol import Delta, GenerationRequest, Usage
+from engine.protocol import Delta, Deltas, GenerationRequest, Usage
 from hooks import emit, hold
 from hooks.builtin.pii import Pii
 from tests.helpers import Script, ScriptedEngine
@@ -110,7 +109,7 @@ class Waiting(ScriptedEngine):
         super().__init__(lambda _: [])
         self.num_running = 0
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+    async def generate(self, request: GenerationRequest) -> Deltas:
         self.num_running += 1
         try:
             yield Delta(text="word " * 80)

@@ -219,7 +219,7 @@ async def test_a_service_without_workers_ends_with_their_reason(
 ) -> None:
     monkeypatch.setattr(module, "MAX_FAILURES", 1)
     (tmp_path / "phrases").touch()
-    settings = ServeSettings(engine="echo", port=0, workers=2, hooks=[needs_file(tmp_path)])  # type: ignore[list-item]
+    settings = ServeSettings(engine="echo", port=0, workers=2, hooks=[needs_file(tmp_path)])
     async with supervised(settings) as (supervisor, _):
         (tmp_path / "phrases").unlink()
         for worker in supervisor._serving.values():

@@ -288,7 +288,7 @@ def test_too_little_memory_fails_the_newest_text_alone(guard: GuardModel) -> Non
             raise torch.OutOfMemoryError
         return run(scheduled)
 
-    classifier.core.runner.run = limited  # type: ignore[method-assign]
+    classifier.core.runner.run = limited  # type: ignore[assignment,method-assign]
     prompts = prompts_of(9, 10, 11)
     texts = [classifier.open() for _ in prompts]
     for text, ids in zip(texts, prompts, strict=True):

@@ -90,7 +90,8 @@ def test_a_draft_never_goes_beyond_the_end_of_its_output(
     tiny_core: Callable[..., Any], completion_request: Callable[..., GenerationRequest]
 ) -> None:
     """The end (a length, a stop token or a stop string) lies inside a draft."""
-    for stopping in ({"max_tokens": 11}, {"stop_token_ids": [0]}, {"stop": [""]}):
+    cases: tuple[dict[str, Any], ...] = ({"max_tokens": 11}, {"stop_token_ids": [0]}, {"stop": [""]})
+    for stopping in cases:
         requests = []
         core = tiny_core(num_speculative_tokens=5)
         free = core.add(completion_request(tuple([7] * 20), max_tokens=40, ignore_eos=True))

@@ -42,7 +42,7 @@ class Check:
     def __call__(self, answer: Answer, prompt: list[int]) -> None:
         ids = [t.id for t in answer.tokens]
         assert None not in ids
-        expected = reference(self.model, self.probes, [*prompt, *ids])  # type: ignore[list-item]
+        expected = reference(self.model, self.probes, [*prompt, *ids])
         first, *later = answer.deltas
         assert first.prompt_scores is not None
         assert first.prompt_scores.probes == tuple(probe.info for probe in self.probes)

@@ -89,7 +89,7 @@ def test_vllm_and_sglang_clients_may_use_their_own_fields(asked: dict[str, Any],
     _, wanted = registry.realize(request)
     assert [one.name for one in wanted] == ["only", "likes"]
     only, likes = (one.start(TokenIds([5, 6, 7], 3)).call for one in wanted)
-    assert (only.token_id, likes.params.back) == (3, 2)  # type: ignore[union-attr]
+    assert (only.token_id, likes.params.back) == (3, 2)
 
 
 BUDGET = LogitsProcessorConfig("thoughts", "thinking_budget", THINKING)
@@ -161,7 +161,7 @@ def test_a_mandatory_processor_runs_for_every_request_and_no_request_can_change_
         _, wanted = registry.realize(request)
         assert "only" in [one.name for one in wanted]
         (only,) = (one.start(TokenIds([5, 6, 7], 3)).call for one in wanted if one.name == "only")
-        assert only.token_id == 9  # type: ignore[union-attr]
+        assert only.token_id == 9
     for asked in (
         request_of(*named(only={"token_id": 3})),
         *(

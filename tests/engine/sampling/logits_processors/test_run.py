@@ -372,7 +372,7 @@ def test_the_stages_run_in_the_order_of_the_contract(processor: InputProcessor, 
         TopPLogitsWarper(0.9),
         MinPLogitsWarper(0.02),
     ):
-        expected = warp(torch.tensor([seq.token_ids]), expected)
+        expected = warp(torch.LongTensor([seq.token_ids]), expected)
     assert not failed
     assert torch.equal(rows.isneginf(), expected.isneginf())
     torch.testing.assert_close(rows, expected)

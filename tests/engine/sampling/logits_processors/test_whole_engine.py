@@ -53,7 +53,7 @@ def thinking(core: TinyCore, kind: dict[str, Any], prompt: list[int]) -> list[in
 def test_every_processor_changes_some_output(family: str, tiny_core: Callable[..., Any]) -> None:
     """Otherwise the tests below would prove nothing about that processor."""
     make = with_the_model_that_ships if family == "the model that ships" else tiny_core
-    core = make(family, logits_processors=EVERYTHING)
+    core: Any = make(family, logits_processors=EVERYTHING)
     for kind in kinds(core.processor.tokenizer.eos_token_id):
         processors = kind.get("processors", ())
         for without in processors:
@@ -126,10 +126,11 @@ def test_a_processor_sees_committed_tokens_and_each_length_once(
         def __call__(self, input_ids: Any, logits: torch.Tensor) -> None:
             self.shown.append(input_ids[:])
 
-    make, speculation = {
+    ways: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         "cramped": (partial(cramped_core, tiny_core), {}),
         "speculative": (tiny_core, {"num_speculative_tokens": 4}),
-    }[setting]
+    }
+    make, speculation = ways[setting]
     core = make("llama", logits_processors=ALL, **speculation)
     prompt = tuple(range(20, 30)) * 2
     specs = (*named(likes={"back": 2, "by": 9.0}), PythonProcessorSpec(Watches))
@@ -147,7 +148,7 @@ def test_a_processor_sees_committed_tokens_and_each_length_once(
 @pytest.fixture(scope="module")
 def alone(tiny_core: Callable[..., Any]) -> Callable[[GenerationRequest], list[int]]:
     """The output of a request that runs alone. Each is generated once."""
-    core, known = tiny_core(logits_processors=EVERYTHING), dict[str, list[int]]()
+    core, known = tiny_core(logits_processors=EVERYTHING), dict[str, list[Any]]()
 
     def answer(request: GenerationRequest) -> list[int]:
         if (key := repr(request)) not in known:
@@ -176,7 +177,8 @@ def test_a_failure_midway_ends_only_its_own_request(
     core = tiny_core(logits_processors=EVERYTHING, num_speculative_tokens=num_drafted)
     good = [request_of(kind, [5, 6, 7]) for kind in kinds(EOS)]
     good.append(completion((5, 6, 7), max_tokens=20, logits_processors=named(**{name: {"how": ""}})))
-    processors = named(**{"likes": {"back": 2, "by": 9.0}, name: {"how": how, "after": 5}})
+    given: dict[str, dict[str, Any]] = {"likes": {"back": 2, "by": 9.0}, name: {"how": how, "after": 5}}
+    processors = named(**given)
     bad = completion((8, 9, 8, 9), n=2, max_tokens=20, logits_processors=processors)
     groups = [core.add(request) for request in good[::2]]
     failing = core.add(bad)

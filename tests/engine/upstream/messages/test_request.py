@@ -150,7 +150,12 @@ def test_an_answer_goes_on_from_the_assistants_last_message_if_it_is_to() -> Non
     said = {"role": "assistant", "content": "Once"}
     turns = turns_of(*HI, said, continue_final_message=True, add_generation_prompt=False)
     assert turns[-1] == {"role": "assistant", "content": [{"type": "text", "text": "Once"}]}
-    for messages, extra in (((*HI, said), {}), (HI, {"continue_final_message": True}), ((), {})):
+    cases: tuple[tuple[Any, dict[str, Any]], ...] = (
+        ((*HI, said), {}),
+        (HI, {"continue_final_message": True}),
+        ((), {}),
+    )
+    for messages, extra in cases:
         with pytest.raises(RequestError) as error:
             turns_of(*messages, **extra)
         assert error.value.param == "messages"

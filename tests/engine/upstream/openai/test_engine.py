@@ -7,7 +7,7 @@ import logging
 import traceback
 import tracemalloc
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -337,7 +337,11 @@ async def test_a_compressed_answer_is_read(upstream: Any, encoding: str) -> None
     """Though it was asked not to, an upstream may compress, and a front of its may as well."""
 
     def packed(data: bytes, status: int = 200) -> web.Response:
-        packs = {"identity": bytes, "gzip": gzip.compress, "deflate": zlib.compress}
+        packs: dict[str, Callable[[bytes], bytes]] = {
+            "identity": bytes,
+            "gzip": gzip.compress,
+            "deflate": zlib.compress,
+        }
         headers = {"Content-Encoding": encoding, "Content-Type": "text/event-stream"}
         return web.Response(body=packs[encoding](data), status=status, headers=headers)
 

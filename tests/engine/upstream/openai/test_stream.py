@@ -73,8 +73,9 @@ class TestOutputs:
 class TestChannels:
     def test_reasoning_has_two_names(self) -> None:
         for name in ("reasoning_content", "reasoning"):
+            thought: dict[str, Any] = {name: "hm"}
             deltas = translate(
-                chat(), chunk(role="assistant", content=""), chunk(**{name: "hm"}), chunk(content="a")
+                chat(), chunk(role="assistant", content=""), chunk(**thought), chunk(content="a")
             )
             assert texts(deltas) == {"reasoning": "hm", "content": "a"}
 
@@ -271,8 +272,9 @@ class TestTokens:
     @pytest.mark.parametrize("absurd", [-1, True, 2**31, 2**70, 1.0, "7", None])
     def test_ids_that_are_none_make_no_sense(self, absurd: Any) -> None:
         for name in ("token_ids", "prompt_token_ids"):
+            fields: dict[str, Any] = {name: [absurd]}
             with pytest.raises(TypeError, match="no numbers"):
-                translate(completion("a", return_token_ids=True), piece("a", "a", **{name: [absurd]}))
+                translate(completion("a", return_token_ids=True), piece("a", "a", **fields))
         deltas = translate(completion("a"), piece("a", finish="stop", stop_reason=absurd))
         assert deltas[-1].stop_reason is None
 
@@ -417,7 +419,7 @@ def test_however_an_upstream_cuts_it_is_the_same(
             come[channel] += word
         if i in cuts or i == len(drawn) - 1:
             held = lag if i < len(drawn) - 1 else 0
-            fields = {}
+            fields: dict[str, Any] = {}
             for name in ("reasoning", "content"):
                 # The text lags as one stream: what is held of content is all that may be held.
                 back = held if name == "content" or channel == "reasoning" else 0

@@ -95,7 +95,7 @@ async def test_silence_after_the_first_delta_is_the_engines_own_matter(make_pool
     pool._first_token_timeout = 0.01
     async with aclosing(pool.generate(REQUEST)) as deltas:
         await anext(deltas)
-        following = asyncio.get_running_loop().create_task(anext(deltas))  # type: ignore[arg-type]
+        following = asyncio.get_running_loop().create_task(anext(deltas))
         done, _ = await asyncio.wait([following], timeout=0.05)
         assert not done
         free.set()
@@ -146,7 +146,7 @@ async def test_outstanding_requests_are_counted_until_they_end(make_pool: MakePo
     pool = await make_pool(a=hanging, routing=LeastOutstanding())
     stream = pool.generate(REQUEST)
     assert pool.outstanding == {"a": 0}
-    task = asyncio.get_running_loop().create_task(anext(stream))  # type: ignore[arg-type]
+    task = asyncio.get_running_loop().create_task(anext(stream))
     await until(lambda: pool.outstanding == {"a": 1})
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

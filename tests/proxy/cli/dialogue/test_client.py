@@ -80,7 +80,7 @@ async def test_decisions_are_asked_for_only_if_wanted(client: Make, server: Fake
 async def test_no_answer_is_an_error_that_says_why(
     client: Make, server: FakeServer, script: object, kind: type[ChatError], says: str
 ) -> None:
-    server.scripts = [script]  # type: ignore[list-item]
+    server.scripts = [script]
     with pytest.raises(ChatError, match=says) as raised:
         await events_of(client())
     assert type(raised.value) is kind

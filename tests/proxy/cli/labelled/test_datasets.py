@@ -145,7 +145,7 @@ TOXICCHAT = [
     {"conv_id": "1", "user_input": "P", "model_output": "R", "toxicity": "1", "jailbreaking": "0"},
     {"conv_id": "2", "user_input": "P", "model_output": "R", "toxicity": "0", "jailbreaking": "0"},
 ]
-AEGIS = [
+AEGIS: list[dict[str, Any]] = [
     {
         "id": "1",
         "prompt": "P",

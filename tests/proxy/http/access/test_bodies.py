@@ -54,7 +54,7 @@ TOO_MANY: list[tuple[str, dict[str, Any], str, str]] = [
     (CHATS, {**CHAT, "metadata": {"k": [[]] * 5000}}, "metadata", "max_metadata_value"),
     (CHATS, {**CHAT, "logit_bias": {str(i): 1 for i in range(100_000)}}, "logit_bias", "max_logit_bias"),
     (CHATS, {**CHAT, "stop": ["a"] * 33}, "stop", "max_stop_strings"),
-    (CHATS, {**CHAT, **{f"x{i}": 1 for i in range(300)}}, None, "max_fields"),  # type: ignore[list-item]
+    (CHATS, {**CHAT, **{f"x{i}": 1 for i in range(300)}}, None, "max_fields"),
     (COMPLETIONS, {"prompt": ["a"] * 2000}, "prompt", "max_prompts"),
     (COMPLETIONS, {"prompt": [[1]] * 2000}, "prompt", "max_prompts"),
     (COMPLETIONS, {"prompt": ["a"] * 100, "n": 100}, "prompt", "max_outputs"),

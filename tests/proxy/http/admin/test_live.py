@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import orjson
@@ -91,7 +91,7 @@ async def test_the_numbers_of_all_processes_add_up() -> None:
         return [{("weir_x", (("a", "1"),)): 2.0, ("weir_y", ()): 1.0}, {("weir_y", ()): 4.0}]
 
     others = Others()
-    others.ask = ask
+    others.ask = cast(Any, ask)
     event = await live.LiveFeed(lambda: (), list, others).event()
     told = orjson.loads(event.removeprefix(b"data: "))
     assert told["processes"] == 3

@@ -1,14 +1,13 @@
 """The requests that run, and how the operator cancels one."""
 
 import asyncio
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import orjson
 import pytest
 from pydantic import SecretStr
 
-from engine.protocol import Delta, GenerationRequest
+from engine.protocol import Delta, Deltas, GenerationRequest
 from hooks import emit
 from proxy.service.running import OldestRequests
 from tests.helpers import ScriptedEngine
@@ -26,7 +25,7 @@ class Endless(ScriptedEngine):
         self.began = asyncio.Event()
         self.closed = asyncio.Event()
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+    async def generate(self, request: GenerationRequest) -> Deltas:
         try:
             yield Delta(text="Hello")
             self.began.set()

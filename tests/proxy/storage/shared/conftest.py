@@ -128,7 +128,7 @@ def postgresql_place() -> Iterator[Place]:
         if user is not None:
             os.chown(folder, user.pw_uid, user.pw_gid)
         account: dict[str, Any] = {"user": user.pw_uid, "group": user.pw_gid} if user else {}
-        make = [programs[0] / "initdb", "-D", folder, "-A", "trust", "-U", "weir", "--no-sync"]
+        make = [str(programs[0] / "initdb"), "-D", folder, "-A", "trust", "-U", "weir", "--no-sync"]
         subprocess.run(make, check=True, capture_output=True, cwd="/", **account)
         port = free_port()
         options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": folder, "fsync": "off"}
@@ -136,7 +136,7 @@ def postgresql_place() -> Iterator[Place]:
         with listening(
             [programs[0] / "postgres", "-D", folder, "-p", str(port), *flags], port, **account
         ) as process:
-            asks = [programs[0] / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+            asks = [str(programs[0] / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
             while subprocess.run(asks, check=False).returncode:  # it accepts connections before it is ready
                 time.sleep(0.05)
             yield PostgresPlace(f"postgresql://weir@127.0.0.1:{port}/postgres", process)

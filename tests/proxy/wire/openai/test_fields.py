@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -146,13 +146,13 @@ def test_every_endpoint_shares_the_fields_of_a_generation() -> None:
             "r", "m"
         ),
         CompletionRequest(prompt="Hi", **shared).to_request("r", "m"),
-        ResponsesRequest(input="Hi", max_output_tokens=16, **shared).to_request(
-            "r", "m", [InputItem(role="user", content="Hi")]
+        ResponsesRequest(input=cast(Any, "Hi"), max_output_tokens=16, **shared).to_request(
+            "r", "m", [InputItem(role="user", content=cast(Any, "Hi"))]
         ),
     ]
     assert [request.endpoint for request in requests] == ["chat", "completions", "responses"]
     assert requests[0].sampling.stop == ("END",)
     assert requests[0].sampling.top_k == 0
     assert (requests[0].hooks, requests[0].extra) == (("a", "b"), {"unknown": 1})
-    own = {"endpoint": "chat", "messages": (), "prompts": (), "given": frozenset()}
+    own: dict[str, Any] = {"endpoint": "chat", "messages": (), "prompts": (), "given": frozenset()}
     assert replace(requests[0], **own) == replace(requests[1], **own) == replace(requests[2], **own)

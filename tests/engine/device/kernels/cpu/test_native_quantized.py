@@ -1,6 +1,7 @@
 """Matrix multiplication in C with weights of 8 and 4 bits, compiled for this processor and for others."""
 
 import platform
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -21,7 +22,7 @@ from engine.models.linear_trial import LinearTrial
 from engine.models.quantized import quantize_int4, quantize_int8
 from tests.engine.device.kernels.cpu.builds import build, library_of
 
-FORMATS = {
+FORMATS: dict[str, Callable[[torch.Tensor], QuantizedWeight]] = {
     "int8": quantize_int8,
     "int4, groups of 32": partial(quantize_int4, group_size=32),
     "int4, groups of 64": partial(quantize_int4, group_size=64),
