@@ -1,0 +1,1 @@
+from tests.engine.device.conftest import runner  # noqa: F401
