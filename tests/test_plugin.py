@@ -82,10 +82,10 @@ def test_a_part_that_cannot_be_imported_names_itself_and_costs_only_its_users(tm
     (tmp_path / "other" / "other").mkdir()
     (tmp_path / "other" / "other" / "__init__.py").write_text("1 / 0\n")
     env = variables(tmp_path / "other")
-    assert "command 'broken' cannot be imported from other.gone:add: ZeroDivisionError" in (
+    assert "command 'broken' of other cannot be imported from other.gone:add: ZeroDivisionError" in (
         run("broken", env=env, cwd=tmp_path).stderr
     )
-    assert "engine 'bad' cannot be imported from other:Bad" in (
+    assert "engine 'bad' of other cannot be imported from other:Bad" in (
         run("serve", "--engine", "bad", env=env, cwd=tmp_path).stderr
     )
     with serving("--engine", "echo", weir=WEIR, cwd=tmp_path, env=env):

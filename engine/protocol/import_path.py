@@ -104,7 +104,8 @@ def _near_module(module_name: str, error: BaseException) -> str:
         return ""
     package, _, name = missing.rpartition(".")
     path = getattr(sys.modules.get(package), "__path__", None) if package else None
-    return did_you_mean(name, [one.name for one in pkgutil.iter_modules(path) if one.name[0] != "_"])
+    known = [one.name for one in pkgutil.iter_modules(path) if one.name[0] != "_"]
+    return "" if name in known else did_you_mean(name, known)
 
 
 def _load_file(file_name: str) -> ModuleType:

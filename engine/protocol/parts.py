@@ -42,7 +42,8 @@ class Kind(NamedTuple):
         path = self.find(name)
         if path is None:
             raise KeyError(name)
-        return load(path, f"{self.noun} {name!r}")
+        package = "" if name in self.shipped else f" of {_package(_installed(self.group)[name][0])}"
+        return load(path, f"{self.noun} {name!r}{package}")
 
 
 def load(path: str, what: str) -> Any:

@@ -187,9 +187,11 @@ def _find_class(path: str) -> type:
     search_working_folder_last()
     hooks.__path__ = extend_path(hooks.__path__, hooks.__name__)
     try:
-        return find_class(GUARDS.find(path) or path)
+        named = GUARDS.find(path)
     except PartError as error:
         raise HookLoadError(f"hook {path!r} cannot be found: {error}") from error
+    try:
+        return find_class(named or path)
     except ImportPathError as error:
-        hint = "" if set(path) & set(".:") else did_you_mean(path, GUARDS.names())
+        hint = "" if named or set(path) & set(".:") else did_you_mean(path, GUARDS.names())
         raise HookLoadError(f"hook {path!r} {error}{hint}") from error

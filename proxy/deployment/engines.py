@@ -136,7 +136,7 @@ def names_of(settings: ModelSettings, given: Sequence[str]) -> list[str]:
     """The names that requests may use for the model (none: any name). `given`: those of the settings."""
     match settings.engine:
         case "vllm":
-            return [*(given or [_name(settings.model)]), *settings.vllm_lora_modules]
+            return [*(given or [_name(settings.model)]), *getattr(settings, "vllm_lora_modules", ())]
         case "local":
             return [*given] or [_name(settings.model)]
         case upstream if upstream in (*DIALECTS, "replay"):
