@@ -28,7 +28,7 @@ from hooks.pipeline.pipeline import Pipeline
 from proxy.deployment.deployment import Deployment
 from proxy.http.app import Server
 from proxy.settings.serve import ServeSettings
-from proxy.storage.operator.decision_record import DecisionRecord
+from proxy.storage.records import DecisionRecord
 from proxy.telemetry.logs import JSONFormatter
 from tools.collector import Collector, Span
 

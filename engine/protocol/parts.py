@@ -15,6 +15,10 @@ class PartError(ValueError):
     """A part cannot be used. The message names the part and its package."""
 
 
+class MissingPart(PartError):
+    """There is no code for the part."""
+
+
 class Kind(NamedTuple):
     """A kind of parts."""
 
@@ -47,13 +51,14 @@ class Kind(NamedTuple):
 
 
 def load(path: str, what: str) -> Any:
-    """Import `module:name`. Raises `PartError`, which begins with `what`, if this fails."""
+    """Import `module:name`. Raises `MissingPart` if there is no such module, and `PartError` if it cannot be
+    imported. Both begin with `what`."""
     module = path.partition(":")[0]
     try:
         return resolve_name(path)
     except ModuleNotFoundError as error:
         if error.name and f"{module}.".startswith(f"{error.name}."):
-            raise PartError(f"{what} is not installed: there is no module {error.name}") from error
+            raise MissingPart(f"{what} is not installed: there is no module {error.name}") from error
         raise PartError(f"{what} cannot be imported from {path}: {error}") from error
     except Exception as error:
         raise PartError(f"{what} cannot be imported from {path}: {type(error).__name__}: {error}") from error

@@ -17,8 +17,8 @@ from proxy.cli.argument_types import server_url
 from proxy.http.access.operator import HEADER
 from proxy.settings.storage import StoreOptions
 from proxy.storage.errors import StateError
+from proxy.storage.operator.shadow import Report, report
 from proxy.storage.operator.store import Store
-from proxy.telemetry.shadow import Report, report
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 

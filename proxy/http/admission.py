@@ -38,7 +38,7 @@ from proxy.service.prompts import check_prompts
 from proxy.service.quotas import Spending, estimated_tokens
 from proxy.service.running import RunningRequest
 from proxy.service.service import Service
-from proxy.storage.operator.decision_record import Asker
+from proxy.storage.records import Asker
 from proxy.telemetry.traced_guard import GuardSpan
 from proxy.wire.answer_decisions import AnswerDecisions
 from proxy.wire.errors import APIError

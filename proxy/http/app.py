@@ -11,23 +11,24 @@ from typing import Self
 
 import orjson
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 from pydantic import BaseModel
 
 from proxy.deployment.deployment import Deployment
 from proxy.http import handlers
-from proxy.http.access.browser import BrowserRule
-from proxy.http.access.operator import OPERATOR_RULE, OperatorRule
-from proxy.http.admin.app import add_admin, add_metrics, admin_port_app, operator_rule
-from proxy.http.arrival import add_headers
-from proxy.http.door import door
+from proxy.http.access.browser import BrowserRule, is_loopback
+from proxy.http.access.operator import OPERATOR_RULE, OperatorRule, operator_middleware
+from proxy.http.arrival import add_headers, needs_keys
+from proxy.http.door import OWN_CHECK, door
 from proxy.http.openapi import openapi
-from proxy.http.page.files import add_page
+from proxy.http.optional import add_admin, add_page
 from proxy.network.addresses import FORWARDERS
 from proxy.network.connections import Connections
 from proxy.network.errors import Handler
 from proxy.network.listener import SharedPort
 from proxy.network.port import Port
 from proxy.service.service import SERVICE, Service
+from proxy.settings.network import BrowserOptions
 from proxy.settings.serve import ServeSettings
 from proxy.storage.errors import StateError
 from proxy.wire.messages.fields import CountFields, MessagesRequest
@@ -75,18 +76,19 @@ def _description() -> bytes:
     return orjson.dumps(openapi([endpoint[:4] for endpoint in ENDPOINTS]))
 
 
+BESIDE_ADMIN: tuple[tuple[str, Handler], ...] = (
+    ("/metrics", handlers.metrics),
+    ("/health", handlers.health),
+    ("/ready", handlers.ready),
+)
+"""The paths of the operator's own port beside `/admin` and the page. It needs no key."""
+
+
 def make_app(service: Service, rule: OperatorRule) -> web.Application:
     """The application of `service`. Its runner needs aiohttp's `handler_cancellation`: without it, a client
     that leaves is noticed only at the next write."""
     settings = service.settings
-    app = web.Application(
-        middlewares=[door(service, BrowserRule(settings, settings.host))],
-        client_max_size=0,  # `read_json` bounds each body
-    )
-    app[SERVICE] = service
-    app[FORWARDERS] = settings.trusted_forwarders
-    app[OPERATOR_RULE] = rule
-    app.on_response_prepare.append(add_headers)
+    app = _application(service, rule, door(service, BrowserRule(settings, settings.host)))
     description = _description()
 
     async def openapi_json(_: web.Request) -> web.Response:
@@ -98,10 +100,46 @@ def make_app(service: Service, rule: OperatorRule) -> web.Application:
     app.router.add_get("/openapi.json", openapi_json)
     if settings.admin_port is None:
         add_admin(app)
-        add_metrics(app)
-    if settings.page:
+        _add_metrics(app)
+    return app
+
+
+def admin_port_app(service: Service, rule: OperatorRule) -> web.Application:
+    """The application of `--admin-port`."""
+    settings = service.settings
+    browser = BrowserRule(BrowserOptions(allowed_hosts=settings.allowed_hosts), settings.admin_host)
+    app = _application(service, rule, door(service, browser, knows_keys=False))
+    for path, handler in BESIDE_ADMIN:
+        app.router.add_get(path, handler)
+    add_admin(app)
+    return app
+
+
+def _application(service: Service, rule: OperatorRule, middleware: Middleware) -> web.Application:
+    """What both applications have in common. Handlers bound the bodies that they read."""
+    app = web.Application(middlewares=[middleware], client_max_size=0)
+    app[SERVICE] = service
+    app[FORWARDERS] = service.settings.trusted_forwarders
+    app[OPERATOR_RULE] = rule
+    app.on_response_prepare.append(add_headers)
+    if service.settings.page:
         add_page(app)
     return app
+
+
+def _add_metrics(app: web.Application) -> None:
+    """Add `/metrics` for the operator: it names tenants, policies and upstreams."""
+    metrics = web.Application(middlewares=[operator_middleware()])
+    metrics[OWN_CHECK] = True
+    metrics.router.add_get("", handlers.metrics)
+    app.add_subapp("/metrics", metrics)
+
+
+def operator_rule(service: Service) -> OperatorRule:
+    settings = service.settings
+    hosts = [settings.host] if settings.admin_port is None else [settings.host, settings.admin_host]
+    is_private = all(map(is_loopback, hosts)) and not settings.trusted_forwarders
+    return OperatorRule(settings.admin_key, lambda: is_private and not needs_keys(service))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +211,7 @@ class Server:
                 self.connections.watch(),
                 service.limits.run(),
                 service.rates.run(),
-                service.made_keys.run(),
+                service.operator.run(),
             ):
                 self._tasks.append(asyncio.get_running_loop().create_task(work))
             settings = service.settings
@@ -228,7 +266,7 @@ class Server:
 
     async def _open_state(self, salt: bytes | None) -> None:
         service = self.service
-        for start in (service.state.start, service.store.start, service.made_keys.refresh):
+        for start in (service.state.start, service.operator.start):
             try:
                 await start()
             except StateError as error:
@@ -237,8 +275,7 @@ class Server:
                 logger.warning("the shared state or the store cannot be used now: %s", error)
         service.state.salt = service.state.salt or salt or b""
         self._state_is_open = True
-        if self.service.store.is_kept:
-            self.service.decision_writer.start()
+        self.service.operator.keep_decisions()
 
     async def _close_state(self) -> None:
         for task in self._tasks:
@@ -249,9 +286,9 @@ class Server:
             with contextlib.suppress(StateError):
                 await self.service.limits.aclose()
             with contextlib.suppress(StateError):
-                await self.service.decision_writer.aclose()
+                await self.service.operator.write_decisions()
         await self.service.state.aclose()
-        await self.service.store.aclose()
+        await self.service.operator.aclose()
 
 
 async def _ended(name: str, ending: Awaitable[None], deadline: float) -> None:

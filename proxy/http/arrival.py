@@ -217,7 +217,7 @@ ARRIVAL = web.RequestKey("arrival", Arrival)
 
 def needs_keys(service: Service) -> bool:
     """Whether requests need a key."""
-    return service.made_keys.has_any or bool(service.deployments.current.keys)
+    return service.operator.keys.has_any or bool(service.deployments.current.keys)
 
 
 def sender(http: web.Request, service: Service) -> Key | None:
@@ -230,7 +230,7 @@ def _find_key(service: Service, scheme: str, given: bytes) -> Key | None:
     if scheme.lower() != "bearer":
         return None
     digest = digest_of(given)
-    return service.made_keys.find(digest) or service.deployments.current.keys.get(digest)
+    return service.operator.keys.find(digest) or service.deployments.current.keys.get(digest)
 
 
 def _credentials(request: web.Request) -> tuple[str, bytes]:

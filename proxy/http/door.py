@@ -10,12 +10,12 @@ from aiohttp.typedefs import Middleware
 from proxy.http.access.browser import BrowserRule, is_preflight, preflight_answer
 from proxy.http.arrival import ARRIVAL, Arrival
 from proxy.http.dialect import error_answer
-from proxy.http.page.files import page_files
+from proxy.http.optional import page_paths
 from proxy.network.connections import Connection
 from proxy.network.errors import Handler
 from proxy.service.service import Service
 
-OPEN_PATHS = frozenset({"/health", "/ready", *page_files()})
+OPEN_PATHS = frozenset({"/health", "/ready", *page_paths()})
 """Paths that need no key. The page's files hold no data; its requests for data need one."""
 
 

@@ -16,11 +16,11 @@ from proxy.deployment.deployments import Deployments
 from proxy.deployment.read import keys_of
 from proxy.deployment.start_errors import START_ERRORS, start_error
 from proxy.network.tls import Certificates
+from proxy.service.operator_side import OperatorSide
 from proxy.settings.directory import DirectorySettings
 from proxy.settings.network import TLSOptions
 from proxy.settings.serve import ServeSettings
-from proxy.storage.operator.changes import Change
-from proxy.storage.operator.store import Store
+from proxy.storage.records import Change
 from proxy.wire.errors import APIError
 
 logger = logging.getLogger("weir.admin")
@@ -80,11 +80,15 @@ class Reloads:
     """Replaces the configuration of one process."""
 
     def __init__(
-        self, settings: ServeSettings, store: Store, certificates: Certificates, deployments: Deployments
+        self,
+        settings: ServeSettings,
+        operator: OperatorSide,
+        certificates: Certificates,
+        deployments: Deployments,
     ) -> None:
         """`settings`: the configuration in effect."""
         self._settings = settings
-        self._store = store
+        self._operator = operator
         self._certificates = certificates
         self._deployments = deployments
         self._signalled: set[asyncio.Task[None]] = set()
@@ -114,7 +118,7 @@ class Reloads:
             raise APIError(400, told, code="reload_failed") from None
         number = self._deployments.current.number
         logger.info("%s: reload configuration %d", operator, number)
-        await self._store.note(Change(operator, "reload", "configuration", {"number": number}))
+        await self._operator.note(Change(operator, "reload", "configuration", {"number": number}))
 
     def signal(self) -> None:
         """Reload because a signal says so."""

@@ -10,10 +10,9 @@ from aiohttp import web
 from engine.turns.prompt_threads import PromptThreads
 from proxy.deployment.deployment import Deployment
 from proxy.deployment.deployments import Deployments
-from proxy.deployment.stored_keys import StoredKeys
 from proxy.network.tls import Certificates
-from proxy.service.decision_writer import DecisionWriter
 from proxy.service.metrics import Metrics
+from proxy.service.operator_side import operator_side
 from proxy.service.peers import Others
 from proxy.service.quotas import Quotas
 from proxy.service.rates import Rates
@@ -21,8 +20,7 @@ from proxy.service.reload import Reloads
 from proxy.service.running import RequestLimits, RunningRequests
 from proxy.service.stored_responses import ResponseStore
 from proxy.settings.serve import ServeSettings
-from proxy.settings.storage import DecisionOptions, StateOptions, StoreOptions
-from proxy.storage.operator.store import Store
+from proxy.settings.storage import StateOptions
 from proxy.storage.shared.connect import make_state
 from proxy.telemetry.decision_log import log_decision
 from proxy.telemetry.feed import DecisionFeed
@@ -54,11 +52,7 @@ class Service:
         if settings.decision_log:
             self.decisions.subscribe(log_decision)
         self.responses = ResponseStore(settings, self.state)
-        self.store = Store(settings.options(StoreOptions), has_admin_key=bool(settings.admin_key))
-        self.decision_writer = DecisionWriter(
-            self.store, self.decisions, settings.options(DecisionOptions), self.deployments.policies
-        )
-        self.made_keys = StoredKeys(self.store)
+        self.operator = operator_side(settings, self.decisions, self.deployments.policies)
         self.requests = RunningRequests()
         self.others.answers.update(self.requests.answers)
         self.process = secrets.token_hex(8)
@@ -75,7 +69,7 @@ class Service:
         self.draining = False
         """No new generation is taken: the server is about to stop."""
         self.certificates = Certificates(settings)
-        self.reloads = Reloads(settings, self.store, self.certificates, self.deployments)
+        self.reloads = Reloads(settings, self.operator, self.certificates, self.deployments)
 
     @property
     def deployment(self) -> Deployment:

@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.protocol import GenerationRequest
 from engine.protocol.tracing import Value
-from proxy.storage.operator.decision_record import JUDGED, DecisionRecord
+from proxy.storage.records import JUDGED, DecisionRecord
 
 _OPERATIONS = {
     **dict.fromkeys(("chat", "responses", "messages"), "chat"),

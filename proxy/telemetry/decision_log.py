@@ -2,7 +2,7 @@
 
 import logging
 
-from proxy.storage.operator.decision_record import DecisionRecord
+from proxy.storage.records import DecisionRecord
 from proxy.telemetry.logs import log_fields
 
 logger = logging.getLogger("weir.decisions")

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from hooks.api.decision import Decision, Listener
-from proxy.storage.operator.decision_record import Asker, DecisionRecord
+from proxy.storage.records import Asker, DecisionRecord
 
 logger = logging.getLogger("weir.proxy")
 

@@ -9,7 +9,7 @@ from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, NoSpan, Span, current
 from hooks.api.decision import Decision, Held, Listener
 from hooks.pipeline.ask import HookReply, Step
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
-from proxy.storage.operator.decision_record import DecisionRecord
+from proxy.storage.records import DecisionRecord
 from proxy.telemetry.attributes import decision_attributes
 
 

@@ -10,7 +10,7 @@ from engine.protocol import Delta
 from engine.streams.generation import Generation, Stage
 from hooks.api.decision import Held
 from hooks.pipeline.open_guard import OpenGuard
-from proxy.storage.operator.decision_record import DecisionRecord
+from proxy.storage.records import DecisionRecord
 from proxy.wire.openai.answer import event
 
 DECISION = "weir.decision"

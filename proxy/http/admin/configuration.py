@@ -65,5 +65,5 @@ async def explained(http: web.Request) -> web.Response:
 
 
 def _key_named(service: Service, name: str) -> Key | None:
-    keys = (*service.deployment.keys.values(), *service.made_keys.valid)
+    keys = (*service.deployment.keys.values(), *service.operator.keys.valid)
     return next((key for key in keys if key.name == name), None)

@@ -3,8 +3,7 @@
 from aiohttp import web
 
 from proxy.http.access.operator import has_admin_key
-from proxy.http.admin.wire import listing, moment, number
-from proxy.service.service import SERVICE
+from proxy.http.admin.wire import listing, moment, number, operator_store
 from proxy.storage.operator import decisions
 from proxy.wire.errors import APIError
 
@@ -13,17 +12,17 @@ MAX_CURSOR = 2**63 - 1
 
 async def list_decisions(http: web.Request) -> web.Response:
     """Withheld texts are in it for the admin key, if the setting `keep_withheld_text` keeps them."""
-    service = http.config_dict[SERVICE]
+    operator = operator_store(http)
     limit = number(http, "limit", 100, 1000)
     cursor = number(http, "cursor", 0, MAX_CURSOR) if "cursor" in http.query else None
     since, until = moment(http, "since"), moment(http, "until")
     equal = filters(http, *decisions.FILTERS)
-    await service.decision_writer.flush()
+    await operator.decisions.flush()
     steps = decisions.find(equal, since=since, until=until, limit=limit, cursor=cursor)
-    found = await service.store.run(steps, alone=False)
+    found = await operator.store.run(steps, alone=False)
     with_text = has_admin_key(http)
     data = [record.json(with_text=with_text) for record in found.records]
-    return listing(data, next_cursor=found.cursor, kept=service.store.is_kept)
+    return listing(data, next_cursor=found.cursor, kept=operator.store.is_kept)
 
 
 def filters(http: web.Request, *names: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from engine.protocol.did_you_mean import did_you_mean
 from proxy.deployment.deployment import Deployment
 from proxy.deployment.keys import Key, digest_of, new_key
 from proxy.http.access.operator import admin_name, log_change
-from proxy.http.admin.wire import answer, listing, moment, number, read
+from proxy.http.admin.wire import answer, listing, moment, number, operator_store, read
 from proxy.service.service import SERVICE, Service
 from proxy.settings.limits import Limits
 from proxy.storage.operator import changes, keys
@@ -41,7 +41,7 @@ class NewKey(KeyFields):
 
 async def list_keys(http: web.Request) -> web.Response:
     service = http.config_dict[SERVICE]
-    found = await service.store.run(keys.everything())
+    found = await operator_store(http).store.run(keys.everything())
     of_file = [_file_object(key) for key in service.deployment.keys.values()]
     return listing([*of_file, *(_key_object(key) for key in found.keys)])
 
@@ -49,7 +49,7 @@ async def list_keys(http: web.Request) -> web.Response:
 async def get_key(http: web.Request) -> web.Response:
     name = http.match_info["name"]
     service = http.config_dict[SERVICE]
-    key = await service.store.run(keys.find(name))
+    key = await operator_store(http).store.run(keys.find(name))
     of_file = _in_file(service, name)
     if of_file is not None and (key is None or key.revoked is not None):
         return answer(_file_object(of_file))
@@ -59,37 +59,40 @@ async def get_key(http: web.Request) -> web.Response:
 
 
 async def create_key(http: web.Request) -> web.Response:
+    operator = operator_store(http)
     service = http.config_dict[SERVICE]
     fields = await read(http, NewKey)
     check_names(service.deployment, fields)
     secret = new_key()
     key = StoredKey(fields.name, digest_of(secret.encode()), _given(fields), int(time.time()))
-    if _in_file(service, key.name) or not await service.store.run(keys.create(key, admin_name(http))):
+    if _in_file(service, key.name) or not await operator.store.run(keys.create(key, admin_name(http))):
         raise APIError(409, f"name: there is a key '{key.name}' already.", param="name", code="key_exists")
-    await service.made_keys.refresh()
+    await operator.keys.refresh()
     log_change(http, "create_key", key.name)
     return answer({**_key_object(key), "key": secret}, 201)
 
 
 async def change_key(http: web.Request) -> web.Response:
+    operator = operator_store(http)
     name = http.match_info["name"]
     service = http.config_dict[SERVICE]
     fields = await read(http, KeyFields)
     check_names(service.deployment, fields)
-    key = await service.store.run(keys.update(name, _given(fields), admin_name(http)))
+    key = await operator.store.run(keys.update(name, _given(fields), admin_name(http)))
     if key is None:
         raise _not_changed(service, name)
-    await service.made_keys.refresh()
+    await operator.keys.refresh()
     log_change(http, "change_key", name)
     return answer(_key_object(key))
 
 
 async def revoke_key(http: web.Request) -> web.Response:
+    operator = operator_store(http)
     name = http.match_info["name"]
     service = http.config_dict[SERVICE]
-    if not await service.store.run(keys.revoke(name, admin_name(http))):
+    if not await operator.store.run(keys.revoke(name, admin_name(http))):
         raise _not_changed(service, name)
-    await service.made_keys.refresh()
+    await operator.keys.refresh()
     log_change(http, "revoke_key", name)
     return answer({"object": "key", "name": name, "revoked": True})
 
@@ -97,7 +100,7 @@ async def revoke_key(http: web.Request) -> web.Response:
 async def list_changes(http: web.Request) -> web.Response:
     """`before` is a time: with the last change's, the list goes on."""
     steps = changes.latest(number(http, "limit", 100, 1000), moment(http, "before"))
-    found = await http.config_dict[SERVICE].store.run(steps, alone=False)
+    found = await operator_store(http).store.run(steps, alone=False)
     return listing([change.public() for change in found])
 
 

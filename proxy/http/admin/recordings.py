@@ -14,10 +14,10 @@ from aiohttp import web
 from engine.streams.recorder import RECORDING_NAME
 from proxy.http.access.operator import admin_name, log_change
 from proxy.http.admin.decisions import filters
-from proxy.http.admin.wire import answer, listing, moment, number
+from proxy.http.admin.wire import answer, listing, moment, number, operator_store
 from proxy.service.service import SERVICE, Service
 from proxy.storage.operator import changes
-from proxy.storage.operator.changes import Change
+from proxy.storage.records import Change
 from proxy.wire.errors import APIError
 
 
@@ -54,7 +54,7 @@ async def delete_recording(http: web.Request) -> web.Response:
     operator, recording_id = admin_name(http), http.match_info["id"]
     service = http.config_dict[SERVICE]
     path = await _path(service, recording_id)
-    await service.store.run(changes.add(Change(operator, "delete_recording", recording_id, {})))
+    await operator_store(http).store.run(changes.add(Change(operator, "delete_recording", recording_id, {})))
     await asyncio.to_thread(path.unlink, missing_ok=True)
     log_change(http, "delete_recording", recording_id)
     return answer({"id": recording_id, "object": "recording", "deleted": True})

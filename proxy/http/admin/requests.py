@@ -6,7 +6,7 @@ from proxy.http.access.operator import admin_name, log_change
 from proxy.http.admin.wire import answer, listing, number
 from proxy.service.running import CancelRequest, ListRequests, OldestRequests
 from proxy.service.service import SERVICE
-from proxy.storage.operator.changes import Change
+from proxy.storage.records import Change
 from proxy.wire.errors import APIError
 
 
@@ -30,5 +30,5 @@ async def cancel_request(http: web.Request) -> web.Response:
     ):
         raise APIError(404, f"No request '{request_id}' runs.", "not_found_error", param="id")
     log_change(http, "cancel_request", request_id)
-    await service.store.note(Change(admin_name(http), "cancel_request", request_id, {}))
+    await service.operator.note(Change(admin_name(http), "cancel_request", request_id, {}))
     return answer({"object": "request", "id": request_id, "cancelled": True})

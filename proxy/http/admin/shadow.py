@@ -4,16 +4,15 @@ from aiohttp import web
 
 from proxy.http.access.operator import has_admin_key
 from proxy.http.admin.decisions import filters
-from proxy.http.admin.wire import listing, moment
-from proxy.service.service import SERVICE
-from proxy.telemetry.shadow import report
+from proxy.http.admin.wire import listing, moment, operator_store
+from proxy.storage.operator.shadow import report
 
 
 async def list_shadow(http: web.Request) -> web.Response:
     """Examples are in it for the admin key, if the setting `keep_withheld_text` keeps withheld texts."""
-    service = http.config_dict[SERVICE]
+    operator = operator_store(http)
     equal = filters(http, "policy", "hook")
     since, until = moment(http, "since"), moment(http, "until")
-    await service.decision_writer.flush()
+    await operator.decisions.flush()
     steps = report(equal, since=since, until=until, with_examples=has_admin_key(http))
-    return listing(await service.store.run(steps, alone=False), kept=service.store.is_kept)
+    return listing(await operator.store.run(steps, alone=False), kept=operator.store.is_kept)

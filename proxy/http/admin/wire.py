@@ -7,10 +7,20 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from proxy.http.access.bodies import read_body
+from proxy.service.operator.operator_store import OperatorStore
+from proxy.service.service import SERVICE
 from proxy.wire.errors import APIError
 
 MAX_BODY = 64 * 1024
 """Bytes of a request's body."""
+
+
+def operator_store(http: web.Request) -> OperatorStore:
+    """The service's store. The operator's API and the store are left out together."""
+    operator = http.config_dict[SERVICE].operator
+    assert isinstance(operator, OperatorStore)
+    return operator
+
 
 Fields = TypeVar("Fields", bound=BaseModel)
 

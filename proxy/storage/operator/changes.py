@@ -2,35 +2,15 @@
 
 import json
 import time
-from dataclasses import asdict, dataclass
-from typing import Any
 
 from proxy.storage.query import Query, Steps
+from proxy.storage.records import Change
 
 TABLES = (
     "CREATE TABLE IF NOT EXISTS weir_changes (time BIGINT NOT NULL, operator TEXT NOT NULL,"
     " action TEXT NOT NULL, object TEXT NOT NULL, detail TEXT NOT NULL)",
     "CREATE INDEX IF NOT EXISTS weir_changes_time ON weir_changes (time)",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change by the operator."""
-
-    operator: str
-    """The name of the admin key, or `signal`."""
-    action: str
-    """The action, such as `create_key`."""
-    object: str
-    """The object of the action: a key's name, or a request's id."""
-    detail: dict[str, Any]
-    """The new values. No secrets."""
-    time: float = 0.0
-    """Seconds since 1970."""
-
-    def public(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def add(change: Change) -> Steps[None]:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from proxy.storage.operator.decision_record import JUDGED, DecisionRecord
 from proxy.storage.query import Query, Row, Steps
+from proxy.storage.records import JUDGED, DecisionRecord
 
 _NUMBERS = {"output_index", "text_offset", "num_withheld", "num_released", *JUDGED}
 _SECONDS = {"time", "held_seconds"}

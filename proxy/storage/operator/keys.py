@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from proxy.storage.operator import changes
-from proxy.storage.operator.changes import Change
 from proxy.storage.query import Query, Row, Steps
+from proxy.storage.records import Change
 
 TABLES = (
     "CREATE TABLE IF NOT EXISTS weir_keys (name TEXT PRIMARY KEY, digest TEXT NOT NULL UNIQUE,"

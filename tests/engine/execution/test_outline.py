@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, GPTJConfig, MambaConfig, PreTrainedConfig
+from transformers import AutoModelForCausalLM, MambaConfig, MptConfig, PreTrainedConfig
 
 from engine.execution.outline import Outline
 from engine.protocol.options import EngineConfig
@@ -69,12 +69,7 @@ def test_it_misses_tensors_that_the_files_do_not_have(
     ("config", "says"),
     [
         (MambaConfig(vocab_size=50, hidden_size=16, state_size=4, num_hidden_layers=1), "linear_attention"),
-        (
-            GPTJConfig(
-                vocab_size=50, n_embd=16, n_layer=1, n_head=2, rotary_dim=4, bos_token_id=0, eos_token_id=0
-            ),
-            "AttentionInterface",
-        ),
+        (MptConfig(vocab_size=50, d_model=16, n_layers=1, n_heads=2, max_seq_len=64), "AttentionInterface"),
     ],
 )
 def test_a_model_that_cannot_be_served_is_told(config: PreTrainedConfig, says: str, tmp_path: Path) -> None:

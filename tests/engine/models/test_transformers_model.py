@@ -4,14 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import (
-    AutoModelForCausalLM,
-    GPTJConfig,
-    LlamaConfig,
-    MambaConfig,
-    PreTrainedConfig,
-    T5Config,
-)
+from transformers import AutoModelForCausalLM, LlamaConfig, MambaConfig, MptConfig, PreTrainedConfig, T5Config
 
 from engine.execution.model_runner import ModelRunner
 from engine.models.transformers_model import IMPLEMENTATION, TransformersModel, _check_architecture
@@ -48,12 +41,10 @@ def test_a_model_without_the_attention_interface_is_refused() -> None:
 
 
 def test_a_model_that_cannot_be_loaded_with_our_attention_is_refused(tmp_path: Path) -> None:
-    config = GPTJConfig(
-        vocab_size=50, n_embd=16, n_layer=1, n_head=2, rotary_dim=4, bos_token_id=0, eos_token_id=0
-    )
+    config = MptConfig(vocab_size=50, d_model=16, n_layers=1, n_heads=2, max_seq_len=64)
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="AttentionInterface"):
-        ModelRunner.load(EngineConfig(model=str(tmp_path)))
+        ModelRunner.load(EngineConfig(model=str(tmp_path), max_model_len=64))
 
 
 def test_a_model_that_is_not_causal_is_refused(tiny_core: Any) -> None:

@@ -9,8 +9,8 @@ import pytest
 from hooks.pipeline.tally import Tally
 from proxy.deployment.deployment import Policy
 from proxy.deployment.directory import PolicyEntry
-from proxy.service import decision_writer as writer
-from proxy.service.decision_writer import DecisionWriter
+from proxy.service.operator import decision_writer as writer
+from proxy.service.operator.decision_writer import DecisionWriter
 from proxy.settings.policy import PolicySettings
 from proxy.settings.storage import DecisionOptions, StoreOptions
 from proxy.storage.errors import StateError

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from hooks.api.decision import Decision
-from proxy.storage.operator.decision_record import Asker, DecisionRecord
+from proxy.storage.records import Asker, DecisionRecord
 from proxy.telemetry.feed import DecisionFeed
 
 ASKER = Asker("acme", "alice", "strict", "small")

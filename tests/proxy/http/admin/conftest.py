@@ -8,6 +8,9 @@ import orjson
 import pytest
 from pydantic import SecretStr
 
+from proxy.service.operator.operator_store import OperatorStore
+from proxy.service.service import Service
+from proxy.storage.operator.store import Store
 from tests.helpers import ScriptedEngine
 from tests.proxy.conftest import Client, Serve, hello
 
@@ -21,6 +24,11 @@ Operate = Callable[..., Awaitable[tuple[int, Any]]]
 async def client(serve: Serve, tmp_path: Path) -> Client:
     store = SecretStr(f"sqlite:///{tmp_path}/weir.sqlite")
     return await serve(ScriptedEngine(hello), admin_key=[SecretStr(ADMIN)], store=store)
+
+
+def store_of(service: Service) -> Store:
+    assert isinstance(service.operator, OperatorStore)
+    return service.operator.store
 
 
 async def ask(

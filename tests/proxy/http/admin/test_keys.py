@@ -13,7 +13,7 @@ from proxy.settings.policy import KeySettings
 from proxy.storage.operator import keys as key_table
 from tests.helpers import ScriptedEngine
 from tests.proxy.conftest import CHAT, Client, Serve, hello
-from tests.proxy.http.admin.conftest import ADMIN, Operate, ask
+from tests.proxy.http.admin.conftest import ADMIN, Operate, ask, store_of
 
 KEYS = "/admin/keys"
 
@@ -32,7 +32,7 @@ async def test_a_key_is_shown_once_and_kept_as_a_hash(
     assert found == {name: value for name, value in made.items() if name != "key"}
     assert found["tenant"] == "acme"
     assert (await operate("GET", KEYS))[1]["data"] == [found]
-    (stored,) = (await client.server.service.store.run(key_table.everything())).keys
+    (stored,) = (await store_of(client.server.service).run(key_table.everything())).keys
     assert stored.digest == hashlib.sha256(made["key"].encode()).hexdigest()
     assert made["key"].encode() not in bytes_of_all_files(tmp_path)
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from proxy.deployment import stored_keys as directory
 from proxy.deployment.deployment import Deployment
 from proxy.http.app import Server
+from proxy.service.operator import stored_keys as directory
 from proxy.settings.storage import StoreOptions
 from tests.helpers import ScriptedEngine, pipeline_of
 from tests.proxy.conftest import CHAT, Client, Serve, hello

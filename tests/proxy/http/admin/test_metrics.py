@@ -8,8 +8,7 @@ import orjson
 import pytest
 from pydantic import SecretStr
 
-from proxy.http.admin.app import operator_rule
-from proxy.http.app import make_app
+from proxy.http.app import make_app, operator_rule
 from tests.helpers import ScriptedEngine
 from tests.proxy.conftest import Client, Serve, hello
 from tests.proxy.http.admin.conftest import ADMIN, OPERATOR, ask

@@ -21,7 +21,7 @@ from proxy.wire.errors import APIError
 from proxy.workers.reload import FinishReload, PrepareReload, ReloadAnswers
 from tests.helpers import until
 from tests.proxy.conftest import Client
-from tests.proxy.http.admin.conftest import ADMIN, OPERATOR, ask
+from tests.proxy.http.admin.conftest import ADMIN, OPERATOR, ask, store_of
 
 CHATS = "/v1/chat/completions"
 HOOK = """
@@ -121,7 +121,7 @@ async def test_a_change_that_was_made_is_answered_so_while_the_store_does_not_an
 
     one, client = reloadable
     one.write("B")
-    monkeypatch.setattr(client.server.service.store, "run", silent)
+    monkeypatch.setattr(store_of(client.server.service), "run", silent)
     assert (await reload(client))[0] == 200
     assert await said(client) == "B"
     assert "SQLite does not answer: reload configuration is in no list of changes" in caplog.text

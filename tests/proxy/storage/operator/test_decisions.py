@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 
 from proxy.storage.operator import decisions, hook_hours
-from proxy.storage.operator.decision_record import DecisionRecord
 from proxy.storage.operator.decisions import Found
 from proxy.storage.operator.hook_hours import HookWork
 from proxy.storage.operator.store import Store
+from proxy.storage.records import DecisionRecord
 
 
 def record(i: int, **fields: object) -> DecisionRecord:

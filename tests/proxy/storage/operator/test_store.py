@@ -7,10 +7,10 @@ from pydantic import SecretStr
 
 from proxy.settings.storage import StoreOptions
 from proxy.storage.operator import changes, decisions, keys
-from proxy.storage.operator.decision_record import JUDGED
 from proxy.storage.operator.keys import StoredKey
 from proxy.storage.operator.store import Store
 from proxy.storage.query import Query, Steps
+from proxy.storage.records import JUDGED
 
 ALICE = StoredKey("alice", "00" * 32, {"tenant": "acme", "models": ["m", "é"]}, 1_700_000_000)
 

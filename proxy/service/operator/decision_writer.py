@@ -9,13 +9,13 @@ from contextlib import suppress
 from itertools import islice
 
 from proxy.deployment.deployment import Policy
-from proxy.service.decision_work import WorkCounts
+from proxy.service.operator.decision_work import WorkCounts
 from proxy.settings.storage import DecisionOptions
 from proxy.storage.errors import StateError
 from proxy.storage.operator import decisions, hook_hours
-from proxy.storage.operator.decision_record import DecisionRecord
 from proxy.storage.operator.hook_hours import HookWork
 from proxy.storage.operator.store import Store
+from proxy.storage.records import DecisionRecord
 from proxy.telemetry.feed import DecisionFeed
 
 logger = logging.getLogger("weir.decisions.store")

@@ -11,9 +11,9 @@ from typing import Any
 
 from hooks.pipeline.tally import HELD_SECONDS
 from proxy.storage.operator import decisions, hook_hours
-from proxy.storage.operator.decision_record import DecisionRecord
 from proxy.storage.operator.hook_hours import HookWork
 from proxy.storage.query import Row, Steps
+from proxy.storage.records import DecisionRecord
 
 Report = dict[str, Any]
 

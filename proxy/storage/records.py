@@ -1,6 +1,7 @@
-"""A decision of a hook as an operator sees it: what the hook decided, when, for whom, under which policy."""
+"""What the operator may see, as values: the decisions of hooks, and the changes of the operator."""
 
 import time
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
@@ -98,3 +99,22 @@ class DecisionRecord(NamedTuple):
             for name in JUDGED:
                 del fields[name]
         return fields
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change by the operator."""
+
+    operator: str
+    """The name of the admin key, or `signal`."""
+    action: str
+    """The action, such as `create_key`."""
+    object: str
+    """The object of the action: a key's name, or a request's id."""
+    detail: dict[str, Any]
+    """The new values. No secrets."""
+    time: float = 0.0
+    """Seconds since 1970."""
+
+    def public(self) -> dict[str, Any]:
+        return asdict(self)

@@ -1,0 +1,44 @@
+"""The operator's store in a service: it makes keys, keeps decisions, and notes changes."""
+
+from collections.abc import Callable, Iterable
+
+from proxy.deployment.deployment import Policy
+from proxy.service.operator.decision_writer import DecisionWriter
+from proxy.service.operator.stored_keys import StoredKeys
+from proxy.settings.serve import ServeSettings
+from proxy.settings.storage import DecisionOptions, StoreOptions
+from proxy.storage.operator.store import Store
+from proxy.storage.records import Change
+from proxy.telemetry.feed import DecisionFeed
+
+
+class OperatorStore:
+    """Implements `OperatorSide`."""
+
+    def __init__(
+        self, settings: ServeSettings, feed: DecisionFeed, policies: Callable[[], Iterable[Policy]]
+    ) -> None:
+        """`policies`: those that requests run under now. Raises as `Store`."""
+        self.store = Store(settings.options(StoreOptions), has_admin_key=bool(settings.admin_key))
+        self.decisions = DecisionWriter(self.store, feed, settings.options(DecisionOptions), policies)
+        self.keys = StoredKeys(self.store)
+
+    async def note(self, change: Change) -> None:
+        await self.store.note(change)
+
+    async def start(self) -> None:
+        await self.store.start()
+        await self.keys.refresh()
+
+    async def run(self) -> None:
+        await self.keys.run()
+
+    def keep_decisions(self) -> None:
+        if self.store.is_kept:
+            self.decisions.start()
+
+    async def write_decisions(self) -> None:
+        await self.decisions.aclose()
+
+    async def aclose(self) -> None:
+        await self.store.aclose()
