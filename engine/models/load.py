@@ -19,12 +19,13 @@ from engine.device.kv_cache import KVCache, LayerShape
 from engine.device.trials import TrialRecord
 from engine.models.checkpoint import Checkpoint
 from engine.models.decoder import Decoder, DecoderConfig
-from engine.models.heads import Labels, classification_heads, classifies_tokens
+from engine.models.heads import ClassificationHeads, Labels, classifies_tokens
 from engine.models.linear import make_linear, torch_linear
 from engine.models.linear_trial import LinearTrial
 from engine.models.packed import PackedWeights, UnsupportedPackingError
 from engine.models.weights import weight_format
 from engine.protocol.options import EngineConfig
+from engine.protocol.parts import load as load_part
 
 logger = logging.getLogger("weir.engine")
 
@@ -107,10 +108,19 @@ def _load_decoder(
         kernels = make_kernels(config.cpu_kernels, config.attention_backend, shape, needs)
         maker = _linear_maker(config, kernels, dtype, device)
         make = partial(make_linear, maker=maker)
-        heads = classification_heads(hf_config)
+        heads = _classification_heads(hf_config) if classifies_tokens(hf_config) else None
         decoder = Decoder(decoder_config, checkpoint, kernels, weights, make, heads)
     _give_back_freed_memory()
     return decoder
+
+
+def _classification_heads(hf_config: PreTrainedConfig) -> ClassificationHeads:
+    """Raises `ValueError` if the configuration lacks the labels, or if there is no code for such heads."""
+    make = load_part(
+        "engine.models.classification_heads:classification_heads", "the code of models that classify tokens"
+    )
+    heads: ClassificationHeads = make(hf_config)
+    return heads
 
 
 def _give_back_freed_memory() -> None:

@@ -9,7 +9,7 @@ from engine.protocol import Engine, Tokenizer
 from engine.protocol.demo import GUARDS, MODEL_DIR
 from engine.protocol.engines import ENGINES
 from engine.protocol.options import EngineConfig, EngineOptions
-from engine.protocol.parts import PartError, load
+from engine.protocol.parts import MissingPart, load
 from engine.streams.recorder import RecordingEngine
 from engine.upstream.address import UpstreamConfig
 from engine.upstream.dialects import DIALECTS
@@ -59,7 +59,7 @@ def _upstreams(engine: Any, settings: ModelSettings) -> Engine:
     tokenizer = _tokenizer(settings)
     try:
         pool_of = load("engine.upstream.pool.make:pool_of", "the pool of upstreams")
-    except PartError:
+    except MissingPart:
         if len(engines) > 1:
             raise
         ((_, alone),) = engines

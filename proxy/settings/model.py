@@ -21,7 +21,7 @@ from pydantic import (
 
 from engine.protocol.engines import ENGINES
 from engine.protocol.options import EngineOptions, mapping
-from engine.protocol.parts import PartError, load
+from engine.protocol.parts import MissingPart, load
 from engine.upstream.address import UpstreamConfig
 from engine.upstream.dialects import DIALECTS
 from engine.upstream.limits import UpstreamOptions
@@ -37,7 +37,7 @@ OPTIONAL_GROUPS = {
 
 def _groups() -> Iterator[tuple[str, type[BaseModel]]]:
     for name, path in OPTIONAL_GROUPS.items():
-        with suppress(PartError):
+        with suppress(MissingPart):
             yield name, load(path, name)
 
 

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoConfig
 
 from engine.execution.probes.load import load_probes
-from engine.models.heads import classification_heads
+from engine.models.classification_heads import classification_heads
 from engine.protocol.demo import GENERATIVE_GUARD_DIR, MODEL_DIR, STREAM_GUARD_DIR
 from engine.protocol.options import EngineConfig
 from tools.demo.guards.exchanges import CATEGORIES, RISKS
