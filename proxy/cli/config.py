@@ -11,11 +11,12 @@ import yaml
 
 from engine.protocol import RequestError
 from engine.protocol.did_you_mean import did_you_mean
+from proxy.deployment.checks.directory import directory_faults
 from proxy.deployment.checks.settings import check
 from proxy.deployment.directory import Directory
 from proxy.deployment.explain import explain
 from proxy.deployment.keys import ANONYMOUS, Key, digest_of, new_key
-from proxy.deployment.read import directory_of, faults
+from proxy.deployment.read import directory_of
 from proxy.settings.duplicates import duplicates
 from proxy.settings.fault import Place
 from proxy.settings.serve import load_settings
@@ -83,7 +84,7 @@ def explain_config(options: argparse.Namespace) -> None:
         settings = load_settings(["--config", options.config])
     except SystemExit as error:
         _leave("explain", str(error).removeprefix("weir serve: "))
-    if wrong := faults(settings):
+    if wrong := directory_faults(settings):
         _leave("explain", "the settings are wrong" + "".join(f"\n  {fault}" for fault in wrong))
     directory = directory_of(settings)
     try:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from proxy.deployment.read import check_directory
+from proxy.deployment.checks.directory import check_directory
 from proxy.deployment.start_errors import START_ERRORS, start_error
 from proxy.service.reload import Read
 from proxy.settings.serve import ServeSettings

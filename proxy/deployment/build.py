@@ -9,11 +9,12 @@ from engine.turns.prompt_threads import PromptThreads
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.workers.pool import WorkerPool
+from proxy.deployment.checks.directory import check_directory
 from proxy.deployment.deployment import Deployment
-from proxy.deployment.directory import ModelEntry, PolicyEntry
+from proxy.deployment.directory import PolicyEntry
 from proxy.deployment.engines import make_engine
-from proxy.deployment.read import check_directory, directory_of
-from proxy.settings.model import ModelSettings
+from proxy.deployment.read import directory_of
+from proxy.settings.model import EngineSettings, ModelSettings
 from proxy.settings.serve import ServeSettings
 from proxy.telemetry.logs import log_formatter
 
@@ -44,11 +45,11 @@ async def build(settings: ServeSettings, older: Deployment | None = None) -> Dep
     return Deployment(directory, engines, pipelines, can_withhold=can_withhold, number=number)
 
 
-def _engine(model: ModelEntry, can_withhold: bool, older: Deployment | None) -> Engine:
+def _engine(model: ModelSettings, can_withhold: bool, older: Deployment | None) -> Engine:
     same = older and older.models.get(model.name)
-    if same and same.can_withhold == can_withhold and _alike(same.settings, model.settings, ModelSettings):
+    if same and same.can_withhold == can_withhold and _alike(same.settings, model, EngineSettings):
         return same.engine
-    return make_engine(model.settings, can_withhold=can_withhold)
+    return make_engine(model, can_withhold=can_withhold)
 
 
 async def _pipeline(policy: PolicyEntry) -> GuardFactory:

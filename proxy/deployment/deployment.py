@@ -17,11 +17,11 @@ from engine.protocol import DeadEngineError, Engine, EngineError, GenerationRequ
 from engine.protocol.policy_processors import check_processors
 from engine.protocol.processor_specs import PolicyProcessorSpec
 from hooks.pipeline.pipeline import GuardFactory
-from proxy.deployment.directory import Directory, ModelEntry, PolicyEntry
+from proxy.deployment.directory import Directory, PolicyEntry
 from proxy.deployment.guard_models import DeployedModels, Model, fault_of
 from proxy.deployment.keys import Key
 from proxy.settings.limits import NO_LIMITS, Subject
-from proxy.settings.model import ModelSettings
+from proxy.settings.model import EngineSettings, ModelSettings
 from proxy.settings.policy import PolicySettings
 
 logger = logging.getLogger("weir.proxy")
@@ -34,7 +34,7 @@ _KEYS_KEPT = 4096
 class ServedModel:
     """A model with its engine."""
 
-    entry: ModelEntry
+    settings: ModelSettings
     engine: Engine
     can_withhold: bool = True
     """Whether the engine was built for requests that hooks may see."""
@@ -43,7 +43,7 @@ class ServedModel:
     has_parsers: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.name = self.entry.name
+        self.name = self.settings.name
         self.parsers = Parsers(self.settings.reasoning_parser, self.settings.tool_call_parser)
         self.has_parsers = self.parsers != Parsers()
 
@@ -52,17 +52,13 @@ class ServedModel:
         return self.engine.info
 
     @property
-    def aliases(self) -> tuple[str, ...]:
-        return self.entry.aliases
-
-    @property
-    def settings(self) -> ModelSettings:
-        return self.entry.settings
+    def names(self) -> tuple[str, ...]:
+        return self.settings.names
 
     @property
     def listed(self) -> Sequence[str]:
         """The names to list: those that the settings give, or else the engine's."""
-        return self.entry.given_names or self.engine.info.names
+        return self.settings.given_names or self.engine.info.names
 
     def parsers_for(self, request: GenerationRequest) -> Parsers | None:
         """The answer's parsers, if it needs any. Raises `RequestError` for tools if nothing could tell calls
@@ -121,7 +117,7 @@ class Deployment:
         """`engines` by model, `pipelines` by policy. `number`: how often the configuration was loaded."""
         self.directory = directory
         self.models = {
-            name: ServedModel(entry, engines[name], can_withhold) for name, entry in directory.models.items()
+            name: ServedModel(model, engines[name], can_withhold) for name, model in directory.models.items()
         }
         self.guard_models = DeployedModels(directory, engines)
         """Implements `GuardModels`; it starts all models."""
@@ -141,13 +137,13 @@ class Deployment:
         cls,
         engine: Engine,
         pipeline: GuardFactory,
-        settings: ModelSettings,
+        settings: EngineSettings,
         names: Sequence[str] = (),
         *,
         keys: Iterable[Key] = (),
     ) -> "Deployment":
         """One model, with these names (none: any), under one policy."""
-        model, policy = ModelEntry(settings, tuple(names)), PolicyEntry("default", PolicySettings())
+        model, policy = ModelSettings.of(settings, tuple(names)), PolicyEntry("default", PolicySettings())
         directory = Directory([model], [policy], keys, default_policy=policy.name)
         return cls(directory, {model.name: engine}, {policy.name: pipeline})
 
@@ -240,7 +236,7 @@ class Deployment:
         self._check_probes(self.directory.pairs())
         self._warn_of_rewinds()
 
-    async def check_processors(self, pairs: Iterable[tuple[Key, ModelEntry]]) -> None:
+    async def check_processors(self, pairs: Iterable[tuple[Key, ModelSettings]]) -> None:
         """Make sure that the logits processors of these keys' policies can run with these models. Raises
         `ValueError`."""
         for name, policy in self._chosen(pairs):
@@ -250,7 +246,7 @@ class Deployment:
                 except ValueError as error:
                     raise ValueError(f"policies.{policy}: with the model {name!r}: {error}") from error
 
-    def _check_probes(self, pairs: Iterable[tuple[Key, ModelEntry]]) -> None:
+    def _check_probes(self, pairs: Iterable[tuple[Key, ModelSettings]]) -> None:
         """Make sure that the models have the probes that hooks read (contract 1.10). Raises `ValueError`."""
         for name, policy in self._chosen(pairs):
             for hook, needs in self.policies[policy].pipeline.needed_probes.items():
@@ -259,7 +255,7 @@ class Deployment:
                 except ValueError as error:
                     raise ValueError(f"hook {hook!r} with the model {name!r}: {error}") from error
 
-    def _chosen(self, pairs: Iterable[tuple[Key, ModelEntry]]) -> Iterable[tuple[str, str]]:
+    def _chosen(self, pairs: Iterable[tuple[Key, ModelSettings]]) -> Iterable[tuple[str, str]]:
         """The models with the policies that they are served under, by name."""
         chosen = [(model.name, self.directory.policy_for(key, model)) for key, model in pairs]
         return dict.fromkeys((name, choice.name) for name, choice in chosen if choice)

@@ -16,32 +16,6 @@ from proxy.wire.errors import APIError
 
 _MAX_COMPARED = 200
 """An upstream may list a hundred thousand names, and to compare one takes a tenth of a millisecond."""
-ANY = "default"
-"""The name, for policies, metrics and logs, of a model that requests may call by any name."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelEntry:
-    """A model that requests can name, or that only guards use."""
-
-    settings: ModelSettings
-    given_names: tuple[str, ...] = ()
-    """The names that requests may use for the model, its own first. Empty: any that the engine takes."""
-    policy: str | None = None
-    """The policy of its requests whose keys name none."""
-    only_guards: bool = False
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.given_names or (ANY,)
-
-    @property
-    def name(self) -> str:
-        return self.names[0]
-
-    @property
-    def aliases(self) -> tuple[str, ...]:
-        return self.names[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +36,7 @@ class PolicyChoice(NamedTuple):
 class Choice(NamedTuple):
     """The model and the policy of a request, and the reason for this policy."""
 
-    model: ModelEntry
+    model: ModelSettings
     policy: PolicyEntry
     reason: str
 
@@ -72,7 +46,7 @@ class Directory:
 
     def __init__(
         self,
-        models: Iterable[ModelEntry],
+        models: Iterable[ModelSettings],
         policies: Iterable[PolicyEntry],
         keys: Iterable[Key] = (),
         default_policy: str | None = None,
@@ -91,17 +65,17 @@ class Directory:
         self.has_names = bool(self._by_any_name)
         """Whether requests can call models by given names alone."""
 
-    def models_of(self, key: Key) -> list[ModelEntry]:
+    def models_of(self, key: Key) -> list[ModelSettings]:
         """The models that the key may use, in the order configured."""
         return [model for model in self.models.values() if key.may_use(model.names)]
 
-    def pairs(self) -> Iterator[tuple[Key, ModelEntry]]:
+    def pairs(self) -> Iterator[tuple[Key, ModelSettings]]:
         """Each configured key with each model that it may use. Without keys: whoever asks."""
         for key in self.keys.values() or (ANONYMOUS,):
             for model in self.models_of(key):
                 yield key, model
 
-    def model_for(self, key: Key, asked: str | None) -> ModelEntry:
+    def model_for(self, key: Key, asked: str | None) -> ModelSettings:
         """The model that the key asks for (None: its first). Raises `RequestError` 404 for a model that is
         not served, or not to this key."""
         if asked is None:
@@ -113,10 +87,10 @@ class Directory:
         return model
 
     @property
-    def _nameless(self) -> ModelEntry | None:
+    def _nameless(self) -> ModelSettings | None:
         return None if self._by_any_name else next(iter(self.models.values()), None)
 
-    def policy_for(self, key: Key, model: ModelEntry) -> PolicyChoice | None:
+    def policy_for(self, key: Key, model: ModelSettings) -> PolicyChoice | None:
         """The key's policy for this model, else the key's, else the model's, else the default one. None:
         there is none, and the key cannot use the model. Nothing in a request changes the choice."""
         if (name := key.policy_for(model.names)) is not None:

@@ -14,13 +14,13 @@ from engine.streams.recorder import RecordingEngine
 from engine.upstream.address import UpstreamConfig
 from engine.upstream.dialects import DIALECTS
 from engine.upstream.limits import UpstreamOptions
-from proxy.settings.model import OPTIONS_OF, ModelSettings
+from proxy.settings.model import OPTIONS_OF, EngineSettings
 
 if TYPE_CHECKING:
     from engine.upstream.engine import UpstreamEngine
 
 
-def make_engine(settings: ModelSettings, *, can_withhold: bool = True, only_guards: bool = False) -> Engine:
+def make_engine(settings: EngineSettings, *, can_withhold: bool = True, only_guards: bool = False) -> Engine:
     """The engine, not yet started. `can_withhold`: whether a hook may ever see its output. `only_guards`:
     whether only guards use it.
 
@@ -35,7 +35,7 @@ def make_engine(settings: ModelSettings, *, can_withhold: bool = True, only_guar
     return engine
 
 
-def _backend(settings: ModelSettings, can_withhold: bool, only_guards: bool) -> Engine:
+def _backend(settings: EngineSettings, can_withhold: bool, only_guards: bool) -> Engine:
     engine: Any = ENGINES.load(settings.engine)
     made: Engine
     match settings.engine:
@@ -53,7 +53,7 @@ def _backend(settings: ModelSettings, can_withhold: bool, only_guards: bool) -> 
     return made
 
 
-def _upstreams(engine: Any, settings: ModelSettings) -> Engine:
+def _upstreams(engine: Any, settings: EngineSettings) -> Engine:
     """The pool of the upstreams. Without the pool's code, there can be one upstream."""
     engines = [(one, _upstream_engine(engine, one, settings)) for one in settings.upstream]
     tokenizer = _tokenizer(settings)
@@ -69,7 +69,7 @@ def _upstreams(engine: Any, settings: ModelSettings) -> Engine:
     return pool
 
 
-def _tokenizer(settings: ModelSettings) -> Tokenizer | None:
+def _tokenizer(settings: EngineSettings) -> Tokenizer | None:
     name = settings.tokenizer
     if name is None:
         return None
@@ -81,7 +81,7 @@ def _tokenizer(settings: ModelSettings) -> Tokenizer | None:
         raise ValueError(f"tokenizer: {name} cannot be loaded") from error
 
 
-def _upstream_engine(engine: Any, upstream: UpstreamConfig, settings: ModelSettings) -> "UpstreamEngine":
+def _upstream_engine(engine: Any, upstream: UpstreamConfig, settings: EngineSettings) -> "UpstreamEngine":
     secret = upstream.api_key or settings.upstream_api_key
     made: UpstreamEngine = engine(
         upstream.url,
@@ -93,13 +93,13 @@ def _upstream_engine(engine: Any, upstream: UpstreamConfig, settings: ModelSetti
     return made
 
 
-def make_classifier(settings: ModelSettings) -> Any:
+def make_classifier(settings: EngineSettings) -> Any:
     """A `TokenClassifier`, not yet started. Raises as `make_engine` does."""
     config = classifier_config(settings)
     return load(CLASSIFIER, "the code of models that classify tokens")(config)
 
 
-def classifier_config(settings: ModelSettings) -> EngineConfig:
+def classifier_config(settings: EngineSettings) -> EngineConfig:
     """The options of a model that classifies tokens. Raises `ValueError` for a model that cannot."""
     if settings.engine != "local":
         raise ValueError(
@@ -108,7 +108,7 @@ def classifier_config(settings: ModelSettings) -> EngineConfig:
     return engine_config(settings, can_withhold=True, only_guards=True)
 
 
-def engine_config(settings: ModelSettings, can_withhold: bool, only_guards: bool = False) -> EngineConfig:
+def engine_config(settings: EngineSettings, can_withhold: bool, only_guards: bool = False) -> EngineConfig:
     """The options that the settings give. Raises `ValueError` for a folder without a model."""
     for option in ("model", "speculative_model"):
         check_folder(f"--{option.replace('_', '-')}", getattr(settings, option))
@@ -132,7 +132,7 @@ def check_folder(option: str, model: str | None) -> None:
         raise ValueError(f"{option}: the folder {model} has no model: config.json is missing")
 
 
-def names_of(settings: ModelSettings, given: Sequence[str]) -> list[str]:
+def names_of(settings: EngineSettings, given: Sequence[str]) -> list[str]:
     """The names that requests may use for the model (none: any name). `given`: those of the settings."""
     match settings.engine:
         case "vllm":

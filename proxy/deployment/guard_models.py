@@ -15,7 +15,7 @@ from engine.protocol.guard_models import TokenClassifier
 from hooks.api.extras import how_to_install
 from proxy.deployment.directory import Directory
 from proxy.deployment.engines import make_classifier, make_engine
-from proxy.settings.model import ModelSettings
+from proxy.settings.model import EngineSettings
 
 logger = logging.getLogger("weir.proxy")
 
@@ -46,7 +46,7 @@ M = TypeVar("M", bound=Model)
 
 @dataclass(frozen=True, slots=True)
 class _Used(Generic[M]):
-    settings: ModelSettings
+    settings: EngineSettings
     model: M
 
 
@@ -60,8 +60,8 @@ class DeployedModels:
         directory: Directory,
         served: Mapping[str, Engine],
         *,
-        make_generator: Callable[[ModelSettings], Engine] | None = None,
-        make_classifier: Callable[[ModelSettings], Classifier] = make_classifier,
+        make_generator: Callable[[EngineSettings], Engine] | None = None,
+        make_classifier: Callable[[EngineSettings], Classifier] = make_classifier,
     ) -> None:
         """`served`: the engines of the models that requests name, not yet started. A model of the directory
         that is not among them is loaded like a guard model, if a hook asks for it. The other two make guard
@@ -129,7 +129,7 @@ class DeployedModels:
         name: str,
         own: dict[str, _Used[M]],
         older: Mapping[str, _Used[M]],
-        make: Callable[[ModelSettings], M],
+        make: Callable[[EngineSettings], M],
     ) -> M:
         """The model, started. `own` and `older`: the models of its kind, here and of the one to replace."""
         settings = self._settings(name)
@@ -147,7 +147,7 @@ class DeployedModels:
             own[name] = found
         return found.model
 
-    async def _started_model(self, make: Callable[[ModelSettings], M], settings: ModelSettings) -> M:
+    async def _started_model(self, make: Callable[[EngineSettings], M], settings: EngineSettings) -> M:
         model = make(settings)
         try:
             await self._start(model)
@@ -160,12 +160,12 @@ class DeployedModels:
         """Close all models."""
         await asyncio.gather(*(model.aclose() for _, model in self.all))
 
-    def _settings(self, name: str) -> ModelSettings:
+    def _settings(self, name: str) -> EngineSettings:
         """Raises `ValueError` for a name that stands for no model."""
         named = {**self._directory.models, **self._directory.guard_models}
         if name in named:
-            return named[name].settings
+            return named[name]
         if (path := find_model(name)) is None:
             hint = did_you_mean(name, [*named])
             raise ValueError(f"there is no model {name!r} in `models:`, and no such folder{hint}")
-        return ModelSettings(model=path)
+        return EngineSettings(model=path)

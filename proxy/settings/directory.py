@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from engine.protocol.options import mapping
 from hooks.pipeline.options import PipelineOptions
-from proxy.settings.model import OF_VLLM, UPSTREAM_ENGINES, ModelSettings
+from proxy.settings.model import OF_VLLM, UPSTREAM_ENGINES, EngineSettings, ModelSettings
 from proxy.settings.policy import HookSettings, KeySettings, PolicySettings
 from proxy.settings.values import Names
 
@@ -25,29 +25,12 @@ _UNFIT = {
 """Options that an engine refuses: as defaults they are for other models."""
 
 
-class NamedModelSettings(ModelSettings, BaseModel):
-    """One of several models."""
-
-    aliases: Names = []
-    """More names that requests may use for the model"""
-    policy: str | None = None
-    """The policy of its requests, if their keys name none"""
-    only_guards: bool = False
-    """Only guards use it: no request may name it, and it is not listed"""
-
-    @model_validator(mode="after")
-    def _guards_need_one_name(self) -> Self:
-        if self.only_guards and (self.aliases or self.policy):
-            raise ValueError("only_guards: such a model has no aliases and no policy")
-        return self
-
-
-class DirectorySettings(HookSettings, ModelSettings, BaseModel):
+class DirectorySettings(HookSettings, EngineSettings, BaseModel):
     """Which models are served, and who may use them under which policy."""
 
     served_model_name: Names = []
     """Names that requests may use for the model (default: the model's)"""
-    models: Annotated[dict[str, NamedModelSettings], BeforeValidator(mapping), Field(repr=False)] = {}
+    models: Annotated[dict[str, ModelSettings], BeforeValidator(mapping), Field(repr=False)] = {}
     """Models by the name that requests use, each with its engine's options; those beside it are defaults"""
     policies: Annotated[dict[str, PolicySettings], BeforeValidator(mapping), Field(repr=False)] = {}
     """Policies by name, each with its hooks, limits and options of hooks; those beside it are defaults"""
@@ -89,7 +72,7 @@ def _with_engine_defaults(own: Any, data: Mapping[str, Any]) -> Any:
         return own  # the defaults are for models that answer requests
     engine = (own or {}).get("engine", data.get("engine", "local")) if isinstance(own, dict | None) else None
     unfit: Collection[str] = _UNFIT.get(engine, set()) if isinstance(engine, str) else set()
-    return _with(own, data, ModelSettings.model_fields.keys() - unfit)
+    return _with(own, data, EngineSettings.model_fields.keys() - unfit)
 
 
 def _with(own: Any, data: Mapping[str, Any], names: Iterable[str]) -> Any:

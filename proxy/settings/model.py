@@ -4,7 +4,7 @@ The in-process engine's options are in `engine.protocol.options`, those of upstr
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from types import new_class
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
@@ -14,6 +14,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     SecretStr,
     field_validator,
     model_validator,
@@ -26,7 +27,7 @@ from engine.upstream.address import UpstreamConfig
 from engine.upstream.dialects import DIALECTS
 from engine.upstream.limits import UpstreamOptions
 from engine.upstream.openai.options import OpenAIOptions
-from proxy.settings.values import File, parts
+from proxy.settings.values import File, Names, parts
 
 OPTIONAL_GROUPS = {
     "vllm": "engine.vllm.options:VLLMOptions",
@@ -54,6 +55,9 @@ else:
     OwnOptions = new_class("OwnOptions", (*OPTIONS_OF.values(), *reversed(DIALECTS.values())))
 
 Options = TypeVar("Options", bound=BaseModel)
+
+ANY = "default"
+"""The name of a model that requests may call by any name."""
 
 UPSTREAM_ENGINES = tuple(DIALECTS)
 """Engines that ask upstream servers. Each is named by its API."""
@@ -111,7 +115,7 @@ class EngineChoice(BaseModel):
     """Days after which a recording is removed (record)"""
 
 
-class ModelSettings(OwnOptions, EngineOptions, UpstreamOptions, EngineChoice):
+class EngineSettings(OwnOptions, EngineOptions, UpstreamOptions, EngineChoice):
     """One model's engine and its options."""
 
     def options(self, group: type[Options]) -> Options:
@@ -155,3 +159,48 @@ class ModelSettings(OwnOptions, EngineOptions, UpstreamOptions, EngineChoice):
             raise ValueError(
                 f"engine '{self.engine}' has options of its own: engine_options are for packages"
             )
+
+
+class ModelSettings(EngineSettings, BaseModel):
+    """One of several models."""
+
+    aliases: Names = []
+    """More names that requests may use for the model"""
+    policy: str | None = None
+    """The policy of its requests, if their keys name none"""
+    only_guards: bool = False
+    """Only guards use it: no request may name it, and it is not listed"""
+
+    _given_names: tuple[str, ...] = PrivateAttr(())
+
+    @staticmethod
+    def of(settings: EngineSettings, names: Iterable[str], **changes: Any) -> "ModelSettings":
+        """The model with these options. `names`: those that requests may use for it, its own first; none: any
+        that the engine takes. `changes`: options with other values."""
+        kept = ModelSettings.model_fields.keys() - changes.keys()
+        made = ModelSettings.model_construct(
+            _fields_set=(settings.model_fields_set & kept) | changes.keys(),
+            **{name: getattr(settings, name) for name in kept if hasattr(settings, name)},
+            **changes,
+        )
+        made._given_names = tuple(names)
+        return made
+
+    @property
+    def given_names(self) -> tuple[str, ...]:
+        return self._given_names
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names by which policies, metrics and logs know the model."""
+        return self._given_names or (ANY,)
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+    @model_validator(mode="after")
+    def _guards_need_one_name(self) -> Self:
+        if self.only_guards and (self.aliases or self.policy):
+            raise ValueError("only_guards: such a model has no aliases and no policy")
+        return self

@@ -13,8 +13,9 @@ from engine.protocol.stats import Histogram, ReplicaStats
 from engine.scheduling.metrics import EngineMetrics
 from engine.scheduling.step_budget import StepBudget
 from proxy.deployment.deployment import Deployment
-from proxy.deployment.directory import Directory, ModelEntry, PolicyEntry
+from proxy.deployment.directory import Directory, PolicyEntry
 from proxy.service.metrics import Metrics
+from proxy.settings.model import ModelSettings
 from proxy.settings.policy import PolicySettings
 from proxy.settings.serve import ServeSettings
 from tests.helpers import ScriptedEngine, pipeline_of
@@ -40,7 +41,7 @@ def exposed() -> Iterator[Metric]:
     """The metrics of a server with several models and policies."""
     names = ("one", "two")
     directory = Directory(
-        [ModelEntry(ServeSettings(), (name,), name) for name in names],
+        [ModelSettings.of(ServeSettings(), (name,), policy=name) for name in names],
         [PolicyEntry(name, PolicySettings()) for name in names],
     )
     deployment = Deployment(

@@ -16,8 +16,9 @@ from engine.upstream.echo import EchoEngine
 from engine.upstream.openai.engine import OpenAIEngine
 from engine.upstream.replay import ReplayEngine
 from proxy.deployment.deployment import Deployment
-from proxy.deployment.directory import Directory, ModelEntry, PolicyEntry
+from proxy.deployment.directory import Directory, PolicyEntry
 from proxy.http.app import Server
+from proxy.settings.model import ModelSettings
 from proxy.settings.policy import PolicySettings
 from proxy.settings.serve import ServeSettings, load_settings
 from tests.helpers import make_request, pipeline_of
@@ -127,7 +128,7 @@ def test_processors_are_configured_on_the_command_line_and_in_a_file(tmp_path: P
 async def serving_under(engine: LocalEngine, **policy: Any) -> tuple[Server, str]:
     """A server whose only policy has these settings, and its URL."""
     settings = ServeSettings(port=0, shutdown_timeout=0)
-    model, only = ModelEntry(settings, ("m",)), PolicyEntry("p", PolicySettings(**policy))
+    model, only = ModelSettings.of(settings, ("m",)), PolicyEntry("p", PolicySettings(**policy))
     directory = Directory([model], [only], default_policy="p")
     server = Server(Deployment(directory, {"m": engine}, {"p": pipeline_of()}), settings)
     return server, await server.start()

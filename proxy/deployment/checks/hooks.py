@@ -13,9 +13,10 @@ from hooks.loading.loader import HookLoadError, LoadedHook, load_hook
 from hooks.pipeline.options import PipelineOptions
 from proxy.deployment.checks.probes import probes_of
 from proxy.deployment.checks.unloaded_models import UnloadedError, UnloadedModels
-from proxy.deployment.directory import Directory, ModelEntry
+from proxy.deployment.directory import Directory
 from proxy.deployment.read import DEFAULT
 from proxy.settings.fault import Fault, Place
+from proxy.settings.model import ModelSettings
 from proxy.settings.policy import Hooks
 from proxy.settings.values import parts
 
@@ -48,7 +49,7 @@ class _Use:
     """The surroundings of a policy's hooks."""
 
     models: GuardModels
-    served: list[ModelEntry]
+    served: list[ModelSettings]
     """The models whose requests may get the policy."""
 
 
@@ -95,10 +96,10 @@ def _is_untold(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _of_probe(place: Place, needs: ProbeNeeds, served: Iterable[ModelEntry]) -> Iterator[Fault]:
+def _of_probe(place: Place, needs: ProbeNeeds, served: Iterable[ModelSettings]) -> Iterator[Fault]:
     for model in served:
         try:
-            needs.choose(probes_of(model.settings))
+            needs.choose(probes_of(model))
         except (ImportError, NotImplementedError, OSError):  # told of the model
             continue
         except ValueError as error:

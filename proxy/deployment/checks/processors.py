@@ -12,9 +12,10 @@ from engine.sampling.logits_processors.load import (
     find_processors,
     validate_params,
 )
-from proxy.deployment.directory import Directory, ModelEntry
+from proxy.deployment.directory import Directory
 from proxy.deployment.read import directory_of
 from proxy.settings.fault import Fault, Place
+from proxy.settings.model import ModelSettings
 from proxy.settings.serve import ServeSettings
 
 
@@ -22,7 +23,7 @@ def processor_faults(settings: ServeSettings) -> Iterator[Fault]:
     """Imports the classes of the processors."""
     directory = directory_of(settings)
     for model in directory.models.values():
-        configs = model.settings.logits_processors
+        configs = model.logits_processors
         place = ("models", model.name, "logits_processors") if settings.models else ("logits_processors",)
         try:
             classes = {config.name: cls for config, cls in find_processors(configs)}
@@ -35,7 +36,7 @@ def processor_faults(settings: ServeSettings) -> Iterator[Fault]:
             yield from _of_policies(directory, model, classes)
 
 
-def _of_policies(directory: Directory, model: ModelEntry, classes: Mapping[str, type]) -> Iterator[Fault]:
+def _of_policies(directory: Directory, model: ModelSettings, classes: Mapping[str, type]) -> Iterator[Fault]:
     """The parameters of the policies that requests for this model may have."""
     chosen = [directory.policy_for(key, one) for key, one in directory.pairs() if one is model]
     for name in dict.fromkeys(choice.name for choice in chosen if choice is not None):

@@ -1,6 +1,6 @@
 """Checks a configuration without serving it: finds all that is wrong, not only what is found first."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -9,16 +9,17 @@ from pydantic import ValidationError
 
 from engine.streams.recording import Recording
 from engine.upstream.address import UpstreamConfig
+from proxy.deployment.checks.directory import directory_faults
 from proxy.deployment.checks.hooks import hook_faults
 from proxy.deployment.checks.probes import probe_faults
 from proxy.deployment.checks.processors import processor_faults
 from proxy.deployment.engines import check_folder, make_engine
 from proxy.deployment.keys import digest_of
-from proxy.deployment.read import directory_of, faults
+from proxy.deployment.read import directory_of
 from proxy.network.tls import make_context
 from proxy.settings.did_you_mean import message_of
 from proxy.settings.fault import Fault, Place
-from proxy.settings.model import UPSTREAM_ENGINES, ModelSettings
+from proxy.settings.model import UPSTREAM_ENGINES, EngineSettings
 from proxy.settings.serve import ServeSettings
 
 _NAMING = ("aliases", "policy", "only_guards")
@@ -39,11 +40,7 @@ def check(content: Mapping[str, Any]) -> list[Fault]:
     and asks no other machine."""
     settings, found = _read(dict(content))
     if settings is not None:
-        found += faults(settings)
-        for place, model in _models(settings):
-            found += _of_model(place, model)
-        found += processor_faults(settings)
-        found += [*_missing_databases(settings), *_missing_folders(settings), *_of_certificates(settings)]
+        found += [fault for faults in _CHECKS for fault in faults(settings)]
     directory = None if settings is None or found else directory_of(settings)
     found += hook_faults(content, directory)
     return list(dict.fromkeys(found))
@@ -117,13 +114,14 @@ def _group(content: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
     return group if isinstance(group, Mapping) else {}
 
 
-def _models(settings: ServeSettings) -> Iterable[tuple[Place, ModelSettings]]:
+def _model_faults(settings: ServeSettings) -> Iterator[Fault]:
     if not settings.models:
-        return [((), settings)]
-    return [(("models", name), model) for name, model in settings.models.items()]
+        yield from _of_model((), settings)
+    for name, model in settings.models.items():
+        yield from _of_model(("models", name), model)
 
 
-def _of_model(place: Place, model: ModelSettings) -> Iterator[Fault]:
+def _of_model(place: Place, model: EngineSettings) -> Iterator[Fault]:
     library, extra = _LIBRARIES.get(model.engine, ("", ""))
     if library and find_spec(library) is None:
         told = f"the engine {model.engine!r} needs {library}: install the extra {extra!r} of weir-proxy"
@@ -142,7 +140,7 @@ def _of_model(place: Place, model: ModelSettings) -> Iterator[Fault]:
             yield Fault((*place, "recordings"), told)
 
 
-def _of_upstreams(place: Place, model: ModelSettings) -> Iterator[Fault]:
+def _of_upstreams(place: Place, model: EngineSettings) -> Iterator[Fault]:
     """Each upstream by itself, or else all together."""
 
     def wrong(upstreams: list[UpstreamConfig]) -> Iterator[str]:
@@ -187,3 +185,15 @@ def _of_certificates(settings: ServeSettings) -> Iterator[Fault]:
     except ValueError as error:
         option, _, told = str(error).partition(": ")
         yield Fault((option,), told)
+
+
+_CHECKS = (
+    directory_faults,
+    _model_faults,
+    processor_faults,
+    _missing_databases,
+    _missing_folders,
+    _of_certificates,
+)
+"""All checks between settings that are each right. A server begins with the first; faults of the others fail
+where the server builds it."""

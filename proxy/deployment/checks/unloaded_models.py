@@ -19,7 +19,7 @@ from engine.protocol.parts import load
 from proxy.deployment.directory import Directory
 from proxy.deployment.engines import classifier_config, engine_config, make_engine
 from proxy.deployment.guard_models import DeployedModels
-from proxy.settings.model import ModelSettings
+from proxy.settings.model import EngineSettings
 
 if TYPE_CHECKING:
     from engine.execution.outline import Outline
@@ -35,7 +35,7 @@ class UnloadedModels(DeployedModels):
     `models:`."""
 
     def __init__(self, directory: Directory, *, in_worker: bool = False) -> None:
-        served = {name: UnloadedEngine(model.settings) for name, model in directory.models.items()}
+        served = {name: UnloadedEngine(model) for name, model in directory.models.items()}
         super().__init__(
             directory,
             {} if in_worker else served,
@@ -44,12 +44,12 @@ class UnloadedModels(DeployedModels):
         )
         self._in_worker = in_worker
 
-    def _settings(self, name: str) -> ModelSettings:
-        return ModelSettings(model=found_model(name)) if self._in_worker else super()._settings(name)
+    def _settings(self, name: str) -> EngineSettings:
+        return EngineSettings(model=found_model(name)) if self._in_worker else super()._settings(name)
 
 
 class _Unloaded:
-    def __init__(self, settings: ModelSettings) -> None:
+    def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
 
     async def start(self) -> None:
@@ -72,7 +72,7 @@ class _Unloaded:
 class UnloadedEngine(_Unloaded):
     """Implements `Engine`. It can be asked for everything but answers."""
 
-    def __init__(self, settings: ModelSettings) -> None:
+    def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
         self.info = ModelInfo()
         self.fields = FieldSupport()

@@ -29,9 +29,9 @@ async def list_models(http: web.Request) -> web.Response:
         {
             "object": "model",
             "name": name,
-            "aliases": list(model.aliases),
+            "aliases": model.names[1:],
             "engine": model.settings.engine,
-            "policy": model.entry.policy,
+            "policy": model.settings.policy,
             "max_model_len": model.info.max_model_len,
             "is_healthy": name not in unhealthy,
             "only_guards": False,

@@ -6,20 +6,20 @@ from hypothesis import strategies as st
 
 from engine.protocol import RequestError
 from proxy.deployment.deployment import Deployment
-from proxy.deployment.directory import Directory, ModelEntry, PolicyEntry
+from proxy.deployment.directory import Directory, PolicyEntry
 from proxy.deployment.explain import explain
 from proxy.deployment.keys import Key
-from proxy.settings.model import ModelSettings
+from proxy.settings.model import EngineSettings, ModelSettings
 from proxy.settings.policy import PolicySettings
 from proxy.wire.errors import APIError
 from tests.helpers import ScriptedEngine, pipeline_of
 
-ECHO = ModelSettings(engine="echo")
+ECHO = EngineSettings(engine="echo")
 POLICIES = [PolicyEntry(name, PolicySettings()) for name in ("strict", "lax", "medium")]
 
 
 def directory(*keys: Key, of_model: str | None = None, default: str | None = "medium") -> Directory:
-    models = [ModelEntry(ECHO, ("a", "alias"), of_model), ModelEntry(ECHO, ("b",))]
+    models = [ModelSettings.of(ECHO, ("a", "alias"), policy=of_model), ModelSettings.of(ECHO, ("b",))]
     return Directory(models, POLICIES, keys, default)
 
 
@@ -77,7 +77,7 @@ def test_the_policy_that_runs_is_the_one_that_is_explained(
     models: list[tuple[str, str | None]], key: Key, default: str | None, asked: str | None
 ) -> None:
     """Every second model is an alias's owner: `A` for `a`."""
-    entries = [ModelEntry(ECHO, (name.upper(), name), policy) for name, policy in models]
+    entries = [ModelSettings.of(ECHO, (name.upper(), name), policy=policy) for name, policy in models]
     found = Directory(entries, POLICIES, [key], default)
     pipelines = {policy.name: pipeline_of() for policy in POLICIES}
     engines = {entry.name: ScriptedEngine(lambda _: []) for entry in entries}
@@ -93,6 +93,6 @@ def test_the_policy_that_runs_is_the_one_that_is_explained(
     assert route.model.engine is engines[explained["model"]]
     assert asked is None or asked in route.model.listed
     wanted = key.policy if isinstance(key.policy, dict) else {}
-    own = wanted.get(route.model.name) or wanted.get(route.model.aliases[0])
+    own = wanted.get(route.model.name) or wanted.get(route.model.names[1])
     whole = key.policy if isinstance(key.policy, str) else None
-    assert explained["policy"] == (own or whole or dict(models)[route.model.aliases[0]] or default)
+    assert explained["policy"] == (own or whole or dict(models)[route.model.names[1]] or default)

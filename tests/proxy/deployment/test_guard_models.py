@@ -15,7 +15,7 @@ from engine.protocol import DeadEngineError, EngineError
 from engine.protocol.demo import MODEL_DIR
 from hooks.loading.loader import HookLoadError
 from proxy.deployment.build import build
-from proxy.deployment.read import faults
+from proxy.deployment.checks.directory import directory_faults
 from proxy.http.app import Server
 from proxy.settings.serve import ServeSettings
 from tests.helpers import until
@@ -283,7 +283,7 @@ def test_a_guard_model_has_neither_aliases_nor_a_policy(more: dict[str, Any]) ->
 
 
 def test_a_model_must_be_left_for_requests() -> None:
-    (fault,) = faults(ServeSettings(models={"g": GUARD}))
+    (fault,) = directory_faults(ServeSettings(models={"g": GUARD}))
     assert "requests can name none" in fault.text
 
 

@@ -6,8 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from proxy.deployment.build import build
+from proxy.deployment.checks.directory import directory_faults
 from proxy.deployment.keys import digest_of
-from proxy.deployment.read import directory_of, faults
+from proxy.deployment.read import directory_of
 from proxy.settings.model import UPSTREAM_ENGINES
 from proxy.settings.serve import ServeSettings
 
@@ -43,7 +44,7 @@ def test_the_options_beside_models_and_policies_are_the_defaults_of_each() -> No
             default_policy="one",
         )
     )
-    models = {name: model.settings for name, model in found.models.items()}
+    models = found.models
     assert [one.engine for one in models.values()] == ["openai", "openai", "echo"]
     assert [one.upstream_retries for one in models.values()] == [7, 0, 7]
     assert (models["a"].tokenizer, models["c"].tokenizer) == ("folder", None)
@@ -54,7 +55,7 @@ def test_the_options_beside_models_and_policies_are_the_defaults_of_each() -> No
 def test_an_upstream_is_asked_for_the_model_by_its_own_name(engine: str) -> None:
     model = {"engine": engine, "upstream": "http://127.0.0.1:1", "aliases": ["alias"]}
     found = directory_of(settings(models={"a": model, "b": {**model, "upstream_model": "c", "aliases": []}}))
-    assert [one.settings.upstream_model for one in found.models.values()] == ["a", "c"]
+    assert [one.upstream_model for one in found.models.values()] == ["a", "c"]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ async def test_what_is_wrong_between_settings_is_told_and_keeps_the_server_from_
     given: dict[str, Any], told: str
 ) -> None:
     wrong = settings(**given)
-    assert any(str(fault).startswith(told) for fault in faults(wrong)), faults(wrong)
+    assert any(str(fault).startswith(told) for fault in directory_faults(wrong)), directory_faults(wrong)
     with pytest.raises(ValueError, match="the settings are wrong"):
         await build(wrong)
 

@@ -10,7 +10,8 @@ from engine.protocol import EngineStats, RequestError, Usage
 from engine.protocol.stats import Histogram
 from hooks import emit, hold, suppress, terminate
 from proxy.deployment.deployment import Deployment
-from proxy.deployment.directory import Directory, ModelEntry, PolicyEntry
+from proxy.deployment.directory import Directory, PolicyEntry
+from proxy.settings.model import ModelSettings
 from proxy.settings.policy import PolicySettings
 from proxy.settings.serve import ServeSettings
 from tests.helpers import Script, ScriptedEngine, make_deltas, pipeline_of
@@ -203,7 +204,7 @@ async def test_metrics_name_models_policies_and_tenants(serve: Serve) -> None:
     """Where there are several; a tenant is always named."""
     names = ("one", "two")
     directory = Directory(
-        [ModelEntry(ServeSettings(), (name,), name) for name in names],
+        [ModelSettings.of(ServeSettings(), (name,), policy=name) for name in names],
         [PolicyEntry(name, PolicySettings()) for name in names],
     )
     client = await serve(ScriptedEngine(counted("a", "b")), names=["m"])
