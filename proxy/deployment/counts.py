@@ -46,9 +46,9 @@ class Counts:
                 found.setdefault(name, []).append(policy.pipeline.tallies)
         return {name: _total(tallies) for name, tallies in found.items()}
 
-    def retire(self, deployment: Deployment, others: Sequence[Deployment]) -> None:
-        """Keep the counts of its hooks, and of models that none of the others has. They are closed now."""
-        for name, model in deployment.own_models(others):
+    def retire(self, deployment: Deployment, kept: Sequence[Deployment]) -> None:
+        """Keep the counts of its hooks, and of models that none of `kept` has. All of them are closed now."""
+        for name, model in deployment.own_models(kept):
             gone = replace(model.stats(), **_NO_GAUGES)
             self._closed_engines[name] = [_sum([*self._closed_engines[name], gone])]
         for name, policy in deployment.policies.items():
@@ -56,7 +56,7 @@ class Counts:
 
 
 def _sum(stats: Sequence[EngineStats]) -> EngineStats:
-    """The newest engine comes first, and tells of an upstream that several engines have."""
+    """The newest engine comes first. An upstream that several engines have is counted there."""
     replicas = {name: replica for one in reversed(stats) for name, replica in one.replicas.items()}
     return stats_of(stats, replicas)
 

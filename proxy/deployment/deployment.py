@@ -265,8 +265,8 @@ class Deployment:
         models = [name for name, model in self.models.items() if not model.engine.info.can_rewind]
         if rewinders and models:
             names, hooks = ", ".join(models), ", ".join(sorted(rewinders))
-            told = "the engine of %s cannot go back: there these hooks' rewinds will terminate: %s"
-            logger.warning(told, names, hooks)
+            message = "the engine of %s cannot go back: there these hooks' rewinds will terminate: %s"
+            logger.warning(message, names, hooks)
 
     @contextmanager
     def running(self) -> Iterator["Deployment"]:
@@ -284,19 +284,19 @@ class Deployment:
         """Returns once no request runs."""
         await self._idle.wait()
 
-    async def close_engines(self, others: Iterable["Deployment"] = ()) -> None:
-        """Abort the requests of the models that none of the `others` has, and free what these hold."""
-        await asyncio.gather(*(model.aclose() for _, model in self.own_models(others)))
+    async def close_engines(self, kept: Iterable["Deployment"] = ()) -> None:
+        """Abort the requests of the models that none of `kept` has, and free what these hold."""
+        await asyncio.gather(*(model.aclose() for _, model in self.own_models(kept)))
 
     async def close_hooks(self) -> None:
         await asyncio.gather(*(policy.pipeline.aclose() for policy in self.policies.values()))
 
-    async def aclose(self, others: Iterable["Deployment"] = ()) -> None:
-        """Close the hooks, and the engines that none of the `others` has."""
-        await self.close_engines(others)
+    async def aclose(self, kept: Iterable["Deployment"] = ()) -> None:
+        """Close the hooks, and the engines that none of `kept` has."""
+        await self.close_engines(kept)
         await self.close_hooks()
 
-    def own_models(self, others: Iterable["Deployment"]) -> list[tuple[str, Model]]:
-        """The models that none of the `others` has, by name."""
-        shared = {id(model) for other in others for _, model in other.guard_models.all}
+    def own_models(self, kept: Iterable["Deployment"]) -> list[tuple[str, Model]]:
+        """The models that none of `kept` has, by name."""
+        shared = {id(model) for one in kept for _, model in one.guard_models.all}
         return [(name, model) for name, model in self.guard_models.all if id(model) not in shared]

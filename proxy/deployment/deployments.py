@@ -16,7 +16,7 @@ class Deployments:
         retire: Callable[[Deployment, list[Deployment]], None],
     ) -> None:
         """`is_ending`: whether the server ends, which closes all deployments. `retire` gets one that is about
-        to be closed, and the others."""
+        to be closed, and the rest."""
         self.current = first
         self._is_ending = is_ending
         self._retire = retire
@@ -42,7 +42,7 @@ class Deployments:
 
     async def _close_retired(self, older: Deployment) -> None:
         await older.wait_until_idle()
-        if not self._is_ending():  # else it is closed with all others
+        if not self._is_ending():  # else it is closed with all of them
             self._retired.remove(older)
             self._retire(older, self.all)
             await older.aclose(self.all)

@@ -116,5 +116,5 @@ class Directory:
 def no_model(name: str, known: list[str]) -> RequestError:
     """`known`: the names that the caller may know. The first ones are compared with `name`."""
     hint = did_you_mean(name, known[:_MAX_COMPARED]) or "."
-    told = f"The model '{name}' is not served here{hint}"
-    return RequestError(told, param="model", code="model_not_found", status=404)
+    message = f"The model '{name}' is not served here{hint}"
+    return RequestError(message, param="model", code="model_not_found", status=404)

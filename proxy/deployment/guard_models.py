@@ -140,8 +140,8 @@ class DeployedModels:
                 try:
                     found = _Used(settings, await self._started_model(make, settings))
                 except ImportError as error:
-                    told = f"the model {name!r} needs {error.name}: {how_to_install('engine')}"
-                    raise ValueError(told) from error
+                    reason = f"the model {name!r} needs {error.name}: {how_to_install('engine')}"
+                    raise ValueError(reason) from error
                 except (ValueError, OSError, EngineError) as error:
                     raise ValueError(f"the model {name!r} cannot be loaded") from error
             own[name] = found

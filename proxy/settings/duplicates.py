@@ -1,4 +1,4 @@
-"""Names that a mapping of a YAML file has twice: a reader of YAML takes the last, and drops the others."""
+"""Names that a mapping of a YAML file has twice: a reader of YAML takes the last value and drops the rest."""
 
 from collections.abc import Iterator
 

@@ -14,14 +14,14 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]  # every argument is known, or this exits
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        known, others = super().parse_known_args(args, namespace)
-        if others:
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
             # The value of a misspelt option may be a key.
-            names = [other.partition("=")[0] for other in others if other.startswith("-")] or others
+            names = [other.partition("=")[0] for other in unknown if other.startswith("-")] or unknown
             hint = did_you_mean(names[0], list(self._option_string_actions)) if len(names) == 1 else ""
             removed = [f"; there is no {name}{what}" for name in names if (what := what_replaces(name))]
             self.error(f"unrecognized arguments: {' '.join(names)}{''.join(removed) or hint}")
-        return known, others
+        return known, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

@@ -204,8 +204,8 @@ def load_settings(arguments: list[str]) -> ServeSettings:
 
 
 def _check_variables() -> None:
-    """Exits for options that Weir had, and warns of misspelt ones. They are no error: others may use this
-    prefix, too. Kubernetes does for a service called weir."""
+    """Exits for options that Weir had, and warns of misspelt ones. These are not an error, because other
+    programs may use this prefix: Kubernetes does so for a service called weir."""
     removed = [f"WEIR_{name.upper()}" for name in REMOVED]
     if found := [name for name in removed if name in os.environ]:
         lines = "".join(

@@ -100,7 +100,7 @@ def _of_probe(place: Place, needs: ProbeNeeds, served: Iterable[ModelSettings]) 
     for model in served:
         try:
             needs.choose(probes_of(model))
-        except (ImportError, NotImplementedError, OSError):  # told of the model
+        except (ImportError, NotImplementedError, OSError):  # the check of the model reports it
             continue
         except ValueError as error:
             yield Fault(place, f"with the model {model.name!r}: {error}")

@@ -58,11 +58,11 @@ def _read(content: dict[str, Any]) -> tuple[ServeSettings | None, list[Fault]]:
         problems = [problem for problem in problems if not _is_default(content, problem["loc"])]
         places = []
         for problem in problems:
-            known, told = _known(content, problem["loc"]), message_of(problem, ServeSettings)
-            option, _, rest = told.partition(": ")
+            known, text = _known(content, problem["loc"]), message_of(problem, ServeSettings)
+            option, _, rest = text.partition(": ")
             if not known and option in content:  # of the settings as a whole
-                known, told = (option,), rest
-            found.append(Fault(problem["loc"] if problem["type"] == "missing" else known, told))
+                known, text = (option,), rest
+            found.append(Fault(problem["loc"] if problem["type"] == "missing" else known, text))
             places.append(known)
         for place in reversed(places):  # so that positions in lists stay right
             content = _without(content, place)
@@ -87,8 +87,8 @@ def _known(content: Any, place: Place) -> Place:
 
 
 def _without(content: Any, place: Place) -> Any:
-    """The content without the value there. Models and keys stay: other values name the ones, and the others
-    name other values."""
+    """The content without the value there. Models and keys stay: other settings name the models, and
+    keys name other settings."""
     match place, content:
         case ("models", str(name)), Mapping():
             kept = {one: value for one, value in _group(content, place).items() if one in _NAMING}
@@ -124,8 +124,8 @@ def _model_faults(settings: ServeSettings) -> Iterator[Fault]:
 def _of_model(place: Place, model: EngineSettings) -> Iterator[Fault]:
     library, extra = _LIBRARIES.get(model.engine, ("", ""))
     if library and find_spec(library) is None:
-        told = f"the engine {model.engine!r} needs {library}: install the extra {extra!r} of weir-proxy"
-        yield Fault((*place, "engine"), told)
+        text = f"the engine {model.engine!r} needs {library}: install the extra {extra!r} of weir-proxy"
+        yield Fault((*place, "engine"), text)
     if model.engine == "local":
         try:
             check_folder("model", model.model)
@@ -136,8 +136,8 @@ def _of_model(place: Place, model: EngineSettings) -> Iterator[Fault]:
     if model.engine in UPSTREAM_ENGINES:
         yield from _of_upstreams((*place, "upstream"), model)
     if model.engine == "replay" and model.recordings is not None:
-        for told in _of_recordings(model.recordings):
-            yield Fault((*place, "recordings"), told)
+        for text in _of_recordings(model.recordings):
+            yield Fault((*place, "recordings"), text)
 
 
 def _of_upstreams(place: Place, model: EngineSettings) -> Iterator[Fault]:
@@ -149,8 +149,8 @@ def _of_upstreams(place: Place, model: EngineSettings) -> Iterator[Fault]:
         except ValueError as error:
             yield str(error)
 
-    found = [Fault((*place, i), told) for i, one in enumerate(model.upstream) for told in wrong([one])]
-    yield from found or (Fault(place, told) for told in wrong(model.upstream))
+    found = [Fault((*place, i), text) for i, one in enumerate(model.upstream) for text in wrong([one])]
+    yield from found or (Fault(place, text) for text in wrong(model.upstream))
 
 
 def _of_recordings(folder: Path) -> Iterator[str]:
@@ -183,8 +183,8 @@ def _of_certificates(settings: ServeSettings) -> Iterator[Fault]:
     try:
         make_context(settings)
     except ValueError as error:
-        option, _, told = str(error).partition(": ")
-        yield Fault((option,), told)
+        option, _, text = str(error).partition(": ")
+        yield Fault((option,), text)
 
 
 _CHECKS = (
