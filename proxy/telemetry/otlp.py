@@ -59,12 +59,15 @@ class OTLPTelemetry:
 
     @property
     def has_spans(self) -> bool:
+        """Whether requests are traced."""
         return self._tracer is not None
 
     def begin_request(self, name: str, headers: Mapping[str, str]) -> Span:
+        """The span of an HTTP request with these headers."""
         return NO_SPAN if self._tracer is None else server_span(self._tracer, name, headers)
 
     def start(self) -> None:
+        """Begin to send metrics. Needs the running event loop."""
         if self._exporter is not None:
             self._sending = asyncio.get_running_loop().create_task(self._send_often())
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
@@ -10,24 +10,15 @@ from engine.protocol.tracing import NO_SPAN, Span
 from hooks.api.extras import how_to_install
 from proxy.settings.telemetry import TelemetryOptions
 
+if TYPE_CHECKING:
+    from proxy.telemetry.otlp import OTLPTelemetry
+
 logger = logging.getLogger("weir.proxy")
 
 
-class Telemetry(Protocol):
-    @property
-    def has_spans(self) -> bool:
-        """Whether requests are traced."""
-
-    def begin_request(self, name: str, headers: Mapping[str, str]) -> Span:
-        """The span of an HTTP request with these headers."""
-
-    def start(self) -> None:
-        """Begin to send metrics. Needs the running event loop."""
-
-    async def aclose(self) -> None: ...
-
-
 class NoTelemetry:
+    """Has the methods of `OTLPTelemetry`, and sends nothing."""
+
     has_spans = False
 
     def begin_request(self, name: str, headers: Mapping[str, str]) -> Span:
@@ -40,7 +31,9 @@ class NoTelemetry:
         pass
 
 
-def make_telemetry(options: TelemetryOptions, families: Callable[[], Iterable[Metric]]) -> Telemetry:
+def make_telemetry(
+    options: TelemetryOptions, families: Callable[[], Iterable[Metric]]
+) -> "OTLPTelemetry | NoTelemetry":
     """Raises `ValueError` if `--otlp-endpoint` is given and its libraries are not installed."""
     if options.otlp_url("traces") is None and options.otlp_url("metrics") is None:
         return NoTelemetry()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from proxy.deployment.deployment import Policy
 from proxy.service.operator.decision_writer import DecisionWriter
 from proxy.service.operator.stored_keys import StoredKeys
+from proxy.service.operator_side import OperatorSide
 from proxy.settings.serve import ServeSettings
 from proxy.settings.storage import DecisionOptions, StoreOptions
 from proxy.storage.operator.store import Store
@@ -12,8 +13,10 @@ from proxy.storage.records import Change
 from proxy.telemetry.feed import DecisionFeed
 
 
-class OperatorStore:
-    """Implements `OperatorSide`."""
+class OperatorStore(OperatorSide):
+    """Keeps keys, decisions and changes in a store."""
+
+    keys: StoredKeys
 
     def __init__(
         self, settings: ServeSettings, feed: DecisionFeed, policies: Callable[[], Iterable[Policy]]

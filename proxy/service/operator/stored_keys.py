@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from proxy.deployment.keys import Key
 from proxy.deployment.read import make_key
+from proxy.service.operator_side import MadeKeys
 from proxy.settings.policy import KeyRules
 from proxy.storage.errors import StateError
 from proxy.storage.operator import keys
@@ -20,7 +21,7 @@ INTERVAL = 1.0
 """Seconds between two looks at the store. Another process may have changed a key."""
 
 
-class StoredKeys:
+class StoredKeys(MadeKeys):
     """The keys of the store, as this process knows them."""
 
     def __init__(self, store: Store) -> None:
@@ -28,9 +29,8 @@ class StoredKeys:
         self._version = -1
         self._valid: dict[str, Key] = {}
         """By digest."""
+        # A store that does not answer opens the server to nobody.
         self.has_any = True
-        """Whether a key was ever made. Then requests need a key, also once all keys are revoked. True until
-        the store has been read: a store that does not answer opens the server to nobody."""
 
     @property
     def valid(self) -> list[Key]:
