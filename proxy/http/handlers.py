@@ -2,6 +2,7 @@
 
 import logging
 import time
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from proxy.http.dialect import speaks_messages
 from proxy.http.moderate import moderated
 from proxy.http.respond import respond
 from proxy.http.tokens import detokenized, ignored_fields, tokenized
-from proxy.network.errors import api_error
+from proxy.network.errors import Handler, api_error
 from proxy.service.service import SERVICE
 from proxy.service.stored_responses import Conversation, ResponseStore
 from proxy.storage.errors import StateError
@@ -28,7 +29,6 @@ from proxy.storage.shared.protocol import Owner
 from proxy.wire.errors import APIError
 from proxy.wire.messages.answer import MessagesAnswer
 from proxy.wire.messages.fields import CountFields, MessagesRequest
-from proxy.wire.messages.models import model_object
 from proxy.wire.openai.answer import new_id
 from proxy.wire.openai.chat import ChatAnswer, ChatRequest
 from proxy.wire.openai.completions import CompletionAnswer, CompletionRequest
@@ -126,23 +126,21 @@ def _moderation(arrival: Arrival, fields: ModerationRequest, _: Route) -> Genera
     return fields.to_requests(new_id("modr"), texts, caller=arrival.owner.caller)[0]
 
 
-async def embeddings(http: web.Request) -> web.Response:
-    return await _relayed(http, EmbeddingsRequest)
+def _relayed(kind: type[RelayedRequest]) -> Handler:
+    """The endpoint for requests of this kind, which an upstream answers."""
+
+    async def relay(http: web.Request) -> web.Response:
+        async with admitted(http, kind, _relayed_request, endpoint=kind.endpoint) as exchange:
+            ignored = exchange.arrival.ignored = exchange.fields.ignored(exchange.support)
+            body, headers = await _upstreams_answer(exchange), ignored_header(ignored)
+            return web.Response(body=body, content_type="application/json", headers=headers)
+
+    return relay
 
 
-async def rerank(http: web.Request) -> web.Response:
-    return await _relayed(http, RerankRequest)
-
-
-async def score(http: web.Request) -> web.Response:
-    return await _relayed(http, ScoreRequest)
-
-
-async def _relayed(http: web.Request, kind: type[RelayedRequest]) -> web.Response:
-    async with admitted(http, kind, _relayed_request, endpoint=kind.endpoint) as exchange:
-        ignored = exchange.arrival.ignored = exchange.fields.ignored(exchange.support)
-        body, headers = await _upstreams_answer(exchange), ignored_header(ignored)
-        return web.Response(body=body, content_type="application/json", headers=headers)
+embeddings = _relayed(EmbeddingsRequest)
+rerank = _relayed(RerankRequest)
+score = _relayed(ScoreRequest)
 
 
 def _relayed_request(arrival: Arrival, fields: RelayedRequest, route: Route) -> GenerationRequest:
@@ -213,7 +211,14 @@ async def model(http: web.Request) -> web.Response:
 def _model(http: web.Request, name: str, model: ServedModel) -> dict[str, Any]:
     max_model_len = model.info.max_model_len
     if speaks_messages(http):
-        return model_object(name, STARTED, max_model_len)
+        return {
+            "type": "model",
+            "id": name,
+            "display_name": name,
+            "created_at": datetime.fromtimestamp(STARTED, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lifecycle": "active",
+            "max_input_tokens": max_model_len,
+        }
     return {
         "id": name,
         "object": "model",

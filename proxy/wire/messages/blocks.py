@@ -4,6 +4,7 @@ content_block_start ─► content_block_delta ... ─► content_block_stop
 """
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import orjson
 
@@ -20,6 +21,9 @@ def written(events: list[Event]) -> bytes:
 class Block(ABC):
     """One block. A block opens when something of it is released, so indices have no gaps."""
 
+    delta: ClassVar[tuple[str, str]]
+    """The type of its deltas, and the field that has their text."""
+
     def __init__(self, index: int) -> None:
         self.index = index
         self._pieces: list[str] = []
@@ -29,33 +33,23 @@ class Block(ABC):
         return "".join(self._pieces)
 
     def begin(self) -> list[Event]:
-        return [("content_block_start", {"index": self.index, "content_block": self.empty()})]
+        return [("content_block_start", {"index": self.index, "content_block": self.whole()})]
 
     def add(self, text: str) -> list[Event]:
         self._pieces.append(text)
-        return [("content_block_delta", {"index": self.index, "delta": self.delta(text)})]
+        kind, field = self.delta
+        return [("content_block_delta", {"index": self.index, "delta": {"type": kind, field: text}})]
 
     def end(self) -> list[Event]:
         return [("content_block_stop", {"index": self.index})]
 
     @abstractmethod
-    def empty(self) -> JSONObject:
-        """The block before its first delta."""
-
-    @abstractmethod
-    def delta(self, text: str) -> JSONObject: ...
-
-    @abstractmethod
     def whole(self) -> JSONObject:
-        """The block with all deltas."""
+        """The block with all deltas so far."""
 
 
 class Text(Block):
-    def empty(self) -> JSONObject:
-        return {"type": "text", "text": ""}
-
-    def delta(self, text: str) -> JSONObject:
-        return {"type": "text_delta", "text": text}
+    delta = ("text_delta", "text")
 
     def whole(self) -> JSONObject:
         return {"type": "text", "text": self.text}
@@ -64,11 +58,7 @@ class Text(Block):
 class Thinking(Block):
     """Reasoning. No server of the original has signed it, so its signature is empty."""
 
-    def empty(self) -> JSONObject:
-        return {"type": "thinking", "thinking": "", "signature": ""}
-
-    def delta(self, text: str) -> JSONObject:
-        return {"type": "thinking_delta", "thinking": text}
+    delta = ("thinking_delta", "thinking")
 
     def whole(self) -> JSONObject:
         return {"type": "thinking", "thinking": self.text, "signature": ""}
@@ -81,16 +71,13 @@ class ToolUse(Block):
     round long numbers, and orjson does not write every depth.
     """
 
+    delta = ("input_json_delta", "partial_json")
+
     def __init__(self, index: int, name: str) -> None:
         super().__init__(index)
         self.id = new_id("toolu", "_")
         self.name = name
 
-    def empty(self) -> JSONObject:
-        return {"type": "tool_use", "id": self.id, "name": self.name, "input": {}}
-
-    def delta(self, text: str) -> JSONObject:
-        return {"type": "input_json_delta", "partial_json": text}
-
     def whole(self) -> JSONObject:
-        return {**self.empty(), "input": orjson.Fragment(self.text) if self.text.strip() else {}}
+        call_input = orjson.Fragment(self.text) if self.text.strip() else {}
+        return {"type": "tool_use", "id": self.id, "name": self.name, "input": call_input}
