@@ -12,13 +12,15 @@ import io
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from engine.streams.recording import Recording
-from proxy.cli.labelled.exchange import Exchange, exchange_of, own_exchange
+from hooks.testing.streams import stream_of
+from proxy.cli.labelled.exchange import Exchange, own_exchange
 
 Row = Mapping[str, Any]
 _YES = {"1", "1.0", "true", "yes", "unsafe", "harmful"}
@@ -29,10 +31,9 @@ def _beavertails(name: str, row: Row) -> Exchange:
     # https://huggingface.co/datasets/PKU-Alignment/BeaverTails
     categories = row["category"] if isinstance(row["category"], Mapping) else {}
     is_safe = _label(row["is_safe"])
-    return exchange_of(
+    return Exchange(
         name,
-        _text(row["prompt"]),
-        _text(row["response"]),
+        stream_of(_text(row["response"]), prompt=_text(row["prompt"])),
         is_unsafe=None if is_safe is None else not is_safe,
         category=next((one for one, holds in categories.items() if holds), None),
     )
@@ -41,17 +42,15 @@ def _beavertails(name: str, row: Row) -> Exchange:
 def _toxicchat(name: str, row: Row) -> Exchange:
     # https://huggingface.co/datasets/lmsys/toxic-chat: its labels are about the prompt.
     labels = [_label(row["toxicity"]), _label(row.get("jailbreaking"))]
-    return exchange_of(
-        name, _text(row["user_input"]), _text(row.get("model_output")), is_prompt_unsafe=any(labels)
-    )
+    stream = stream_of(_text(row.get("model_output")), prompt=_text(row["user_input"]))
+    return Exchange(name, stream, is_prompt_unsafe=any(labels))
 
 
 def _aegis(name: str, row: Row) -> Exchange:
     # https://huggingface.co/datasets/nvidia/Aegis-AI-Content-Safety-Dataset-2.0
-    return exchange_of(
+    return Exchange(
         name,
-        _text(row["prompt"]),
-        _text(row.get("response")),
+        stream_of(_text(row.get("response")), prompt=_text(row["prompt"])),
         is_unsafe=_label(row["response_label"]),
         is_prompt_unsafe=_label(row["prompt_label"]),
         category=_text(row.get("violated_categories")).partition(",")[0] or None,
@@ -60,10 +59,9 @@ def _aegis(name: str, row: Row) -> Exchange:
 
 def _wildguard(name: str, row: Row) -> Exchange:
     # https://huggingface.co/datasets/allenai/wildguardmix
-    return exchange_of(
+    return Exchange(
         name,
-        _text(row["prompt"]),
-        _text(row.get("response")),
+        stream_of(_text(row.get("response")), prompt=_text(row["prompt"])),
         is_unsafe=_label(row["response_harm_label"]),
         is_prompt_unsafe=_label(row["prompt_harm_label"]),
         category=_text(row.get("subcategory")) or None,
@@ -76,10 +74,9 @@ def _behaviour(name: str, row: Row) -> Exchange:
     text = _text(row.get("Goal") or row["Behavior"])
     context = _text(row.get("ContextString"))
     category = _text(row.get("SemanticCategory") or row.get("Category")) or None
-    return exchange_of(
+    return Exchange(
         name,
-        f"{context}\n\n{text}" if context else text,
-        "",
+        stream_of("", prompt=f"{context}\n\n{text}" if context else text),
         is_prompt_unsafe="benign" not in name.lower(),
         category=category,
     )
@@ -111,14 +108,7 @@ def load(path: Path, *, is_unsafe: bool | None = None) -> list[Exchange]:
 def _labelled(exchange: Exchange, is_unsafe: bool) -> Exchange:
     if exchange.is_unsafe is not None and exchange.is_unsafe != is_unsafe:
         raise ValueError(f"{exchange.name} has another label")
-    return Exchange(
-        exchange.name,
-        exchange.stream,
-        is_unsafe,
-        exchange.unsafe_from,
-        exchange.is_prompt_unsafe,
-        exchange.category,
-    )
+    return replace(exchange, is_unsafe=is_unsafe)
 
 
 def _load_file(path: Path) -> Iterator[Exchange]:

@@ -35,21 +35,6 @@ class Exchange:
     category: str | None = None
 
 
-def exchange_of(
-    name: str,
-    prompt: str | tuple[Mapping[str, Any], ...],
-    reply: str,
-    *,
-    is_unsafe: bool | None = None,
-    unsafe_from: int | None = None,
-    is_prompt_unsafe: bool | None = None,
-    category: str | None = None,
-) -> Exchange:
-    """An exchange from texts. The reply is a stream of words, each a token."""
-    stream = stream_of(reply, prompt=prompt)
-    return Exchange(name, stream, is_unsafe, unsafe_from, is_prompt_unsafe, category)
-
-
 class _Line(BaseModel):
     """A line of the project's own format."""
 
@@ -78,16 +63,12 @@ class _Line(BaseModel):
 
 
 def own_exchange(name: str, fields: Mapping[str, Any]) -> Exchange:
-    """An exchange of the project's own format. Raises `ValueError` for any other line."""
+    """An exchange of the project's own format. Its reply is a stream of words, each a token.
+
+    Raises `ValueError` for any other line.
+    """
     line = _Line.model_validate(fields)
     prompt = line.prompt if line.messages is None else tuple(line.messages)
     assert prompt is not None
-    return exchange_of(
-        name,
-        prompt,
-        line.reply,
-        is_unsafe=line.unsafe,
-        unsafe_from=line.unsafe_from,
-        is_prompt_unsafe=line.prompt_unsafe,
-        category=line.category,
-    )
+    stream = stream_of(line.reply, prompt=prompt)
+    return Exchange(name, stream, line.unsafe, line.unsafe_from, line.prompt_unsafe, line.category)

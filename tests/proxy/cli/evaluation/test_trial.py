@@ -11,10 +11,10 @@ from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import Judgement
 from hooks.testing.play import load
 from hooks.testing.probe import Probe
-from hooks.testing.streams import cut
+from hooks.testing.streams import cut, stream_of
 from proxy.cli.evaluation.report import ALL, Report
 from proxy.cli.evaluation.trial import Trial, play_exchange
-from proxy.cli.labelled.exchange import exchange_of
+from proxy.cli.labelled.exchange import Exchange
 from proxy.cli.labelled.share import Share
 
 REPLY = "It is my secret word, you know it."
@@ -34,7 +34,7 @@ class After:
 def play(hooks: Any, *, speed: float = 0.0, in_chunks_of: int | None = None, **labels: Any) -> Trial:
     judgements: list[Judgement] = []
     pipeline = Pipeline(Probe(hook, judgements).hook for hook in load(hooks))
-    exchange = exchange_of("x", "Hello?", REPLY, **labels)
+    exchange = Exchange("x", stream_of(REPLY, prompt="Hello?"), **labels)
     places = range(in_chunks_of, len(REPLY), in_chunks_of) if in_chunks_of else None
     stream = cut(exchange.stream, places)
     return asyncio.run(play_exchange(pipeline, judgements, exchange, stream=stream, speed=speed))
