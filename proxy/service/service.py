@@ -22,8 +22,7 @@ from proxy.service.stored_responses import ResponseStore
 from proxy.settings.serve import ServeSettings
 from proxy.settings.storage import StateOptions
 from proxy.storage.shared.connect import make_state
-from proxy.telemetry.decision_log import log_decision
-from proxy.telemetry.feed import DecisionFeed
+from proxy.telemetry.feed import DecisionFeed, log_decision
 from proxy.telemetry.telemetry import make_telemetry
 from proxy.telemetry.traced_guard import tell_span
 

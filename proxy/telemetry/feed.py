@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 from hooks.api.decision import Decision, Listener
 from proxy.storage.records import Asker, DecisionRecord
+from proxy.telemetry.logs import log_fields
 
 logger = logging.getLogger("weir.proxy")
+decision_log = logging.getLogger("weir.decisions")
 
 Subscriber = Callable[[DecisionRecord], object]
 """Is called on the event loop, in the request's context, before anything that follows from the decision
@@ -62,6 +64,15 @@ class DecisionFeed:
             except Exception as error:  # noqa: BLE001 - whatever happened, the others are told
                 # Only the error's type: its message may have the record.
                 logger.error("a decision was not passed on (%s)", type(error).__name__)
+
+
+def log_decision(record: DecisionRecord) -> None:
+    """Log the decision in one line (`--decision-log`), without the withheld text. `answer_id`: the id in the
+    answer's JSON."""
+    fields = record.json()
+    del fields["time"]
+    fields["answer_id"] = fields.pop("request_id")
+    log_fields(decision_log, "decided", fields)
 
 
 def is_short(decision: Decision, min_held: float) -> bool:

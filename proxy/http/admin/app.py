@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from aiohttp import web
 
 from proxy.http.access.operator import operator_middleware
-from proxy.http.admin import configuration, decisions, keys, recordings, requests, shadow
+from proxy.http.admin import configuration, decisions, keys, recordings, requests
 from proxy.http.admin.live import LIVE, LiveFeed, live, shadow_hooks
 from proxy.http.door import OWN_CHECK
 from proxy.network.errors import Handler
@@ -27,7 +27,7 @@ ENDPOINTS: Iterable[Endpoint] = (
     ("GET", "/explain", "What a request of a key gets, and why", configuration.explained),
     ("GET", "/changes", "What the operator changed", keys.list_changes),
     ("GET", "/decisions", "What hooks decided", decisions.list_decisions),
-    ("GET", "/shadow", "What hooks in shadow mode would have done", shadow.list_shadow),
+    ("GET", "/shadow", "What hooks in shadow mode would have done", decisions.list_shadow),
     ("GET", "/recordings", "The recordings", recordings.list_recordings),
     ("GET", "/recordings/{id}", "A recording", recordings.get_recording),
     ("DELETE", "/recordings/{id}", "Remove a recording", recordings.delete_recording),

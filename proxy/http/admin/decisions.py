@@ -1,10 +1,11 @@
-"""`/admin/decisions`: what hooks decided, from the newest to the oldest."""
+"""`/admin/decisions`: the decisions of hooks, the newest first. `/admin/shadow`: reports on shadow mode."""
 
 from aiohttp import web
 
 from proxy.http.access.operator import has_admin_key
 from proxy.http.admin.wire import listing, moment, number, operator_store
 from proxy.storage.operator import decisions
+from proxy.storage.operator.shadow import report
 from proxy.wire.errors import APIError
 
 MAX_CURSOR = 2**63 - 1
@@ -23,6 +24,16 @@ async def list_decisions(http: web.Request) -> web.Response:
     with_text = has_admin_key(http)
     data = [record.json(with_text=with_text) for record in found.records]
     return listing(data, next_cursor=found.cursor, kept=operator.store.is_kept)
+
+
+async def list_shadow(http: web.Request) -> web.Response:
+    """Examples are in it for the admin key, if the setting `keep_withheld_text` keeps withheld texts."""
+    operator = operator_store(http)
+    equal = filters(http, "policy", "hook")
+    since, until = moment(http, "since"), moment(http, "until")
+    await operator.decisions.flush()
+    steps = report(equal, since=since, until=until, with_examples=has_admin_key(http))
+    return listing(await operator.store.run(steps, alone=False), kept=operator.store.is_kept)
 
 
 def filters(http: web.Request, *names: str) -> dict[str, str]:
