@@ -97,8 +97,7 @@ export class Answer {
   #hold(held) {
     if (held.output_index) return;
     this.#record({ kind: "held", channel: held.channel, text: "", tokens: [], held });
-    const block = this.#block(this.#channelOf(held), null);
-    block.hold(held);
+    this.#block(this.#channelOf(held), null).hold(held);
   }
 
   // Decisions name no index of a tool call, so they go to the latest one.
@@ -126,7 +125,7 @@ export class Answer {
 }
 
 // The delivered text of one channel, and the marks that belong in it.
-export class Block {
+class Block {
   constructor(view) {
     this.view = view;
     this.pieces = [];

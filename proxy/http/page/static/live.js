@@ -155,7 +155,7 @@ function hooks(series) {
   const shown = VERDICTS.map((action, i) => [action, i]).filter(([, i]) => rows.some(({ counts }) => counts[i]));
   const judges = rows.some(({ unjudged }) => unjudged !== null);
   return board("Guards", "Since the server started. How long text is held is counted while decisions are kept or watched", rows.length && table(
-    ["Guard", "Let through", ...shown.map(([action]) => verdictName(action)), "Held for (95 %)", ...(judges ? ["Tokens out unjudged (95 %)"] : []), "Cost of a call"],
+    ["Guard", "Let through", ...shown.map(([action]) => actionLabel({ action })), "Held for (95 %)", ...(judges ? ["Tokens out unjudged (95 %)"] : []), "Cost of a call"],
     rows.map(({ which, counts, emitted, held, unjudged, cost }) => [
       [which.hook, which.policy ? h("span", { class: "hint" }, ` ${which.policy}`) : null, isShadow(series, which) ? [" ", h("span", { class: "tag shadow" }, "shadow")] : null],
       number(emitted),
@@ -169,10 +169,6 @@ function hooks(series) {
 // With one policy, the metrics do not name it.
 function isShadow({ latest }, { policy, hook }) {
   return latest.shadow_hooks.some((one) => one.hook === hook && (policy === undefined || one.policy === policy));
-}
-
-function verdictName(action) {
-  return actionLabel({ action });
 }
 
 function engine(series) {
@@ -197,7 +193,7 @@ function engine(series) {
 const STATES = { closed: "healthy", half_open: "tried again", open: "left out", draining: "draining" };
 
 function upstreams(series) {
-  const names = series.values("weir_upstream_state", "upstream");
+  const names = series.labels("weir_upstream_state", ["upstream"]).map(({ upstream }) => upstream);
   if (!names.length) return null;
   const stateOf = (upstream) => Object.keys(STATES).filter((state) => series.now("weir_upstream_state", { upstream, state }));
   return board("Upstreams", "Their state now, and requests since the start", table(

@@ -17,11 +17,6 @@ export class Series {
   // The sum of the values that have these labels.
   now(name, labels = {}) { return sum(this.latest, name, labels); }
 
-  // The values of a label, in the order told.
-  values(name, label) {
-    return [...new Set((this.latest.samples[name] ?? []).map(([labels]) => labels[label]).filter((value) => value !== undefined))];
-  }
-
   // The different values that some labels have together.
   labels(name, wanted) {
     const found = (this.latest.samples[name] ?? []).map(([labels]) => wanted.filter((one) => one in labels).map((one) => [one, labels[one]]));
