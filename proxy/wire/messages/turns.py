@@ -14,11 +14,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from engine.protocol.fields.names import is_neutral
 from proxy.wire.openai.answer import JSONObject
+from proxy.wire.openai.chat import text_is_a_part, text_or_parts
 from proxy.wire.openai.endpoint_fields import RequestObject
-
-
-def _text_is_a_block(value: Any) -> Any:
-    return [{"type": "text", "text": value}] if isinstance(value, str) else value
 
 
 class Source(RequestObject):
@@ -108,7 +105,7 @@ _NEEDED = {
     "thinking": ("thinking",),
 }
 
-Content = Annotated[list[Block], BeforeValidator(_text_is_a_block, json_schema_input_type=str | list[Block])]
+Content = Annotated[list[Block], BeforeValidator(text_is_a_part, json_schema_input_type=str | list[Block])]
 Block.model_rebuild()
 
 _USER, _ASSISTANT = {"text", "image", "document", "tool_result"}, {"text", "tool_use", "thinking"}
@@ -154,11 +151,11 @@ def to_messages(turns: Iterable[Turn]) -> list[JSONObject]:
 def _of_user(blocks: list[Block]) -> Iterator[JSONObject]:
     for block in blocks:
         if block.type == "tool_result":
-            content = _content(block.content)
+            content = text_or_parts([one.to_part() for one in block.content])
             yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": _failed(content, block)}
     rest = [block for block in blocks if block.type != "tool_result"]
     if rest or not blocks:
-        yield {"role": "user", "content": _content(rest)}
+        yield {"role": "user", "content": text_or_parts([block.to_part() for block in rest])}
 
 
 def _failed(content: str | list[JSONObject], block: Block) -> str | list[JSONObject]:
@@ -168,14 +165,6 @@ def _failed(content: str | list[JSONObject], block: Block) -> str | list[JSONObj
     if isinstance(content, str):
         return f"Error: {content}" if content else "Error"
     return [{"type": "text", "text": "Error:"}, *content]
-
-
-def _content(blocks: list[Block]) -> str | list[JSONObject]:
-    """One text as a plain string, which every engine accepts; otherwise a list of parts."""
-    parts = [block.to_part() for block in blocks]
-    if not parts:
-        return ""
-    return parts[0]["text"] if len(parts) == 1 and "text" in parts[0] else parts
 
 
 def _of_assistant(blocks: list[Block]) -> JSONObject:

@@ -15,6 +15,18 @@ _as_given = methodcaller("model_dump", exclude_unset=True)
 """The JSON that an object was read from."""
 
 
+def text_is_a_part(value: Any) -> Any:
+    """A list of parts in place of a text. For a field that takes either."""
+    return [{"type": "text", "text": value}] if isinstance(value, str) else value
+
+
+def text_or_parts(parts: list[JSONObject]) -> str | list[JSONObject]:
+    """A message's content: one text as a plain string, which every engine accepts; otherwise the parts."""
+    if not parts:
+        return ""
+    return parts[0]["text"] if len(parts) == 1 and "text" in parts[0] else parts
+
+
 class ContentPart(RequestObject):
     type: str
     text: str | None = None

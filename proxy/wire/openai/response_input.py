@@ -7,11 +7,12 @@ without their ids, and for `previous_response_id` the service adds them itself.
 from collections.abc import Iterable
 from itertools import groupby
 from operator import attrgetter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from proxy.wire.openai.answer import JSONObject
+from proxy.wire.openai.chat import text_is_a_part, text_or_parts
 from proxy.wire.openai.endpoint_fields import RequestObject
 
 
@@ -43,12 +44,8 @@ class InputPart(RequestObject):
         return {"type": "text", "text": self.visible_text}
 
 
-def _text_is_a_part(value: Any) -> Any:
-    return [{"type": "text", "text": value}] if isinstance(value, str) else value
-
-
 Content = Annotated[
-    list[InputPart], BeforeValidator(_text_is_a_part, json_schema_input_type=str | list[InputPart])
+    list[InputPart], BeforeValidator(text_is_a_part, json_schema_input_type=str | list[InputPart])
 ]
 
 
@@ -98,17 +95,11 @@ def to_messages(items: Iterable[InputItem]) -> list[JSONObject]:
 
 def _message(item: InputItem) -> JSONObject:
     if item.type == "function_call_output":
-        return {"role": "tool", "tool_call_id": item.call_id, "content": _content(item.output or [])}
+        content = text_or_parts([part.to_chat() for part in item.output or ()])
+        return {"role": "tool", "tool_call_id": item.call_id, "content": content}
     # Few chat templates know the role developer. A system message means the same to them.
     role = "system" if item.role == "developer" else item.role
-    return {"role": role, "content": _content(item.content or [])}
-
-
-def _content(parts: list[InputPart]) -> str | list[JSONObject]:
-    """One text as a plain string, which every engine accepts; otherwise a list of parts."""
-    if len(parts) <= 1 and not any(part.type == "input_image" for part in parts):
-        return "".join(part.visible_text for part in parts)
-    return [part.to_chat() for part in parts]
+    return {"role": role, "content": text_or_parts([part.to_chat() for part in item.content or ()])}
 
 
 def _assistants(items: Iterable[InputItem]) -> JSONObject:

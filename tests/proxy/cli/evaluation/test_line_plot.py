@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.cli.evaluation.line_plot import Axis, Line, line_plot
+from proxy.cli.evaluation.plot import Axis, Line, line_plot
 
 
 @pytest.mark.parametrize(
