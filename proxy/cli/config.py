@@ -26,10 +26,10 @@ from proxy.wire.errors import APIError
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     """check a settings file, explain what a key gets, or make a key"""
     commands = parser.add_subparsers(required=True, metavar="{check,explain,key}")
-    checks = commands.add_parser("check", help="tell all that is wrong with a settings file")
+    checks = commands.add_parser("check", help="list all that is wrong with a settings file")
     checks.add_argument("file", type=Path, help="the YAML file of weir serve --config")
     checks.set_defaults(run=check_config)
-    explains = commands.add_parser("explain", help="tell what a request with a key for a model would get")
+    explains = commands.add_parser("explain", help="say what a request with a key for a model would get")
     explains.add_argument("key", help=f"the name of a key, or {ANONYMOUS.name} if there are none")
     explains.add_argument("model", help="a name that requests may use for the model")
     explains.add_argument("--config", required=True, help="the YAML file of weir serve --config")
@@ -53,15 +53,15 @@ def check_config(options: argparse.Namespace) -> None:
         _leave("check", f"{options.file} must hold options by name")
     found = [(_line(tree, fault.place), str(fault)) for fault in check(content)]
     found += [(line, f"{name}: this name stands here twice") for line, name in duplicates(tree)]
-    for line, told in sorted(found):
-        print(f"{options.file}:{line}: {' '.join(told.split())}")  # an error of a library may have lines
+    for line, message in sorted(found):
+        print(f"{options.file}:{line}: {' '.join(message.split())}")  # an error of a library may have lines
     if found:
         raise SystemExit(1)
     print(f"{options.file}: nothing is wrong")
 
 
 def _line(tree: yaml.Node | None, place: Place) -> int:
-    """The line of the value there, or of the last thing on the way that the file has."""
+    """The line of the value there, or of the last step of `place` that the file has."""
     line = 1
     for step in place:
         if isinstance(tree, yaml.MappingNode):
@@ -113,8 +113,8 @@ def _lines(explained: Mapping[str, Any]) -> list[str]:
         elif isinstance(value, dict):
             lines.append(f"{title}: {_inline(value)}")
         else:
-            told = ", ".join(map(str, value)) or "none" if isinstance(value, list) else value
-            lines.append(f"{title}: {'any' if told is None else told}")
+            text = ", ".join(map(str, value)) or "none" if isinstance(value, list) else value
+            lines.append(f"{title}: {'any' if text is None else text}")
     return lines
 
 

@@ -29,11 +29,11 @@ _WIDTHS = (max(map(len, RECORDINGS)), 4, 7, 6, 4, 9, 9)
 def add_hooks_arguments(parser: argparse.ArgumentParser) -> None:
     """list, check or fuzz hooks: weir hooks check path/to/file.py:Class"""
     commands = parser.add_subparsers(required=True, metavar="{check,fuzz,list}")
-    check_help = "run a hook over built-in recordings, cut at every place, and tell what differs"
+    check_help = "run a hook over built-in recordings, cut at every place, and say what differs"
     checks = commands.add_parser("check", help=check_help)
     _add_hook(checks)
     checks.set_defaults(run=check_hook)
-    fuzz_help = "run a hook on adversarial texts, and tell of the smallest that it is wrong on"
+    fuzz_help = "run a hook on adversarial texts, and show the smallest that it is wrong on"
     _add_fuzz_arguments(commands.add_parser("fuzz", help=fuzz_help))
     lists = commands.add_parser("list", help="list the guards that ship, with their arguments")
     lists.add_argument("--json", action="store_true", help="print JSON")

@@ -96,7 +96,7 @@ async def _from_server(options: argparse.Namespace) -> list[Report]:
             raise ReportError(f"{url}: {body['error']['message']}")
         reports: list[Report] = body["data"]
     except (TypeError, LookupError) as error:
-        raise ReportError(f"{url} answers with status {response.status}, and is no Weir") from error
+        raise ReportError(f"{url} answers with status {response.status}, and is not a Weir server") from error
     if not body["kept"]:
         raise ReportError("this server keeps no decisions: it needs --admin-key or --store")
     return reports
@@ -130,24 +130,24 @@ def _ago(text: str) -> float:
     return max(0.0, time.time() - int(found[1]) * _UNITS[found[2]])
 
 
-def _lines(told: Report) -> Iterator[str]:
-    seen, held, cost = told["seen"], told["held_seconds"], told["seconds_per_1000_characters"]
-    yield f"{told['hook']}  (policy {told['policy']}, in shadow mode)"
+def _lines(found: Report) -> Iterator[str]:
+    seen, held, cost = found["seen"], found["held_seconds"], found["seconds_per_1000_characters"]
+    yield f"{found['hook']}  (policy {found['policy']}, in shadow mode)"
     sums = ", ".join(f"{seen[name]} {name}" for name in ("requests", "streams", "characters"))
     yield f"  saw           {sums}"
-    if not told["would_have"]:
+    if not found["would_have"]:
         yield "  would have withheld nothing"
-    for one in told["would_have"]:
+    for one in found["would_have"]:
         what = f"{one['action']} {one['reason'] or ''}".strip()
         yield f"  would have    {what}: {_counts(one)}{_share(one, seen)}"
-    for one in told["for"]:
+    for one in found["for"]:
         yield f"  for           tenant {one['tenant']}, key {one['key']}: {_counts(one)}"
     if held["holds"]:
         times = ", ".join(f"{name} {_seconds(held[name])}" for name in ("p50", "p99", "max"))
         yield f"  would hold    {held['holds']} times: {times}"
     if cost is not None:
         yield f"  costs         {1000 * cost:.3g} ms for 1,000 characters"
-    for one in told.get("examples", ()):
+    for one in found.get("examples", ()):
         yield f"  example       {one['action']} {one['withheld']!r} ({one['request_id']})"
 
 

@@ -1,4 +1,4 @@
-"""The way from an HTTP request to an engine: the only one (contract 1.3).
+"""Takes an HTTP request to an engine. There is no other path to one (contract 1.3).
 
 `admitted` reads the body, finds the model and the policy, holds the request to its limits, and settles all
 of it however the request ends. Its `Exchange` opens the hooks' guard, and asks the engine for what the hooks
@@ -185,7 +185,7 @@ class Exchange(Generic[F]):
 
     async def _admitted_or_refused(self) -> tuple[OpenGuard, GenerationRequest]:
         """The request as hooks let it go on. Raises `RequestError` if a hook answered in the engine's place:
-        there is no answer of words here."""
+        the answer here has no words."""
         guard = self._opened()
         admitted = await admit(guard, self.tokenizer)
         if isinstance(admitted, GenerationRequest):
@@ -288,8 +288,9 @@ def under_policy(route: Route, request: GenerationRequest) -> GenerationRequest:
 def _check_processors(request: GenerationRequest, allowed: list[str]) -> None:
     for i, spec in enumerate(request.sampling.logits_processors):
         if not isinstance(spec, NamedProcessorSpec) or spec.name not in allowed:
-            told = "this logits processor is not one that a request may name"
-            raise RequestError(f"logits_processors[{i}].name: {told}.", param=f"logits_processors[{i}].name")
+            name = f"logits_processors[{i}].name"
+            reason = "this logits processor is not one that a request may name"
+            raise RequestError(f"{name}: {reason}.", param=name)
     # These fields may choose a processor by its parameters alone.
     for field in (*OTHER_FIELDS, *PARAMETER_FIELDS):
         if request.extra.get(field):

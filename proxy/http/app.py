@@ -52,7 +52,7 @@ ENDPOINTS: list[Endpoint] = [
     ("POST", "/v1/responses", "Respond to a conversation", ResponsesRequest, handlers.responses),
     ("POST", "/v1/messages", "Answer a conversation (Messages API)", MessagesRequest, handlers.messages),
     ("POST", "/v1/messages/count_tokens", "Count a prompt's tokens", CountFields, handlers.count_tokens),
-    ("POST", "/v1/moderations", "What the hooks say to texts", ModerationRequest, handlers.moderations),
+    ("POST", "/v1/moderations", "The hooks' verdicts on texts", ModerationRequest, handlers.moderations),
     ("POST", "/v1/embeddings", "Vectors of texts, by an upstream", EmbeddingsRequest, handlers.embeddings),
     ("POST", "/v1/rerank", "The order of documents, by an upstream", RerankRequest, handlers.rerank),
     ("POST", "/rerank", "The order of documents, by an upstream", RerankRequest, handlers.rerank),
@@ -116,7 +116,7 @@ def admin_port_app(service: Service, rule: OperatorRule) -> web.Application:
 
 
 def _application(service: Service, rule: OperatorRule, middleware: Middleware) -> web.Application:
-    """What both applications have in common. Handlers bound the bodies that they read."""
+    """An application with the parts that both have. Handlers bound the bodies that they read."""
     app = web.Application(middlewares=[middleware], client_max_size=0)
     app[SERVICE] = service
     app[FORWARDERS] = service.settings.trusted_forwarders
@@ -148,8 +148,8 @@ class Ending:
 
     drain: float
     """Running requests may finish until then."""
-    tell: float
-    """The clients of aborted requests may read until then."""
+    notify: float
+    """The clients of aborted requests may read the reason until then."""
     close: float
     """Requests, hooks and connections must have ended."""
     leave: float
@@ -157,7 +157,7 @@ class Ending:
 
     @classmethod
     def within(cls, timeout: float) -> Self:
-        leave = max(timeout, 2.0)  # enough to tell clients why their requests end
+        leave = max(timeout, 2.0)  # enough to send clients the reason why their requests end
         close = leave - min(1.0, leave / 10)
         drain = max(0.0, close - (leave - timeout) - min(2.0, timeout / 4))
         return cls(drain, (drain + close) / 2, close, leave)
@@ -239,22 +239,21 @@ class Server:
 
         Returns `ending.close` seconds later at the latest, whatever clients, hooks and the engine do.
         """
-        service = self.service
-        started = self._now()
-        drain, tell, close = (started + s for s in (self.ending.drain, self.ending.tell, self.ending.close))
+        service, ending, started = self.service, self.ending, self._now()
+        drain, notify, close = (started + s for s in (ending.drain, ending.notify, ending.close))
         service.draining = True
         for port in self._ports:
             port.close()
         await _ended("", service.deployments.wait_until_idle(), drain)
         # Requests that still run fail together with the engine, so each client gets an error event.
-        await _ended("the engine", service.deployments.close_engines(), tell)
+        await _ended("the engine", service.deployments.close_engines(), notify)
         service.prompt_threads.close()
         self.connections.close()
-        await _ended("", self.connections.closed(), tell)
+        await _ended("", self.connections.closed(), notify)
         self.connections.abort()
-        await _ended("", service.deployments.wait_until_idle(), (tell + close) / 2)
+        await _ended("", service.deployments.wait_until_idle(), (notify + close) / 2)
         await _ended("the collector", service.telemetry.aclose(), min(close, self._now() + TELEMETRY_SECONDS))
-        await _ended("the shared state", self._close_state(), (tell + 3 * close) / 4)
+        await _ended("the shared state", self._close_state(), (notify + 3 * close) / 4)
         await _ended("", service.reloads.aclose(), close)
         await _ended("the hooks", service.deployments.close_hooks(), close)
         for port in self._ports:

@@ -1,7 +1,7 @@
 """The door: the one middleware, which every HTTP request passes.
 
 It makes the request's `Arrival`, turns away other sites' pages, finds out who asks, counts the caller's
-requests, and turns errors into answers. What an endpoint needs beyond that is `proxy.http.admission`.
+requests, and turns errors into answers. `proxy.http.admission` does the rest for an endpoint.
 """
 
 from aiohttp import hdrs, web

@@ -255,7 +255,7 @@ async def health(http: web.Request) -> web.Response:
 
 async def ready(http: web.Request) -> web.Response:
     """Status 200 if the server accepts new requests: an engine is healthy, every hook passed its self-test
-    and can run, and the server is not stopping. Names the models that cannot be served now, if others can.
+    and can run, and the server is not stopping. Names the models that cannot be served now, if any can.
 
     An operator also gets what is wrong with upstreams, by model and by the upstream's name: the names may be
     addresses that are nobody else's business."""

@@ -12,7 +12,7 @@ from proxy.wire.openai.answer import JSONObject
 from proxy.wire.openai.moderations import MODEL, ModerationRequest, result
 
 PIECE = 1024
-"""Characters that hooks are shown at a time. Guards take milliseconds for them; then others have a turn."""
+"""Characters that hooks are shown at a time. Guards take milliseconds for them. Then other requests run."""
 
 
 async def moderated(exchange: Exchange[ModerationRequest]) -> JSONObject:

@@ -43,7 +43,7 @@ class SharedPort:
     """A port that several processes listen on, through the same sockets.
 
     The kernel keeps new connections in one queue, from which each process takes its own: one that hangs takes
-    none. Of the others, the one with the fewest connections is the first to take.
+    none. Of those that run, the process with the fewest connections is the first to take.
     """
 
     sockets: Sequence[socket.socket]
@@ -54,7 +54,7 @@ class SharedPort:
     """The place of this process in `counts`."""
 
     def has_more(self, count: int) -> bool:
-        """Whether another process has fewer connections than this one, which has `count`. Shows the others
+        """Whether another process has fewer connections than this one, which has `count`. Shows its peers
         this number."""
         self.counts[self.index] = count
         return count > min(self.counts)

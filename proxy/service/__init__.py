@@ -1,1 +1,1 @@
-"""What runs: the service, its requests, quotas, rates, reload, and its peers in other processes."""
+"""The service, its requests, quotas, rates, reload, and its peers in other processes."""

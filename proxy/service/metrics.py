@@ -72,7 +72,7 @@ class RequestMetrics:
         self._usage: Usage | None = None
         self._outcome: str | None = None
         self.on_usage: Callable[[Usage | None], object] | None = None
-        """Is told at the end which usage the client was told, if any."""
+        """Is called at the end with the usage that the client got, if any."""
 
     def release(self, delta: Delta) -> None:
         """Count a delta that the client gets now."""
@@ -117,7 +117,7 @@ class RequestMetrics:
             endpoint.generation_tokens.observe(self._usage.completion_tokens)
 
     def summary(self) -> dict[str, str | int | float | None]:
-        """The request in a few values: what the log says of it. None: not known, or not there."""
+        """The request in a few values: as the log has them. None: not known, or not there."""
         first, usage = self._first, self._usage
         return {
             "outcome": self._outcome,

@@ -1,6 +1,6 @@
 """The other processes that serve the same port, as a service sees them.
 
-One process asks all others a question, which is a value that can be pickled. Its type says who answers it.
+One process asks all its peers a question, which is a value that can be pickled. Its type says who answers it.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from typing import Any, Protocol
 Answerer = Callable[[Any], Awaitable[Any]]
 
 PATIENCE = 1.0
-"""Seconds to wait for the others' answers. One that is busy for longer has none; of its metrics, the last
-copy counts."""
+"""Seconds to wait for the peers' answers. A peer that is busy for longer gives none; the last copy of
+its metrics counts."""
 
 
 class Ask(Protocol):
@@ -22,8 +22,8 @@ class Ask(Protocol):
         longer has none, and neither has one that failed."""
 
 
-class Others:
-    """Nobody, until a worker replaces `ask` (`proxy.workers.siblings`)."""
+class Peers:
+    """No process, until a worker replaces `ask` (`proxy.workers.siblings`)."""
 
     def __init__(self) -> None:
         self.answers: dict[type, Answerer] = {}

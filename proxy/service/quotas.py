@@ -18,7 +18,7 @@ from proxy.settings.limits import Subject
 from proxy.wire.errors import APIError
 
 CHARACTERS_PER_TOKEN = 4
-"""The estimate for a request that ends before its engine has told the tokens."""
+"""The estimate for a request that ends before its engine has reported the tokens."""
 
 
 class _Rate(NamedTuple):
@@ -62,7 +62,7 @@ class Spending:
                 yield delta
 
     def settle(self, request: GenerationRequest, usage: Usage | None) -> None:
-        """Count the tokens of the request, which ends now. `usage`: what the client was told of them."""
+        """Count the tokens of the request, which ends now. `usage`: as the client got it, if it did."""
         if usage is None:
             self.spend(estimated_tokens(request) + self._num_generated // CHARACTERS_PER_TOKEN)
         else:
@@ -72,11 +72,11 @@ class Spending:
 class Quotas:
     """Enforces the limits of keys and policies, in all processes that share the state."""
 
-    def __init__(self, under_way: RequestLimits, rates: Rates) -> None:
-        self._under_way = under_way
+    def __init__(self, in_flight: RequestLimits, rates: Rates) -> None:
+        self._in_flight = in_flight
         self._rates = rates
         self.unlimited = Spending(rates, [])
-        """Of a request whose key and policy have no limit."""
+        """For a request whose key and policy have no limit."""
 
     @asynccontextmanager
     async def admitted(self, subjects: Sequence[Subject], headers: dict[str, str]) -> AsyncIterator[Spending]:
@@ -93,13 +93,13 @@ class Quotas:
 
     async def _enter(self, stack: AsyncExitStack, subject: Subject, limit: int) -> None:
         name = subject.of("under_way")
-        if not await self._under_way.enter(name, limit):
+        if not await self._in_flight.enter(name, limit):
             raise _too_many(subject, f"{limit} requests at the same time (concurrent_requests)", 1)
-        stack.callback(self._under_way.leave, name)
+        stack.callback(self._in_flight.leave, name)
 
     async def _spend_request(self, rates: list[_Rate], headers: dict[str, str]) -> None:
-        """Count the request, unless it is one too many. What others have spent is learned in between, so that
-        no two processes admit the same last request."""
+        """Count the request, unless it is one too many. In between, this process learns the spending of its
+        peers, so that no two processes admit the same last request."""
         self._check(rates, headers, own=1)
         try:
             for rate in rates:
@@ -123,7 +123,8 @@ class Quotas:
                 raise _too_many(rate.subject, reason, seconds)
 
     def _headers(self, rates: list[_Rate], own: int) -> dict[str, str]:
-        """As OpenAI names them. If the key and the policy have a limit, the one with less left is told."""
+        """As OpenAI names them. If both the key and the policy have a limit, the headers report the
+        tighter one."""
         headers: dict[str, str] = {}
         left = {rate: self._left(rate, own) for rate in rates}
         for what in ("requests", "tokens"):
@@ -156,5 +157,5 @@ def _cost(rate: _Rate) -> int:
 
 
 def _too_many(subject: Subject, limit: str, seconds: int) -> APIError:
-    told = f"Too many requests for this {subject.kind}: the limit is {limit}."
-    return APIError(429, told, "rate_limit_error", code="rate_limit_exceeded", retry_after=seconds)
+    reason = f"Too many requests for this {subject.kind}: the limit is {limit}."
+    return APIError(429, reason, "rate_limit_error", code="rate_limit_exceeded", retry_after=seconds)

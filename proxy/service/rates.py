@@ -1,7 +1,7 @@
 """Each subject's spending within the last minute, in this process and in all that share its state.
 
-The last minute is reckoned from two minutes of the clock: all that was spent in this one, and of the one
-before the share that still lies within 60 seconds. A process says its own spendings, and learns the sums. It
+The last minute is estimated from two calendar minutes: all spending of this minute, and the share of the
+minute before that still lies within 60 seconds. A process reports its own spending, and learns the sums. It
 does so in one call for all requests that came since the last call.
 """
 
@@ -18,7 +18,7 @@ logger = logging.getLogger("weir.proxy")
 
 MINUTE = 60.0
 RETRY = 1.0
-"""Seconds between two calls of a state that does not answer. A process's own spendings then decide alone."""
+"""Seconds between two calls of a state that does not answer. A process's own spending then decides alone."""
 LOG_INTERVAL = 60.0
 MAX_IDLE = 4096
 """Subjects after which those that spend nothing are forgotten."""
@@ -81,7 +81,7 @@ class Rates:
         return MINUTE - passed + MINUTE * (1 - max(0.0, most) / spent.current)
 
     async def settle(self) -> None:
-        """Wait until this process knows what the others have spent."""
+        """Wait until this process knows the spending of the others."""
         if self._answers:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
@@ -89,7 +89,7 @@ class Rates:
             await waiter
 
     async def run(self) -> None:
-        """Say the spendings whenever they change. Runs until it is cancelled."""
+        """Report the spending whenever it changes. Runs until it is cancelled."""
         if self._state is None:
             return
         while True:

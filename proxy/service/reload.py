@@ -34,7 +34,7 @@ RELOADED = frozenset(
         "api_key_file",
     }
 )
-"""The options that a reload can change. The others need a restart."""
+"""The options that a reload can change. Other options need a restart."""
 
 SIGNAL = "signal"
 """The operator's name in the list of changes, if a signal asked for the reload."""
@@ -43,7 +43,7 @@ RETRY = 0.5
 
 
 class ReloadError(Exception):
-    """The new configuration cannot be used, for the reason that the message tells."""
+    """The new configuration cannot be used, for the reason in the message."""
 
 
 class ReloadingError(Exception):
@@ -113,9 +113,9 @@ class Reloads:
         except ReloadingError:
             raise APIError(409, "A reload runs already.", code="reload_runs") from None
         except ReloadError as error:
-            told = f"The configuration stays as it was: {error}"
-            logger.error("%s: %s", operator, told)
-            raise APIError(400, told, code="reload_failed") from None
+            reason = f"The configuration stays as it was: {error}"
+            logger.error("%s: %s", operator, reason)
+            raise APIError(400, reason, code="reload_failed") from None
         number = self._deployments.current.number
         logger.info("%s: reload configuration %d", operator, number)
         await self._operator.note(Change(operator, "reload", "configuration", {"number": number}))

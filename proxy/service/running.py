@@ -104,7 +104,7 @@ class RunningRequests:
     def __init__(self) -> None:
         self._running: dict[str, RunningRequest] = {}
         self.answers: dict[type, Answerer] = {ListRequests: self._list, CancelRequest: self._cancel}
-        """The answers of this process to the others' questions."""
+        """The answers of this process to the questions of its peers."""
 
     @contextmanager
     def running(self, route: Route, request: GenerationRequest) -> Iterator[RunningRequest]:
@@ -150,14 +150,14 @@ class RunningRequests:
 
 
 class RequestLimits:
-    """Bounds the requests that each caller has under way."""
+    """Bounds the requests that each caller has in flight."""
 
     def __init__(self, limit: int, state: State | None = None, process: str = "") -> None:
         """`state`: None if no other process shares the limit. `process`: a name that no other process has."""
         self._limit = limit
         self._state = state
         self._process = process
-        self._under_way: Counter[str] = Counter()
+        self._in_flight: Counter[str] = Counter()
         self._changed = asyncio.Event()
         self._unsaid: set[str] = set()
         """Callers whose count has changed."""
@@ -171,9 +171,9 @@ class RequestLimits:
         """Count a request. False if the caller has too many: the request is not counted then. `limit`: the
         caller's own, if it has one."""
         limit = limit or self._limit
-        if self._under_way[caller] >= limit:
+        if self._in_flight[caller] >= limit:
             return False
-        self._under_way[caller] += 1
+        self._in_flight[caller] += 1
         try:
             admitted = await self._ask(caller, limit) if self._answers else True
         except BaseException:
@@ -182,14 +182,14 @@ class RequestLimits:
         if not admitted:
             self.leave(caller)
         elif self._state is not None and not self._answers:
-            self._unsaid.add(caller)  # the next call that the state answers tells it of the request
+            self._unsaid.add(caller)  # the next call that the state answers reports the request
         return admitted
 
     def leave(self, caller: str) -> None:
         """A request that `enter` counted has ended."""
-        self._under_way[caller] -= 1
-        if not self._under_way[caller]:
-            del self._under_way[caller]
+        self._in_flight[caller] -= 1
+        if not self._in_flight[caller]:
+            del self._in_flight[caller]
         if self._state is not None:
             self._unsaid.add(caller)
             self._changed.set()
@@ -206,7 +206,7 @@ class RequestLimits:
             self._changed.clear()
             if time.monotonic() - said_all_at >= RENEWAL:
                 said_all_at = time.monotonic()
-                self._unsaid.update(self._under_way)
+                self._unsaid.update(self._in_flight)
             await self._say(self._state)
 
     async def aclose(self) -> None:
@@ -224,7 +224,7 @@ class RequestLimits:
         unsaid, self._unsaid = self._unsaid, set()
         waiting = self._take_waiting()
         callers = {caller for caller, _ in waiting}
-        counts = {caller: self._under_way[caller] for caller in unsaid | callers}
+        counts = {caller: self._in_flight[caller] for caller in unsaid | callers}
         try:
             sums = await state.count(self._process, counts)
         except Exception as error:  # noqa: BLE001 - whatever happened, no request waits for ever

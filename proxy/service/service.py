@@ -13,7 +13,7 @@ from proxy.deployment.deployments import Deployments
 from proxy.network.tls import Certificates
 from proxy.service.metrics import Metrics
 from proxy.service.operator_side import operator_side
-from proxy.service.peers import Others
+from proxy.service.peers import Peers
 from proxy.service.quotas import Quotas
 from proxy.service.rates import Rates
 from proxy.service.reload import Reloads
@@ -24,7 +24,7 @@ from proxy.settings.storage import StateOptions
 from proxy.storage.shared.connect import make_state
 from proxy.telemetry.feed import DecisionFeed, log_decision
 from proxy.telemetry.telemetry import make_telemetry
-from proxy.telemetry.traced_guard import tell_span
+from proxy.telemetry.traced_guard import trace_decision
 
 
 class Service:
@@ -41,19 +41,19 @@ class Service:
         self.telemetry = make_telemetry(settings, self.metrics.collect)
         self.render_metrics: Callable[[], Awaitable[bytes]] = self.metrics.render
         """Several workers replace it, to show the metrics of all."""
-        self.others = Others()
+        self.peers = Peers()
         self.state = make_state(settings.options(StateOptions))
         self.decisions = DecisionFeed(
             keeps_withheld_text=settings.keep_withheld_text, min_held=settings.decisions_min_held
         )
         if self.telemetry.has_spans:
-            self.decisions.subscribe(tell_span)
+            self.decisions.subscribe(trace_decision)
         if settings.decision_log:
             self.decisions.subscribe(log_decision)
         self.responses = ResponseStore(settings, self.state)
         self.operator = operator_side(settings, self.decisions, self.deployments.policies)
         self.requests = RunningRequests()
-        self.others.answers.update(self.requests.answers)
+        self.peers.answers.update(self.requests.answers)
         self.process = secrets.token_hex(8)
         """A name that no other process has."""
         is_shared = settings.state is not None

@@ -1,4 +1,4 @@
-"""What the operator may see, as values: the decisions of hooks, and the changes of the operator."""
+"""Values that the operator may see: the decisions of hooks, and the changes of the operator."""
 
 import time
 from dataclasses import asdict, dataclass

@@ -13,7 +13,7 @@ from proxy.storage.query import Database, Query, Row, Steps, T
 MEMORY = ":memory:"
 
 RETRY = 0.01
-"""Seconds between two attempts to open a file that others open, too."""
+"""Seconds between two attempts to open a file that other processes open, too."""
 
 
 class SQLiteDatabase(Database):
@@ -73,7 +73,7 @@ class SQLiteDatabase(Database):
 
 
 def _share(database: sqlite3.Connection, deadline: float) -> None:
-    """Let readers and a writer use the file at once. SQLite does not wait here for others that do so."""
+    """Let readers and a writer use the file at once. SQLite does not wait here for other processes."""
     while True:
         try:
             database.execute("PRAGMA journal_mode = WAL")

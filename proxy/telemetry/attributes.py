@@ -45,13 +45,13 @@ def request_attributes(request: GenerationRequest) -> dict[str, Value]:
     """The attributes that are known before the answer begins."""
     sampling = request.sampling
     asked = {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature, "top_p": sampling.top_p}
-    told: dict[str, Value] = {
+    attributes: dict[str, Value] = {
         "gen_ai.operation.name": operation(request),
         "gen_ai.provider.name": "weir",
         "gen_ai.request.choice.count": sampling.n,
         "gen_ai.request.stream": request.stream,
     }
-    return told | {
+    return attributes | {
         f"gen_ai.request.{name}": value
         for name, value in asked.items()
         if name in request.given and value is not None
@@ -60,15 +60,15 @@ def request_attributes(request: GenerationRequest) -> dict[str, Value]:
 
 def answer_attributes(logged: Mapping[str, Any]) -> dict[str, Value]:
     """The attributes that the line of the access log has too. `logged`: the line's fields."""
-    told = {ours: logged.get(name) for name, ours in _LOGGED.items()}
+    attributes = {ours: logged.get(name) for name, ours in _LOGGED.items()}
     if reasons := logged.get("finish_reason"):
-        told["gen_ai.response.finish_reasons"] = reasons.split(",")
-    return {name: value for name, value in told.items() if value is not None}
+        attributes["gen_ai.response.finish_reasons"] = reasons.split(",")
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def decision_attributes(record: DecisionRecord) -> dict[str, Value]:
     """A decision, without the withheld text."""
-    told = {name: getattr(record, name) for name in _DECIDED}
-    told |= {"num_withheld": record.num_withheld, "held_seconds": record.held_seconds}
-    told |= {name: getattr(record, name) for name in JUDGED}
-    return {f"weir.decision.{name}": value for name, value in told.items() if value is not None}
+    fields = {name: getattr(record, name) for name in _DECIDED}
+    fields |= {"num_withheld": record.num_withheld, "held_seconds": record.held_seconds}
+    fields |= {name: getattr(record, name) for name in JUDGED}
+    return {f"weir.decision.{name}": value for name, value in fields.items() if value is not None}

@@ -100,5 +100,5 @@ def _upstreams(names: Labels, engines: _Engines) -> Iterator[Metric]:
     text = "Requests that went to another upstream, because this one failed before the first token."
     yield counter("upstream_retries", text, label, [(labels, one.retries_total) for labels, one in each])
     seconds = [(labels, one.first_token_seconds) for labels, one in each]
-    text = "From a request's way to an upstream to its first token."
+    text = "From the start of a request to an upstream to its first token."
     yield histogram("upstream_first_token_seconds", text, label, seconds)

@@ -31,7 +31,7 @@ class DecisionFeed:
         self._subscribers: tuple[Subscriber, ...] = ()
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Tell `subscriber` the decisions of all requests that begin from now on. Returns the function that
+        """Pass `subscriber` the decisions of all requests that begin from now on. Returns the function that
         ends this."""
         self._subscribers = (*self._subscribers, subscriber)
 
@@ -61,7 +61,7 @@ class DecisionFeed:
         for subscriber in self._subscribers:
             try:
                 subscriber(record)
-            except Exception as error:  # noqa: BLE001 - whatever happened, the others are told
+            except Exception as error:  # noqa: BLE001 - whatever happened, the others get it
                 # Only the error's type: its message may have the record.
                 logger.error("a decision was not passed on (%s)", type(error).__name__)
 

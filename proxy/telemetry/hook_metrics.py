@@ -23,7 +23,7 @@ def hook_metrics(policies: Mapping[str, Tallies]) -> Iterator[Metric]:
     seconds = [(labels, tally.seconds) for labels, tally in each]
     yield counter("hook_seconds", "Wall time of the hooks' calls.", names, seconds)
     held = [(labels, _held(tally)) for labels, tally in each]
-    text = "How long a hook held text. Counted while somebody is told the decisions."
+    text = "How long a hook held text. Counted while somebody receives the decisions."
     yield histogram("hook_held_seconds", text, names, held)
     unjudged = [(labels, _unjudged(tally)) for labels, tally in each if tally.unjudged]
     text = "The most tokens of a stream that were out unjudged at a time. Only streams of hooks that judge."

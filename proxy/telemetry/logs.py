@@ -46,8 +46,8 @@ class TextFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         fields = _fields_of(record).items()
-        told = [f"{name}={_told(value)}" for name, value in fields if value is not None]
-        return " ".join([super().formatMessage(record), *told])
+        words = [f"{name}={_quoted(value)}" for name, value in fields if value is not None]
+        return " ".join([super().formatMessage(record), *words])
 
 
 class JSONFormatter(logging.Formatter):
@@ -79,12 +79,12 @@ class JSONFormatter(logging.Formatter):
 
 def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
     request_id = REQUEST_ID.get()
-    told = {} if request_id is None else {"request_id": request_id}
-    return {**getattr(record, "fields", {}), **told}
+    of_request = {} if request_id is None else {"request_id": request_id}
+    return {**getattr(record, "fields", {}), **of_request}
 
 
-def _told(value: Any) -> str:
-    """The value as it stands in a line of text. Quoted if a reader could not tell where it ends."""
+def _quoted(value: Any) -> str:
+    """The value as it stands in a line of text. In quotes if its end would not be clear."""
     text = str(value) if isinstance(value, str) else json.dumps(value, default=str)
     is_plain = text.isascii() and text.isprintable() and text and not set(text) & set(' "=')
     return text if is_plain else json.dumps(text)

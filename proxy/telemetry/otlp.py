@@ -110,7 +110,7 @@ async def _on_thread(work: Callable[[], Any]) -> None:
         try:
             work()
         except Exception as error:  # noqa: BLE001 - the exporter failed, and the server goes on
-            logger.warning("the collector could not be told (%s)", type(error).__name__)
+            logger.warning("the collector did not take the data (%s)", type(error).__name__)
         finally:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(done.set)

@@ -40,10 +40,10 @@ def make_telemetry(
     try:
         from proxy.telemetry.otlp import OTLPTelemetry
     except ImportError as error:
-        told = f"OpenTelemetry is not installed: {how_to_install('otel')}"
+        reason = f"OpenTelemetry is not installed: {how_to_install('otel')}"
         if options.otlp_endpoint is not None:
-            raise ValueError(f"otlp_endpoint: {told}") from error
+            raise ValueError(f"otlp_endpoint: {reason}") from error
         # The variables may be meant for other programs of this machine.
-        logger.warning("OTEL_EXPORTER_OTLP_ENDPOINT is set, but nothing is sent. %s", told)
+        logger.warning("OTEL_EXPORTER_OTLP_ENDPOINT is set, but nothing is sent. %s", reason)
         return NoTelemetry()
     return OTLPTelemetry(options, families)

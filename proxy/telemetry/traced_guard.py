@@ -13,8 +13,8 @@ from proxy.storage.records import DecisionRecord
 from proxy.telemetry.attributes import decision_attributes
 
 
-def tell_span(record: DecisionRecord) -> None:
-    """The decision is an event of the part of the request that is under way."""
+def trace_decision(record: DecisionRecord) -> None:
+    """Make the decision an event of the current span."""
     CURRENT_SPAN.get().event("weir.decision", decision_attributes(record))
 
 
@@ -30,7 +30,7 @@ class GuardSpan:
     def listener(self, listener: Listener | None) -> Listener | None:
         """A guard's listener that hears decisions as events of the span. It makes the span the current one,
         which costs too much to do for each delta."""
-        return partial(self._tell, listener) if listener is not None and self._is_traced else listener
+        return partial(self._hear, listener) if listener is not None and self._is_traced else listener
 
     def traced(self, guard: OpenGuard) -> OpenGuard:
         return TracedGuard(guard, self) if self._is_traced and not isinstance(guard, PassThrough) else guard
@@ -43,7 +43,7 @@ class GuardSpan:
         span.set({"weir.guard.seconds": seconds, "weir.guard.num_deltas": num_deltas})
         span.end()
 
-    def _tell(self, listener: Listener, decision: Decision) -> None:
+    def _hear(self, listener: Listener, decision: Decision) -> None:
         with current(self._span or CURRENT_SPAN.get()):
             listener(decision)
 

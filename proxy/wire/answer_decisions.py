@@ -22,13 +22,13 @@ class AnswerDecisions:
     """One request's decisions. Subscribes to them."""
 
     def __init__(self, *, with_text: bool) -> None:
-        """`with_text`: tell the withheld text, if it is kept."""
+        """`with_text`: include the withheld text, if it is kept."""
         self.write: Callable[[bytes], Awaitable[None]] | None = None
         """Sends events while the answer streams."""
         self._with_text = with_text
         self._unsent: list[bytes] = []
         self._held: dict[Held, int] = {}
-        """By stream and hook, as last told."""
+        """By stream and hook, as last sent."""
 
     def __call__(self, record: DecisionRecord) -> None:
         self._unsent.append(orjson.dumps(record.json(with_text=self._with_text)))
@@ -41,11 +41,11 @@ class AnswerDecisions:
     def before(self, frames_of: Callable[[Delta], bytes]) -> Callable[[Delta], bytes]:
         """As `frames_of`, with the events before a delta's frames of what was decided until then."""
 
-        def told(delta: Delta) -> bytes:
+        def decided(delta: Delta) -> bytes:
             frames = frames_of(delta)
             return self.take_events() + frames
 
-        return told
+        return decided
 
     def added_to(self, body: bytes) -> bytes:
         """A JSON object with the decisions as one more field."""

@@ -1,5 +1,5 @@
-"""What each worker shows to all processes of the service, in memory that they share: a sign of life, and the
-number of its connections."""
+"""A sign of life and the number of connections of each worker, in memory that all processes of the service
+share."""
 
 import asyncio
 import mmap

@@ -19,7 +19,7 @@ class Start:
     predecessor: str | None
     """The name of the process that had the number before. Its requests no longer count."""
     salt: bytes | None
-    """The shared state's, if a worker has told it (`State.salt`). Then this one needs no state to start."""
+    """The shared state's, if a worker has reported it (`State.salt`). Then the start needs no state."""
     folder: Path
     """It holds the files that the workers share. It goes with the supervisor."""
     sockets: tuple[tuple[int, ...], ...]
@@ -48,7 +48,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class AskAll:
-    """A worker asks all others."""
+    """A worker asks all other workers."""
 
     key: int
     """Tells the worker's questions apart."""
@@ -86,4 +86,4 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class WriteMetrics:
-    """A question: the others copy their metrics to their files."""
+    """A question: the other workers copy their metrics to their files."""

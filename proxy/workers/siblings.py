@@ -31,7 +31,8 @@ class Siblings:
         """Those of this worker."""
 
     async def listen(self) -> None:
-        """Copy the metrics now and then, and answer the others until the supervisor closes the connection."""
+        """Copy the metrics now and then, and answer the other workers, until the supervisor closes the
+        connection."""
         writing = asyncio.get_running_loop().create_task(self._write_often())
         try:
             while True:

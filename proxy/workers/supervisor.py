@@ -54,7 +54,7 @@ so that a service that is stopped as a whole, or a machine that sleeps, costs no
 
 
 class WorkerError(OSError):
-    """A worker cannot start, for the reason that the message tells."""
+    """A worker cannot start, for the reason in the message."""
 
 
 class WorkerProcess(Child):
@@ -293,8 +293,8 @@ class Supervisor:
         await self._ask(FinishReload(takes=True), self._serving, RELOAD_SECONDS)
 
     async def _prepare(self, settings: ServeSettings) -> None:
-        """All workers prepare a configuration, those that replace others meanwhile, too. Raises `ReloadError`
-        unless all can use it. One that is killed because it is silent does not count."""
+        """All workers prepare a configuration, also those that replace a worker meanwhile. Raises
+        `ReloadError` unless all can use it. One that is killed because it is silent does not count."""
         prepared: set[WorkerProcess] = set()
         while asked := {n: worker for n, worker in self._serving.items() if worker not in prepared}:
             answers = await self._ask(PrepareReload(vars(settings)), asked, RELOAD_SECONDS)
@@ -321,17 +321,17 @@ class Supervisor:
         return await self._questions.ask(send, patience)
 
     def _take(self, number: int, message: object) -> None:
-        """Pass on what a worker asks the others, and what they answer. Log why it fails."""
+        """Pass on a worker's questions and answers. Log why it fails."""
         match message:
             case AskAll(key, ReloadAll()):
                 connection = self._serving[number].connection  # its successor has asked nothing
                 connection.send(Asked(key, frozenset({SUPERVISOR})))
                 self._start_reload(lambda end: connection.send(Answer(SUPERVISOR, key, end)))
             case AskAll(key, question):
-                others = [other for other in self._serving if other != number]
-                self._send(number, Asked(key, frozenset(others)))
-                for other in others:
-                    self._send(other, Question(number, key, question))
+                peers = [other for other in self._serving if other != number]
+                self._send(number, Asked(key, frozenset(peers)))
+                for peer in peers:
+                    self._send(peer, Question(number, key, question))
             case Failed(reason):
                 logger.error("worker %d failed: %s", number, reason)
             case Answer(asker, key, value) if asker == SUPERVISOR:

@@ -1,4 +1,4 @@
-"""A process that serves, beside others that serve the same port. The supervisor starts and ends it."""
+"""A process that serves, beside peers that serve the same port. The supervisor starts and ends it."""
 
 import asyncio
 import contextlib
@@ -54,16 +54,16 @@ async def _serve(start: Start, connection: Connection) -> None:
             service = server.service
             service.deployment.number = start.configuration
             metrics = CommonMetrics(service.metrics, start.folder, start.number)
-            service.others.answers.update(
+            service.peers.answers.update(
                 ReloadAnswers(service.reloads, partial(board.loading, index)).answers
             )
-            siblings = Siblings(connection, metrics, service.others.answers)
+            siblings = Siblings(connection, metrics, service.peers.answers)
             connection.send(
                 Ready(service.deployment.default_name or "MODEL", service.process, service.state.salt)
             )
             connection.flush()  # the supervisor expects this message alone, before any question
             service.render_metrics = siblings.render_metrics
-            service.others.ask = siblings.ask
+            service.peers.ask = siblings.ask
             service.reloads.run = partial(reload_all, siblings.ask)
             if start.predecessor is not None:
                 with contextlib.suppress(StateError):  # its lease will end

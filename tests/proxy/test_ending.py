@@ -28,7 +28,7 @@ from tests.proxy.cli.conftest import weir
 from tests.proxy.conftest import CHAT, Serve, hello
 
 CHATS = "/v1/chat/completions"
-PATIENT = Ending(drain=0.1, tell=0.2, close=600.0, leave=600.0)
+PATIENT = Ending(drain=0.1, notify=0.2, close=600.0, leave=600.0)
 """Nothing is given up because the machine is slow."""
 
 
@@ -133,7 +133,7 @@ async def test_an_answer_that_is_being_read_arrives_whole(serve: Serve, stream: 
 @given(st.floats(0, 1e6))
 def test_the_parts_of_an_ending_fit_in_the_timeout(timeout: float) -> None:
     ending = Ending.within(timeout)
-    assert 0 <= ending.drain <= ending.tell <= ending.close <= ending.leave == max(timeout, 2.0)
+    assert 0 <= ending.drain <= ending.notify <= ending.close <= ending.leave == max(timeout, 2.0)
     assert timeout - 3.0 <= ending.drain <= timeout
 
 

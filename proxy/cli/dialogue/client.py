@@ -50,7 +50,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class DecisionMade:
-    """A hook's decision. What follows from it comes after it."""
+    """A hook's decision. The text that follows from it comes after it."""
 
     record: Mapping[str, Any]
 

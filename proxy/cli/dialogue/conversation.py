@@ -64,7 +64,7 @@ class Conversation:
         return None
 
     def take_last(self) -> str | None:
-        """The latest message, to be sent again. It is no more in the history."""
+        """The latest message, to be sent again. It is no longer in the history."""
         if self._has_last:
             self.undo()
         return self.last

@@ -26,7 +26,7 @@ _STYLES: dict[Style, str] = {
 
 
 class Screen:
-    """`out`: gets the answer. `notes`: gets the rest where `out` is no terminal."""
+    """`out`: gets the answer. `notes`: gets the rest where `out` is not a terminal."""
 
     def __init__(self, out: TextIO, notes: TextIO) -> None:
         self.is_terminal = out.isatty()

@@ -43,7 +43,7 @@ class Trial:
     is_refused: bool = False
     """A hook refused the prompt."""
     failed: str | None = None
-    """The hook that failed. The request then failed closed, which is no verdict."""
+    """The hook that failed. The request then failed closed, which is not a verdict."""
     is_broken_off: bool = False
     """The reply is a recording that ends with an error, before a hook ended it."""
     flags: dict[str, Flag] = field(default_factory=dict)

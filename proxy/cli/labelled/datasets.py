@@ -90,7 +90,7 @@ _FORMATS: tuple[tuple[frozenset[str], Callable[[str, Row], Exchange]], ...] = (
     (frozenset({"Behavior", "Category", "Goal"}), _behaviour),
     (frozenset({"Behavior", "SemanticCategory"}), _behaviour),
 )
-"""The columns that tell a dataset, and what makes an exchange of its row."""
+"""The columns that mark a dataset, and the function that makes an exchange of its row."""
 
 
 def load(path: Path, *, is_unsafe: bool | None = None) -> list[Exchange]:
@@ -119,7 +119,7 @@ def _load_file(path: Path) -> Iterator[Exchange]:
     for number, row in _rows(path):
         name = f"{path}:{number}"
         if not isinstance(row, Mapping):
-            raise ValueError(f"{name}: it is no object with columns")
+            raise ValueError(f"{name}: it is not an object with columns")
         make = make or _format_of(row)
         try:
             yield make(name, row)
@@ -164,13 +164,13 @@ def _rows(path: Path) -> Iterable[tuple[int, Any]]:
         except csv.Error as error:
             raise ValueError(f"{path}: {error}") from error
     if name.endswith(".jsonl"):
-        # Not `splitlines`: JSON may have U+2028 and others in a string.
+        # Not `splitlines`: a string of JSON may have U+2028 and other ends of lines.
         lines = enumerate(text.split("\n"), start=1)
         return [(number, _json(line, f"{path}:{number}")) for number, line in lines if line.strip()]
     if name.endswith(".json"):
         rows = _json(text, str(path))
         return enumerate(rows if isinstance(rows, list) else [rows], start=1)
-    raise ValueError(f"{path}: it is no .jsonl, .json, .csv or .parquet file")
+    raise ValueError(f"{path}: it is not a .jsonl, .json, .csv or .parquet file")
 
 
 def _text_of(path: Path) -> str:
@@ -180,7 +180,7 @@ def _text_of(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: it is not in UTF-8, from byte {error.start} on") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path}: it is no whole gzip file") from error
+        raise ValueError(f"{path}: it is not a whole gzip file") from error
 
 
 def _json(text: str | bytes, place: str) -> Any:
@@ -204,7 +204,7 @@ def _parquet_rows(path: Path) -> Iterable[Row]:
         try:
             rows: list[Row] = parquet.read_table(file).to_pylist()
         except (ValueError, OSError) as error:
-            raise ValueError(f"{path}: it is no whole parquet file") from error
+            raise ValueError(f"{path}: it is not a whole parquet file") from error
     return rows
 
 
@@ -219,4 +219,4 @@ def _label(value: Any) -> bool | None:
         return word in _YES
     if word in ("", "none", "null", "nan"):
         return None
-    raise ValueError(f"{word!r} is no label")
+    raise ValueError(f"{word!r} is not a label")

@@ -30,7 +30,7 @@ class Replies:
         """`inputs`: each reply's activations, `[tokens, inputs]`, float32. Raises `ValueError` unless there
         are replies with each label."""
         if not {0, 1} <= {*labels}:
-            raise ValueError("training needs exchanges with the label 0, and others with the label 1")
+            raise ValueError("training needs exchanges with the label 0, and some with the label 1")
         self.inputs = inputs
         self.labels = torch.tensor(labels, dtype=torch.float64)
         num_tokens = sum(map(len, inputs))

@@ -101,7 +101,7 @@ class Replayed:
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, LookupError) as error:
-            reason = f"{self.accepted_path} is no result of version {VERSION}; --accept makes a new one"
+            reason = f"{self.accepted_path} is not a result of version {VERSION}; --accept makes a new one"
             raise ValueError(reason) from error
 
     def lines(self, *, is_accepting: bool) -> Iterator[str]:
@@ -159,8 +159,8 @@ class _Player:
         await self._pipeline.give_models(self._models)
 
     async def play(self, path: Path, speed: float) -> Replayed:
-        """Raises `ValueError` if the file is no recording, names a hook that is not allowed, or lacks scores
-        that a hook reads."""
+        """Raises `ValueError` if the file is not a recording, names a hook that is not allowed, or lacks
+        scores that a hook reads."""
         recording = Recording.load(path)
         named = [hook for name, hook in self._pipeline.allowed.items() if name in recording.request.hooks]
         check_scores((*self._pipeline.hooks, *named), recording, str(path))

@@ -83,9 +83,9 @@ def _kind(verdict: JSONObject) -> str:
     return " ".join(str(part) for part in (verdict["hook"], action, verdict["reason"]) if part)
 
 
-def _without(verdicts: Iterable[JSONObject], others: Iterable[JSONObject]) -> list[JSONObject]:
-    """The verdicts that `others` does not have, or has fewer times."""
-    left = Counter(_key(other) for other in others)
+def _without(verdicts: Iterable[JSONObject], known: Iterable[JSONObject]) -> list[JSONObject]:
+    """The verdicts that `known` does not have, or has fewer times."""
+    left = Counter(_key(one) for one in known)
     found = []
     for verdict in verdicts:
         if left[_key(verdict)]:

@@ -1,1 +1,1 @@
-"""What is checked of an HTTP request before its endpoint sees it: key, browser, caller, body."""
+"""The checks of an HTTP request before its endpoint sees it: key, browser, caller, body."""

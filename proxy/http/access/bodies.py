@@ -1,7 +1,7 @@
 """Reads the body of a request, and refuses one that is too large to be worth reading.
 
 A JSON value costs more memory and time than its bytes. The lists, objects and other values of a body are
-counted in its bytes, before anything is built of them. What the JSON holds is counted again, before the
+counted in its bytes, before anything is built of them. The entries of the JSON are counted again, before the
 request is made of it.
 """
 
@@ -23,7 +23,7 @@ LEAST_BODY = 2 * 1024 * 1024
 UNKNOWN_BODY = 16 * 1024 * 1024
 
 MAX_DEPTH = 100
-"""Levels of nesting in a body. A schema needs fewer, and every library on the way can read more."""
+"""Levels of nesting in a body. A schema needs fewer, and every library that reads the body can read more."""
 
 SMALL = 32 * 1024
 """Bytes of a body in which nothing needs to be counted."""

@@ -1,7 +1,7 @@
 """Web pages of other sites may do nothing through their visitors' browsers, unless the operator allows it.
 
-A page of another site can send requests to a server that only its visitor can reach. A browser tells where a
-request comes from in `Host` (a name that an attacker may have pointed at 127.0.0.1), `Origin` and
+A page of another site can send requests to a server that only its visitor can reach. A browser names the
+origin of a request in `Host` (a name that an attacker may have pointed at 127.0.0.1), `Origin` and
 `Sec-Fetch-Site`. Other clients send no `Origin`, and nothing here concerns them.
 """
 
@@ -30,7 +30,7 @@ _LOCALHOST = re.compile(r"(?:[a-z0-9_-]+\.)*localhost")
 
 
 class BrowserRule:
-    """What web pages may ask of this server."""
+    """The requests that web pages may send to this server."""
 
     def __init__(self, options: BrowserOptions, listen_host: str) -> None:
         self._origins = options.cors_origins
@@ -92,7 +92,7 @@ def _host_rule(allowed: list[str], listen_host: str) -> Callable[[str | None], b
 
 
 def _host_name(host: str) -> str:
-    """The name in a header `Host`, without its port. Empty if it is no name."""
+    """The name in a header `Host`, without its port. Empty if the header does not hold a name."""
     form = _HOST.fullmatch(host.strip())
     return form["name"].rstrip(".").lower() if form else ""
 

@@ -27,7 +27,7 @@ _READING = frozenset({hdrs.METH_GET, hdrs.METH_HEAD})
 
 
 class OperatorRule:
-    """Tells operators from everybody else."""
+    """Decides whether a request is the operator's."""
 
     def __init__(self, admin_keys: Iterable[SecretStr], is_private: Callable[[], bool]) -> None:
         """`is_private`: whether the server listens on a loopback address alone, behind no trusted forwarder,
@@ -121,5 +121,5 @@ def _refusal(rule: OperatorRule, reason: str) -> APIError:
 
 
 def _digest(key: bytes) -> bytes:
-    """Keys are found by their digest. The time that this takes tells nothing of a key."""
+    """Keys are found by their digest. The time that this takes reveals nothing about a key."""
     return hashlib.sha256(key).digest()

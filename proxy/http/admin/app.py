@@ -43,7 +43,7 @@ def add_admin(app: web.Application) -> None:
     admin[LIVE] = LiveFeed(
         service.metrics.collect,
         lambda: shadow_hooks(service.deployment.directory.policies.values()),
-        service.others,
+        service.peers,
     )
     for method, path, _, handler in ENDPOINTS:
         admin.router.add_route(method, path, handler)

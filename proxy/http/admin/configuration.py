@@ -59,8 +59,8 @@ async def explained(http: web.Request) -> web.Response:
     name = http.query.get("key")
     key = sender(http, service) if name is None else _key_named(service, name)
     if key is None:
-        told = "there is no valid key in the request" if name is None else f"there is no valid key '{name}'"
-        raise APIError(404, f"key: {told}.", "not_found_error", param="key")
+        reason = "there is no valid key in the request" if name is None else f"there is no valid key '{name}'"
+        raise APIError(404, f"key: {reason}.", "not_found_error", param="key")
     return answer(explain(service.deployment.directory, key, http.query.get("model")))
 
 

@@ -41,6 +41,6 @@ def filters(http: web.Request, *names: str) -> dict[str, str]:
     known = {*names, "since", "until", "limit", "cursor"}
     for name in http.query:
         if name not in known:
-            told = f"{name}: results are found by {', '.join(sorted(known))}."
-            raise APIError(400, told, param=name, code="unknown_parameter")
+            reason = f"{name}: results are found by {', '.join(sorted(known))}."
+            raise APIError(400, reason, param=name, code="unknown_parameter")
     return {name: http.query[name] for name in names if name in http.query}

@@ -151,8 +151,8 @@ def _not_changed(service: Service, name: str) -> APIError:
     """For a name that no valid key of the store has."""
     if _in_file(service, name) is None:
         return _no_key(name)
-    told = f"name: the key '{name}' is in the settings file: change it there, and reload the configuration."
-    return APIError(409, told, param="name", code="key_in_file")
+    reason = f"name: the key '{name}' is in the settings file: change it there, and reload the configuration."
+    return APIError(409, reason, param="name", code="key_in_file")
 
 
 def _no_key(name: str) -> APIError:

@@ -15,7 +15,7 @@ from prometheus_client.core import Metric
 
 from proxy.deployment.directory import PolicyEntry
 from proxy.http.respond import EventStream
-from proxy.service.peers import Others
+from proxy.service.peers import Peers
 from proxy.service.service import SERVICE
 from proxy.wire.openai.answer import event
 
@@ -80,7 +80,7 @@ def shadow_hooks(policies: Iterable[PolicyEntry]) -> list[HookLabels]:
 
 
 def snapshot(processes: list[Samples], shadow: list[HookLabels], now: float) -> bytes:
-    """The event that tells the sums over all processes. Its JSON has `time` (seconds since 1970), `processes`
+    """The event with the sums over all processes. Its JSON has `time` (seconds since 1970), `processes`
     (their number), `shadow_hooks`, and `samples`: by name, a list of pairs of labels and value."""
     sums = dict(processes[0])
     for samples in processes[1:]:
@@ -89,32 +89,32 @@ def snapshot(processes: list[Samples], shadow: list[HookLabels], now: float) -> 
     by_name: dict[str, list[tuple[dict[str, str], float]]] = {}
     for (name, labels), value in sums.items():
         by_name.setdefault(name, []).append((dict(labels), value))
-    told = {"time": now, "processes": len(processes), "shadow_hooks": shadow, "samples": by_name}
-    return event(orjson.dumps(told))
+    fields = {"time": now, "processes": len(processes), "shadow_hooks": shadow, "samples": by_name}
+    return event(orjson.dumps(fields))
 
 
 class LiveFeed:
     """Makes a snapshot when somebody asks, and not more often than once in `INTERVAL`."""
 
     def __init__(
-        self, collect: Callable[[], Iterable[Metric]], shadow: Callable[[], list[HookLabels]], others: Others
+        self, collect: Callable[[], Iterable[Metric]], shadow: Callable[[], list[HookLabels]], peers: Peers
     ) -> None:
         """`shadow`: the hooks in shadow mode, which all processes have in common."""
         self._collect = collect
         self._shadow = shadow
-        self._others = others
+        self._peers = peers
         self._making = asyncio.Lock()
         self._made_at = float("-inf")
         self._event = b""
-        others.answers[AskSamples] = self._answer
+        peers.answers[AskSamples] = self._answer
 
     async def event(self) -> bytes:
-        """The event that tells the latest snapshot."""
+        """The event with the latest snapshot."""
         async with self._making:
             now = time.monotonic()
             if now - self._made_at > 0.9 * INTERVAL:
-                others = await self._others.ask(AskSamples())
-                samples = [samples_of(self._collect()), *others]
+                theirs = await self._peers.ask(AskSamples())
+                samples = [samples_of(self._collect()), *theirs]
                 self._event = snapshot(samples, self._shadow(), time.time())
                 self._made_at = now
             return self._event

@@ -74,7 +74,7 @@ def _found(folders: Iterable[Path]) -> list[dict[str, Any]]:
 
 
 def _described(path: Path) -> dict[str, Any] | None:
-    """None: the file is no recording, or has just been removed."""
+    """None: the file is not a recording, or has just been removed."""
     if not RECORDING_NAME.fullmatch(path.name):
         return None
     try:

@@ -15,7 +15,7 @@ async def list_requests(http: web.Request) -> web.Response:
     service, limit = http.config_dict[SERVICE], number(http, "limit", 100, 1000)
     found: list[OldestRequests] = [
         service.requests.oldest(limit),
-        *await service.others.ask(ListRequests(limit)),
+        *await service.peers.ask(ListRequests(limit)),
     ]
     all_ = sorted((facts for one in found for facts in one.oldest), key=lambda facts: facts.started)
     return listing(
@@ -26,7 +26,7 @@ async def list_requests(http: web.Request) -> web.Response:
 async def cancel_request(http: web.Request) -> web.Response:
     service, request_id = http.config_dict[SERVICE], http.match_info["id"]
     if not service.requests.cancel(request_id) and not any(
-        await service.others.ask(CancelRequest(request_id))
+        await service.peers.ask(CancelRequest(request_id))
     ):
         raise APIError(404, f"No request '{request_id}' runs.", "not_found_error", param="id")
     log_change(http, "cancel_request", request_id)

@@ -62,7 +62,7 @@ class PageFile(NamedTuple):
 
 @cache
 def page_files() -> dict[str, PageFile]:
-    """Every file by its path on the server: `/` for the page itself, and `/page/NAME` for the others."""
+    """Every file by its path on the server: `/` for the page itself, and `/page/NAME` for any other file."""
     folder = resources.files("proxy.http.page") / "static"
     files = (file for file in folder.iterdir() if file.is_file())
     return {_path(file.name): _read(file.name, file.read_bytes()) for file in files}

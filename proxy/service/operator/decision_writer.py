@@ -86,7 +86,7 @@ class DecisionWriter:
         """Write what is waiting. Raises `StateError`."""
         if self._running is None:
             return
-        # A write that is under way is not cancelled: its decisions would be written twice.
+        # A write that runs is not cancelled: its decisions would be written twice.
         self._is_closing = True
         self._is_changed.set()
         await self._running
@@ -97,7 +97,7 @@ class DecisionWriter:
                 logger.error("%d decisions could not be written", len(self._waiting))
 
     async def flush(self) -> None:
-        """Returns once all that was told so far is written. Raises `StateError`."""
+        """Returns once all decisions so far are written. Raises `StateError`."""
         self._worked = 0.0
         await self._write_all()
 

@@ -1,1 +1,1 @@
-"""What the operator keeps: keys, changes, decisions."""
+"""The operator's tables: keys, changes, decisions."""

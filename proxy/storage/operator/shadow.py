@@ -59,7 +59,7 @@ def _report(
         if tuple(of) == name
         for counts in [(num, num_requests, num_withheld)]
     ]
-    told: Report = {
+    made: Report = {
         "policy": work.policy,
         "hook": work.hook,
         "seen": {
@@ -83,8 +83,8 @@ def _report(
         one.json(with_text=True) for one in records if (one.policy, one.hook) == name and one.withheld
     ]
     if examples:
-        told["examples"] = examples[:MAX_EXAMPLES]
-    return told
+        made["examples"] = examples[:MAX_EXAMPLES]
+    return made
 
 
 def _counts(num: int, num_requests: int, num_withheld: int) -> dict[str, int]:

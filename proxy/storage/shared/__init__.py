@@ -1,1 +1,1 @@
-"""What processes and servers share: counts, stored responses. Memory, SQLite, PostgreSQL or Redis."""
+"""State that processes and servers share: counts, stored responses. Memory, SQLite, PostgreSQL or Redis."""

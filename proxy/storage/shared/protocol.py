@@ -15,10 +15,10 @@ class Owner(NamedTuple):
     """Who stored a response. Nobody else reads it."""
 
     caller: str
-    """The caller that shares the store with others (`proxy.http.arrival`)."""
+    """The caller that shares the store with other callers (`proxy.http.arrival`)."""
     key: str
-    """A digest of the key in the request, which a server without keys does not check. It tells apart callers
-    at one address."""
+    """A digest of the key in the request, which a server without keys does not check. It distinguishes
+    callers at one address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,11 @@ class State(Protocol):
         """The JSON of an item, as the latest stored response with it has it."""
 
     async def count(self, process: str, requests: Mapping[str, int]) -> dict[str, int]:
-        """Say how many requests of some callers a process has under way. Returns how many these callers have
-        in all processes together. What a process said is forgotten `LEASE` seconds after its last call."""
+        """Report how many requests of some callers a process has in flight. Returns how many these callers
+        have in all processes together. Forgets a report `LEASE` seconds after the process's last call."""
 
     async def forget(self, process: str) -> None:
-        """The process has no requests under way any more."""
+        """The process has no requests in flight any more."""
 
     async def spend(self, minute: int, amounts: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         """Add what some subjects have spent to a minute, counted from 1970. Returns what each of them has

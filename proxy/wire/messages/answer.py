@@ -111,8 +111,8 @@ class MessagesAnswer(Answer):
         return events
 
     def _is_whole(self, call_input: str) -> bool:
-        """Whether the input of a call is complete. Raises `EngineError` if the model ended it, and it is no
-        object."""
+        """Whether the input of a call is complete. Raises `EngineError` if the model ended it, and it is not
+        an object."""
         is_ended = self._finish.finish_reason in ("stop", "tool_calls") and not self._is_guarded
         if not call_input.strip():
             return is_ended
@@ -121,7 +121,7 @@ class MessagesAnswer(Answer):
         except orjson.JSONDecodeError:
             is_object = False
         if is_ended and not is_object:
-            raise EngineError("The model called a tool with an input that is no JSON object.")
+            raise EngineError("The model called a tool with an input that is not a JSON object.")
         return is_object
 
     @property
@@ -174,6 +174,7 @@ class MessagesAnswer(Answer):
         }
 
     def _guess(self) -> int:
-        """The prompt's tokens, before the engine tells. Some clients compact their history by this number."""
+        """An estimate of the prompt's tokens, before the engine reports them. Some clients compact their
+        history by this number."""
         prompt = orjson.dumps([*self.request.messages, *self.request.tools], default=dict)
         return -(-len(prompt) // _BYTES_PER_TOKEN)

@@ -25,8 +25,8 @@ _CONTEXT = re.compile(
 def error_body(error: JSONObject, request_id: str, status: int | None = None) -> JSONObject:
     """The error object for Weir's own (contract 4.2)."""
     kind = _STATUS_TYPES.get(status or 0) or _TYPES.get(error["type"], error["type"])
-    told = {"type": kind, "message": _message(error)}
-    return {"type": "error", "error": told, "request_id": request_id}
+    fields = {"type": kind, "message": _message(error)}
+    return {"type": "error", "error": fields, "request_id": request_id}
 
 
 def _message(error: JSONObject) -> str:

@@ -20,7 +20,7 @@ DONE = b"data: [DONE]\n\n"
 COMMENT = b": keep-alive\n\n"
 
 PROMPT_FIELDS = frozenset({"prompt_token_ids", "prompt_logprobs"})
-"""The fields of a choice that tell of its prompt."""
+"""The fields of a choice that describe its prompt."""
 _MARK = "text"
 """Stands for a delta's text where an event is split in two. The rest of an event never contains it."""
 
@@ -157,7 +157,7 @@ class ChoicesAnswer(Answer):
         return around[0] + orjson.dumps(delta.text) + around[1]
 
     def new_chunk(self, delta: Delta) -> bytes:
-        """The events for a delta that is no further text."""
+        """The events for a delta that does not only add text."""
         shown = self._taken(delta)
         if shown is not delta and shown.finish_reason is None and shown.prompt_token_ids is None:
             return b""  # nothing of it is shown
@@ -199,7 +199,7 @@ class ChoicesAnswer(Answer):
         pieces.append(delta.text)
 
     def _fold_new(self, delta: Delta) -> None:
-        """Add a delta that is no further text."""
+        """Add a delta that does not only add text."""
         delta = self._taken(delta)
         whole = self._whole_choice(delta.index)
         if delta.channel == "echo" and self._num_prompt_logprobs is not None:

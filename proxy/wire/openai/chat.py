@@ -129,7 +129,7 @@ class ChatAnswer(ChoicesAnswer):
         gaps."""
 
     def new_chunk(self, delta: Delta) -> bytes:
-        """The events for a delta that is no further text.
+        """The events for a delta that does not only add text.
 
         With several outputs or with logprobs, an empty chunk for each output comes first, in order. OpenAI's
         SDKs need them in their stream helpers: the one for Python takes the first chunk that has a new index

@@ -1,5 +1,5 @@
 """The treatment of each field of a request's JSON: an endpoint acts on some, refuses some, and leaves the
-others to the engine."""
+rest to the engine."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -54,7 +54,7 @@ class EndpointFields(RequestObject):
 
     endpoint: ClassVar[Endpoint]
     refused: ClassVar[Mapping[str, str]] = {}
-    """Fields that no engine gets, each with what the caller is told behind the name."""
+    """Fields that no engine gets, each with the words that follow its name in the error."""
     by_service: ClassVar[frozenset[str]] = frozenset()
     """Fields that need no engine here, though they do on another endpoint."""
     without_effect: ClassVar[frozenset[str]] = frozenset()
@@ -154,9 +154,9 @@ def names_of(cls: type[BaseModel]) -> frozenset[str]:
 
 @cache
 def refusals_of(cls: type[EndpointFields]) -> Mapping[str, str]:
-    """The fields that no engine gets, each with what the caller is told behind the name."""
+    """The fields that no engine gets, each with the words that follow its name in the error."""
     missing = _OF_SOME_ENDPOINTS - names_of(cls)
-    return {**dict.fromkeys(missing, "is no field of this endpoint"), **cls.refused}
+    return {**dict.fromkeys(missing, "is not a field of this endpoint"), **cls.refused}
 
 
 @cache

@@ -73,8 +73,8 @@ class ModerationRequest(BaseModel):
         """The texts of each input; the input has one result. Raises `RequestError` for an unknown model and
         for an image."""
         if self.model not in (None, MODEL):
-            told = f"The model '{self.model}' is not served here: texts are judged by '{MODEL}'."
-            raise RequestError(told, param="model", code="model_not_found", status=404)
+            reason = f"The model '{self.model}' is not served here: texts are judged by '{MODEL}'."
+            raise RequestError(reason, param="model", code="model_not_found", status=404)
         if isinstance(self.input, str):
             return [(self.input,)]
         texts: list[str] = []
@@ -103,13 +103,13 @@ class ModerationRequest(BaseModel):
 
 def result(decisions: Sequence[Decision]) -> JSONObject:
     """The result for one input, which is flagged if a hook does not let it pass as it is (contract 8.13)."""
-    told = [decision for decision in decisions if decision.action not in ("hold", "judged")]
+    shown = [decision for decision in decisions if decision.action not in ("hold", "judged")]
     return {
-        "flagged": any(one.mode == "enforce" and one.action not in NOTES for one in told),
+        "flagged": any(one.mode == "enforce" and one.action not in NOTES for one in shown),
         "categories": dict.fromkeys(_CATEGORIES, False),
         "category_scores": dict.fromkeys(_CATEGORIES, 0.0),
         "category_applied_input_types": {name: [] for name in _CATEGORIES},
-        "decisions": [_decision(decision) for decision in told],
+        "decisions": [_decision(decision) for decision in shown],
     }
 
 

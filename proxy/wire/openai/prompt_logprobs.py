@@ -20,14 +20,14 @@ def prompt_logprobs(tokens: Iterable[Token], num_top: int) -> list[Entry | None]
 def _entry(token: Token, num_top: int) -> Entry | None:
     if token.logprob is None:
         return None
-    entry = {str(token.id): _told(token, token.logprob, token.rank)}
+    entry = {str(token.id): _token(token, token.logprob, token.rank)}
     for rank, top in enumerate(token.top[:num_top], 1):
         if top.id is not None:
-            entry.setdefault(str(top.id), _told(top, top.logprob, rank))
+            entry.setdefault(str(top.id), _token(top, top.logprob, rank))
     return entry
 
 
-def _told(token: Token | TopLogprob, logprob: float, rank: int | None) -> dict[str, Any]:
+def _token(token: Token | TopLogprob, logprob: float, rank: int | None) -> dict[str, Any]:
     """`decoded_token` is None where nobody may know the text (contract 8.4)."""
     text = token.raw.decode("utf-8", "replace") if token.raw else None
     return {"logprob": logprob, "rank": rank, "decoded_token": text}

@@ -36,7 +36,7 @@ Texts = Text | Annotated[list[Text], Field(min_length=1, fail_fast=True)]
 
 
 class RelayedRequest(RequestObject):
-    """The fields that all have. Hooks read all others. The upstream gets those that its engine relays."""
+    """The fields that all have. Hooks read every other field. The upstream gets what its engine relays."""
 
     endpoint: ClassVar[RelayedEndpoint]
     text_fields: ClassVar[tuple[str, ...]]
@@ -175,8 +175,8 @@ def _seen(value: Any, texts: Container[str], vectors: Container[str]) -> Any:
 
 
 def _encoded_vectors(answer: JSONObject, admitted: GenerationRequest) -> frozenset[str]:
-    """The answer's vectors in base64, if the request asks for such. Empty if a text among them is no vector,
-    or if they do not all have the number of dimensions that the request asks for, or else the same number."""
+    """The answer's vectors in base64, if the request asks for such. Empty if a text among them is not a
+    vector, or if their dimensions differ from each other or from the number that the request asks for."""
     data, asked = answer.get("data"), admitted.extra
     if admitted.endpoint != "embeddings" or asked.get("encoding_format") != "base64":
         return frozenset()

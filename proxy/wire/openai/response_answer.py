@@ -72,12 +72,12 @@ class ResponsesAnswer(Answer):
         servers and SDKs have them under `error`.
         """
         events = self._begin()
-        told = error["error"]
+        fields = error["error"]
         self._status = "failed"
-        self._error = {"code": "server_error", "message": told["message"]}
+        self._error = {"code": "server_error", "message": fields["message"]}
         if self._open is not None:
             self._open.status = "incomplete"
-        flat = {name: told[name] for name in ("code", "message", "param")}
+        flat = {name: fields[name] for name in ("code", "message", "param")}
         failed: Event = ("response.failed", {"response": self.response()})
         return self._written([*events, failed, ("error", {**flat, **error})])
 
@@ -158,7 +158,7 @@ class ResponsesAnswer(Answer):
         return events + self._open.begin()
 
     def _close(self, status: Literal["completed", "incomplete"]) -> list[Event]:
-        """End the open item, and tell what waited for its end."""
+        """End the open item, and add the text that waited for its end."""
         item, self._open = self._open, None
         events = [] if item is None else item.end(status)
         waiting, self._waiting = self._waiting, []

@@ -93,8 +93,8 @@ class ResponsesRequest(GenerationFields):
         return self.include_reasoning
 
     def ignored(self, support: FieldSupport) -> list[str]:
-        others = set(self.include) - {LOGPROBS}
-        return [*(["include"] if others else []), *super().ignored(support)]
+        is_ignored = bool(set(self.include) - {LOGPROBS})
+        return [*(["include"] if is_ignored else []), *super().ignored(support)]
 
     def to_request(
         self, request_id: str, model: str, conversation: Iterable[InputItem], *, caller: str = ""

@@ -86,7 +86,7 @@ async def test_a_running_stream_finishes_before_the_server_stops(serve: Serve) -
 async def test_a_stream_that_runs_too_long_at_shutdown_gets_an_error_event(serve: Serve) -> None:
     engine = ScriptedEngine(lambda r: [Delta(text="a"), asyncio.Event()])
     client = await serve(engine)
-    client.server.ending = Ending(drain=0.05, tell=600.0, close=600.0, leave=600.0)
+    client.server.ending = Ending(drain=0.05, notify=600.0, close=600.0, leave=600.0)
     async with client.http.post(client.url + CHATS, json={**CHAT, "stream": True}) as response:
         await response.content.readline()
         await client.server.stop()

@@ -358,7 +358,7 @@ async def test_a_session_without_a_request_does_not_delay_the_end(
     serve: Serve, files: Files, sent: bytes
 ) -> None:
     client = await serve(ScriptedEngine(hello), **files.options, client_timeout=NEVER)
-    client.server.ending = Ending(drain=NEVER, tell=NEVER, close=NEVER, leave=NEVER)
+    client.server.ending = Ending(drain=NEVER, notify=NEVER, close=NEVER, leave=NEVER)
     async with silent(client, files.client(), sent) as sock:
         if sent.endswith(b"\r\n\r\n"):
             assert b" 200 " in await asyncio.to_thread(sock.recv, 4096)
@@ -377,7 +377,7 @@ async def test_the_end_waits_for_a_running_answer_and_not_for_the_end_of_its_ses
         lambda r: [*make_deltas(["a"], finish=False), go, *make_deltas(["x" * 100_000] * 10)]
     )
     client = await serve(engine, **files.options, client_timeout=NEVER)
-    client.server.ending = Ending(drain=NEVER, tell=NEVER, close=NEVER, leave=NEVER)
+    client.server.ending = Ending(drain=NEVER, notify=NEVER, close=NEVER, leave=NEVER)
     async with silent(client, files.client(), post(orjson.dumps({**CHAT, "stream": True}))) as sock:
         read = await asyncio.to_thread(sock.recv, 65536)
         stopping = asyncio.get_running_loop().create_task(client.server.stop())

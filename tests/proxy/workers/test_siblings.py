@@ -10,7 +10,7 @@ from pathlib import Path
 from hooks.workers.messages import Connection
 from proxy.deployment.deployment import Deployment
 from proxy.service.metrics import Metrics
-from proxy.service.peers import Answerer, Others
+from proxy.service.peers import Answerer, Peers
 from proxy.settings.serve import ServeSettings
 from proxy.workers.messages import Answer, AskAll, Asked, Question
 from proxy.workers.metrics import CommonMetrics
@@ -71,4 +71,4 @@ async def test_one_that_is_busy_has_no_answer(tmp_path: Path) -> None:
 
 
 async def test_a_process_alone_asks_nobody() -> None:
-    assert await Others().ask(Double(1)) == []
+    assert await Peers().ask(Double(1)) == []

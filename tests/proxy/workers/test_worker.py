@@ -14,7 +14,7 @@ from engine.protocol import DeadEngineError
 from hooks.workers.messages import Connection
 from proxy.deployment.deployment import Deployment
 from proxy.service.metrics import Metrics
-from proxy.service.peers import Others
+from proxy.service.peers import Peers
 from proxy.settings.serve import ServeSettings
 from proxy.workers import worker
 from proxy.workers.board import create_board
@@ -34,7 +34,7 @@ class Service:
         self.metrics = Metrics(lambda: [self.deployment])
         self.render_metrics: Any = self.metrics.render
         self.state = self
-        self.others = Others()
+        self.peers = Peers()
         self.reloads = SimpleNamespace(run=None)
 
     async def forget(self, process: str) -> None:

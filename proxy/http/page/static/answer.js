@@ -229,7 +229,7 @@ export function count(text) {
   return SURROGATE.test(text) ? Array.from(text).length : text.length;
 }
 
-// The first `number` characters, and the others.
+// The first `number` characters, and the rest.
 export function cut(text, number) {
   if (number >= text.length) return [text, ""];
   if (!SURROGATE.test(text)) return [text.slice(0, number), text.slice(number)];

@@ -90,11 +90,11 @@ async function errorOf(response) {
     const { error, weir_decisions: decisions } = await response.json();
     return new ApiError(response.status, error, { retryAfter, decisions });
   } catch {
-    return new ApiError(response.status, {}, { retryAfter });  // the body is no JSON: its status says enough
+    return new ApiError(response.status, {}, { retryAfter });  // the body is not JSON: its status says enough
   }
 }
 
-// What a person can do about an error: a title and a sentence.
+// The advice for an error: a title and a sentence.
 export function explain(error) {
   if (error instanceof CutError) {
     return { title: "The stream was cut.", text: "The connection ended before the answer did." };

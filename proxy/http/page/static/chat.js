@@ -109,7 +109,7 @@ export class Chat {
       this.#follow();
       this.running = null;
       this.#busy(false);
-      this.#tell(answer);
+      this.#announce(answer);
       this.setup.tellRole();
     }
   }
@@ -123,7 +123,7 @@ export class Chat {
     } catch (error) {
       const isRefused = error instanceof ApiError && error.status === 400 && ["logprobs", "top_logprobs"].includes(error.param);
       if (!isRefused || this.withoutLogprobs.has(model)) throw error;
-      this.withoutLogprobs.add(model);  // this engine has none to tell
+      this.withoutLogprobs.add(model);  // this engine has none
       await this.#stream(turn, signal);
     }
   }
@@ -135,8 +135,8 @@ export class Chat {
     else if (document.activeElement === byId("stop") || document.activeElement === document.body) this.input.focus();
   }
 
-  // What a screen reader says once, at the end.
-  #tell({ error, decisions }) {
+  // A screen reader says this once, at the end.
+  #announce({ error, decisions }) {
     const acted = decisions.filter((one) => one.mode !== "shadow" && one.action !== "hold" && one.action !== "judged");
     const guards = acted.length ? ` ${plural(acted.length, "decision")} of guards in it.` : "";
     byId("status").textContent = (error ? "The answer ended early." : "The answer is complete.") + guards;

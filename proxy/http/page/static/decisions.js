@@ -35,17 +35,17 @@ export class Decisions {
     try {
       found = await getJson(`admin/decisions?${query}`);
     } catch (error) {
-      if (asked === this.asked) this.#tell(error);
+      if (asked === this.asked) this.#showError(error);
       return;
     }
-    if (asked !== this.asked) return;  // somebody asked for others meanwhile
+    if (asked !== this.asked) return;  // other decisions were asked for meanwhile
     this.records = cursor === null ? found.data : [...this.records, ...found.data];
     this.cursor = found.next_cursor;
     this.isKept = found.kept;
     this.#draw();
   }
 
-  #tell(error) {
+  #showError(error) {
     replace(this.box, operatorNote(error, this.openKeys));
     this.form.hidden = true;
     byId("decisions-more").hidden = true;

@@ -48,7 +48,7 @@ export class Live {
         throw new TypeError("the stream ended");
       } catch (error) {
         if (signal.aborted) return;
-        this.#tell(error);
+        this.#showError(error);
         if (error.status) return;  // it will not be allowed by waiting
         await new Promise((resolve) => setTimeout(resolve, RETRY));
         this.series = new Series();
@@ -56,7 +56,7 @@ export class Live {
     }
   }
 
-  #tell(error) {
+  #showError(error) {
     replace(this.note, operatorNote(error, this.openKeys));
     this.box.classList.add("stale");
     byId("live-pause").hidden = true;
@@ -88,7 +88,7 @@ function keepingPlace(box, draw) {
   });
 }
 
-// What somebody who is not the operator reads in the operator's views.
+// A visitor who is not the operator reads this in the operator's views.
 export function operatorNote(error, openKeys) {
   if (error.status === 401 || error.status === 403) {
     return h("div", { class: "notice" }, h("p", {}, h("strong", {}, "This view is the operator’s."), " It needs the admin key."),

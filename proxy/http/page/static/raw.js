@@ -61,10 +61,10 @@ function contentOf(record) {
   if (record.kind === "decision") {
     const { decision } = record;
     const held = decision.held_seconds ? `, held ${seconds(decision.held_seconds)}` : "";
-    return h("span", { class: `told ${kind(decision)}` }, sentence(decision) + held);
+    return h("span", { class: `event ${kind(decision)}` }, sentence(decision) + held);
   }
   if (record.kind === "held") {
-    return h("span", { class: "told hold" }, `${plural(record.held.num_held, "character")} held by ${shortName(record.held.hook)}`);
+    return h("span", { class: "event hold" }, `${plural(record.held.num_held, "character")} held by ${shortName(record.held.hook)}`);
   }
   if (!record.tokens.length) return h("code", { class: "plain" }, visible(record.text));
   return record.tokens.map(tokenOf);

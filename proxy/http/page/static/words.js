@@ -1,4 +1,4 @@
-// What decisions and numbers are called on this page.
+// The words for decisions and numbers on this page.
 
 const ACTIONS = {
   hold: { label: "Held", would: "Would have held" },
@@ -37,8 +37,8 @@ export function sentence(decision) {
 // How much of a stream its guard's model judged.
 export function judged({ num_judged: num, max_unjudged: most, num_unjudged: rest }) {
   if (num === undefined) return null;
-  const told = [`${plural(num, "token")} judged`, most ? `up to ${number(most)} out unjudged` : null, rest ? `${number(rest)} not judged` : null];
-  return told.filter(Boolean).join(", ");
+  const parts = [`${plural(num, "token")} judged`, most ? `up to ${number(most)} out unjudged` : null, rest ? `${number(rest)} not judged` : null];
+  return parts.filter(Boolean).join(", ");
 }
 
 export function seconds(value) {

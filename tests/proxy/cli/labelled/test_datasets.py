@@ -96,10 +96,10 @@ def test_a_line_of_no_known_format_is_refused_with_its_place(tmp_path: Path, row
         (
             "a.jsonl.gz",
             gzip.compress(b'{"prompt": "A"}', mtime=0)[:-4],
-            "a.jsonl.gz: it is no whole gzip file",
+            "a.jsonl.gz: it is not a whole gzip file",
         ),
-        ("a.jsonl.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\0zz", "a.jsonl.gz: it is no whole gzip file"),
-        ("a.jsonl.gz", b"zz", "a.jsonl.gz: it is no whole gzip file"),
+        ("a.jsonl.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\0zz", "a.jsonl.gz: it is not a whole gzip file"),
+        ("a.jsonl.gz", b"zz", "a.jsonl.gz: it is not a whole gzip file"),
     ],
 )
 def test_a_broken_file_is_refused_with_its_place(
@@ -217,14 +217,14 @@ def test_categories_are_the_dataset_s(tmp_path: Path) -> None:
 
 def test_an_unknown_label_is_refused(tmp_path: Path) -> None:
     rows = [AEGIS[0] | {"prompt_label": "maybe"}]
-    with pytest.raises(ValueError, match="'maybe' is no label"):
+    with pytest.raises(ValueError, match="'maybe' is not a label"):
         load(write(tmp_path / "a.json", rows))
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("data.txt", "x", r"no \.jsonl, \.json, \.csv or \.parquet"),
+        ("data.txt", "x", r"not a \.jsonl, \.json, \.csv or \.parquet"),
         ("data.json", "{", "data.json: "),
         ("data.jsonl", "x", "data.jsonl"),
         ("data.csv", "", "there is no exchange"),
@@ -273,5 +273,5 @@ def test_without_pyarrow_a_parquet_file_is_refused(tmp_path: Path, monkeypatch: 
 def test_a_damaged_parquet_file_is_refused_by_name(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow.parquet")
     (tmp_path / "data.parquet").write_bytes(b"PAR1 and no more")
-    with pytest.raises(ValueError, match=r"data\.parquet: it is no whole parquet file"):
+    with pytest.raises(ValueError, match=r"data\.parquet: it is not a whole parquet file"):
         load(tmp_path / "data.parquet")

@@ -13,7 +13,7 @@ from hooks import emit
 from hooks.loading.loader import HookSpec
 from proxy.deployment.directory import PolicyEntry
 from proxy.http.admin import live
-from proxy.service.peers import Others
+from proxy.service.peers import Peers
 from proxy.settings.policy import PolicySettings
 from tests.helpers import ScriptedEngine
 from tests.proxy.conftest import CHAT, Client, Serve, hello
@@ -90,7 +90,7 @@ async def test_the_numbers_of_all_processes_add_up() -> None:
         assert isinstance(question, live.AskSamples)
         return [{("weir_x", (("a", "1"),)): 2.0, ("weir_y", ()): 1.0}, {("weir_y", ()): 4.0}]
 
-    others = Others()
+    others = Peers()
     others.ask = cast(Any, ask)
     event = await live.LiveFeed(lambda: (), list, others).event()
     told = orjson.loads(event.removeprefix(b"data: "))

@@ -116,7 +116,7 @@ async def test_the_oldest_requests_of_all_processes_are_listed_up_to_a_limit(
     async def ask_others(question: Any, **_: Any) -> list[OldestRequests]:
         return [OldestRequests([theirs][: question.limit], 7)]
 
-    monkeypatch.setattr(service.others, "ask", ask_others)
+    monkeypatch.setattr(service.peers, "ask", ask_others)
     for limit, ids in (("", [first.id, "theirs", second.id]), ("?limit=2", [first.id, "theirs"])):
         _, listed = await ask(client, "GET", f"/admin/requests{limit}")
         assert ([one["id"] for one in listed["data"]], listed["num_running"]) == (ids, 9)
