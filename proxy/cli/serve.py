@@ -1,4 +1,4 @@
-"""`weir serve`: start the service, greet whoever started it, and serve until a signal."""
+"""`weir serve`: start the service, print a greeting, and serve until a signal."""
 
 import asyncio
 

@@ -65,7 +65,7 @@ Make = Callable[[Arrival, F, Route], GenerationRequest | Awaitable[GenerationReq
 
 @dataclass(slots=True, eq=False)
 class Exchange(Generic[F]):
-    """One request that is admitted: who asks, what for, and what has to be settled at its end."""
+    """One admitted request: its caller, its fields, and the counts to settle at its end."""
 
     arrival: Arrival
     fields: F
@@ -162,7 +162,7 @@ class Exchange(Generic[F]):
             await guard.close()
 
     def _opened(self, decisions: AnswerDecisions | None = None) -> OpenGuard:
-        """The request's guard, which is closed with the exchange. `decisions`: hear this request's. Raises
+        """The request's guard, which is closed with the exchange. `decisions`: receive them. Raises
         `RequestError` for a hook that the request may not name, and for a prompt that is too long."""
         if self._guard is not None:
             return self._guard
@@ -263,7 +263,7 @@ async def _read(arrival: Arrival, kind: type[F]) -> F:
 
 def under_policy(route: Route, request: GenerationRequest) -> GenerationRequest:
     """The request within the limits of its key and its policy, with the policy's logits processors. Raises
-    `RequestError` for a request that asks for what it may not have."""
+    `RequestError` for a request that exceeds them, or names a processor that is not allowed."""
     allowed = route.policy.settings.allowed_logits_processors
     if allowed is not None:
         _check_processors(request, allowed)

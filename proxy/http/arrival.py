@@ -1,4 +1,4 @@
-"""One HTTP request, from its arrival to its line in the log: who asks, and what counts for the caller.
+"""One HTTP request, from its arrival to its line in the log: who asks, and the counts of the caller.
 
 A request's id is the header `X-Request-Id` of the client. Without one, it is the id in the answer's JSON; for
 an answer without an id, it is made here. The answer has it in the header `X-Request-Id`.
@@ -82,11 +82,11 @@ class Arrival:
     answer_id: str | None = None
     """The id in the answer's JSON."""
     metrics: RequestMetrics | None = None
-    """How the request to a model ends. None: it is none, or the body has not said which model."""
+    """How the request to a model ends. None: the request has no model, or its body is not read yet."""
     ignored: list[str] = field(default_factory=list)
     """The names of the request's fields without effect."""
     operation: str | None = None
-    """OpenTelemetry's name for what the request asks for; None: nothing of a model, or nobody traces it."""
+    """OpenTelemetry's name for the kind of request. None: no request to a model, or not traced."""
     started: float = field(default_factory=perf_counter)
     status: int = 500
     """The status of the answer, once it is sent, or of a stream whose last byte is sent."""
@@ -183,7 +183,7 @@ class Arrival:
             REQUEST_ID.reset(id_before)
 
     def _fields(self, endpoint: str) -> dict[str, Any]:
-        """The line's fields. None holds text of the request's body or its query. `endpoint`: its path,
+        """The line's fields. They hold no text of the request's body or its query. `endpoint`: its path,
         without names and ids that the client put into it."""
         said: dict[str, Any] = {
             "method": self.http.method,
@@ -258,8 +258,8 @@ def _too_many(things: str, limit: str) -> APIError:
 
 
 async def add_headers(http: web.Request, response: web.StreamResponse) -> None:
-    """For the application's `on_response_prepare`. Nobody looks for the arrival afterwards: the request lets
-    go of it, so that neither waits for the garbage collector."""
+    """For the application's `on_response_prepare`. The arrival is not needed afterwards: the request drops
+    it, so that neither waits for the garbage collector."""
     if (arrival := http.pop(ARRIVAL, None)) is not None:
         response.headers["X-Request-Id"] = arrival.request_id
         response.headers.update(arrival.headers)

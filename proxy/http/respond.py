@@ -102,7 +102,7 @@ class EventStream:
         self._timer = self._loop.call_later(left, self._break_silence)
 
     async def _fill(self) -> None:
-        with suppress(ConnectionError):  # whoever writes the next event learns of it
+        with suppress(ConnectionError):  # the writer of the next event gets the error, too
             await self.write(self._filler)
 
 

@@ -138,7 +138,7 @@ class Connection(web.RequestHandler):
         finally:
             self._request = None
             self._begin_wait(None)
-            # aiohttp drops what the handler left of the body.
+            # aiohttp drops the part of the body that the handler did not read.
             request.content.on_eof(partial(self._begin_wait, Wait.NEXT))
 
     def _body_is_complete(self) -> None:
@@ -265,8 +265,8 @@ class Connections:
         self._none = asyncio.Event()
         self._none.set()
         self.now = 0.0
-        """Seconds that `watch` has run. A time in which the event loop does nothing else counts for nobody:
-        bytes that came meanwhile have not been read."""
+        """Seconds that `watch` has run. Time in which the event loop was blocked does not count: bytes
+        that came meanwhile have not been read."""
 
     def __len__(self) -> int:
         return len(self._all)

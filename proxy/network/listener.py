@@ -43,7 +43,7 @@ class SharedPort:
     """A port that several processes listen on, through the same sockets.
 
     The kernel keeps new connections in one queue, from which each process takes its own: one that hangs takes
-    none. Of those that run, the process with the fewest connections is the first to take.
+    none. The process with the fewest connections is the first of the rest to take one.
     """
 
     sockets: Sequence[socket.socket]

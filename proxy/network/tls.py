@@ -18,7 +18,7 @@ class Certificates:
         """None: connections are plain."""
 
     def renewed(self, options: TLSOptions) -> ssl.SSLContext | None:
-        """A `context` of the files as they are now. Connections that are open keep what they have.
+        """A `context` of the files as they are now. Open connections keep their certificates.
 
         Raises `ValueError` as `make_context` does, and if TLS would begin or end.
         """

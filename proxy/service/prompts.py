@@ -10,7 +10,7 @@ from engine.protocol.prompt_size import check_num_bytes, check_num_tokens
 def check_prompts(request: GenerationRequest, info: ModelInfo) -> None:
     """Raise `RequestError` for a prompt that is too long for the model, whatever its tokens are.
 
-    A chat template may leave out a part of what the assistant said, so those messages do not count. A prompt
+    A chat template may leave out a part of the assistant's messages, so they do not count. A prompt
     that is to be truncated may have any length.
     """
     if info.max_prompt_bytes is None or request.extra.get("truncate_prompt_tokens") is not None:

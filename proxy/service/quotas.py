@@ -38,7 +38,7 @@ class Spending:
     """The spending of one admitted request."""
 
     def __init__(self, rates: Rates, names: list[str]) -> None:
-        """`names`: what its tokens are counted under."""
+        """`names`: its tokens count under these names."""
         self._rates = rates
         self._names = names
         self.is_limited = bool(names)

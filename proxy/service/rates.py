@@ -81,7 +81,7 @@ class Rates:
         return MINUTE - passed + MINUTE * (1 - max(0.0, most) / spent.current)
 
     async def settle(self) -> None:
-        """Wait until this process knows the spending of the others."""
+        """Wait until this process knows the spending of its peers."""
         if self._answers:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)

@@ -127,7 +127,7 @@ class Reloads:
         task.add_done_callback(self._signalled.discard)
 
     async def aclose(self) -> None:
-        """End a reload that a signal asked for, and close what is prepared."""
+        """End a reload that a signal asked for, and close the prepared deployment."""
         for task in self._signalled:
             task.cancel()
         await asyncio.gather(*self._signalled, return_exceptions=True)
@@ -167,7 +167,7 @@ class Reloads:
             self._is_running = False
 
     async def prepare(self, settings: ServeSettings) -> None:
-        """Build and start what `settings` say. Raises `ReloadError`."""
+        """Build and start the deployment of `settings`. Raises `ReloadError`."""
         await self.drop()
         check_reloadable(self._settings, settings)
         if keys_of(self._settings) and not keys_of(settings):
@@ -188,14 +188,14 @@ class Reloads:
         self._prepared = _Prepared(settings, deployment, context)
 
     def take(self) -> None:
-        """Give new requests what is prepared."""
+        """Use the prepared deployment for new requests."""
         if self._prepared is not None:
             self._settings, deployment, self._certificates.context = self._prepared
             self._prepared = None
             self._deployments.deploy(deployment)
 
     async def drop(self) -> None:
-        """Close what is prepared."""
+        """Close the prepared deployment."""
         if self._prepared is not None:
             deployment = self._prepared.deployment
             self._prepared = None

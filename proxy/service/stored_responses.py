@@ -117,7 +117,7 @@ def _name(given: str) -> str:
 
 
 def _without_logprobs(item: dict[str, Any]) -> dict[str, Any]:
-    """The item without what a conversation does not need, which may be many times as long as its text."""
+    """The item without logprobs, which may be many times as long as its text."""
     if "content" not in item:
         return item
     parts = [{k: v for k, v in part.items() if k != "logprobs"} for part in item["content"]]

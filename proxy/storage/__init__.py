@@ -1,1 +1,1 @@
-"""Databases, and what is kept in them."""
+"""Databases, and the operations on their tables."""

@@ -60,7 +60,7 @@ class SQLiteDatabase(Database):
 
     def _open(self) -> sqlite3.Connection:
         if self._file != MEMORY:
-            os.close(os.open(self._file, os.O_RDWR | os.O_CREAT, mode=0o600))  # it has what callers said
+            os.close(os.open(self._file, os.O_RDWR | os.O_CREAT, mode=0o600))  # it holds callers' texts
         database = sqlite3.connect(self._file, timeout=self._timeout, isolation_level=None)
         try:
             _share(database, time.monotonic() + self._timeout)

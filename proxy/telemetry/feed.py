@@ -19,15 +19,15 @@ leaves. It returns at once."""
 class DecisionFeed:
     """Passes each decision on to all subscribers. While there are none, no decision is made at all.
 
-    Subscribers to all requests hear of no short clean hold: of one that was shorter than `min_held` seconds,
-    and whose text was released untouched. The hooks' tallies count how long text was held.
+    Subscribers to all requests do not receive short clean holds: those that were shorter than `min_held`
+    seconds, and whose text was released untouched. The hooks' tallies count how long text was held.
     """
 
     def __init__(self, *, keeps_withheld_text: bool = False, min_held: float = 0.0) -> None:
         self.min_held = min_held
         self.keeps_withheld_text = keeps_withheld_text
         self.num_requests: Counter[str] = Counter()
-        """Requests whose decisions somebody hears, by policy."""
+        """Requests whose decisions have a listener, by policy."""
         self._subscribers: tuple[Subscriber, ...] = ()
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
@@ -41,8 +41,8 @@ class DecisionFeed:
         return end
 
     def listener(self, asker: Asker, own: Subscriber | None = None) -> Listener | None:
-        """The listener of one request's guard; None: nobody wants to know. `own`: hears this request's
-        decisions alone, short clean holds included."""
+        """The listener of one request's guard; None: nobody listens. `own`: receives the decisions of
+        this request alone, short clean holds included."""
         if not self._subscribers and own is None:
             return None
         self.num_requests[asker.policy] += 1
@@ -61,7 +61,7 @@ class DecisionFeed:
         for subscriber in self._subscribers:
             try:
                 subscriber(record)
-            except Exception as error:  # noqa: BLE001 - whatever happened, the others get it
+            except Exception as error:  # noqa: BLE001 - whatever happened, other subscribers get it
                 # Only the error's type: its message may have the record.
                 logger.error("a decision was not passed on (%s)", type(error).__name__)
 

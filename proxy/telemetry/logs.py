@@ -1,4 +1,4 @@
-"""The log: what a line looks like, and how it gets to standard error.
+"""The log: the form of a line, and its way to standard error.
 
 A line may have fields beside its message (`log_fields`). A line that is written while a request is served has
 the request's id.
@@ -29,7 +29,7 @@ FLUSH_SECONDS = 0.5
 all that is left."""
 
 _LIBRARIES = ("aiohttp", "filelock", "httpcore", "httpx", "openai", "opentelemetry", "urllib3")
-"""They are verbose, and some of them log URLs, headers and what another server said."""
+"""They are verbose, and some of them log URLs, headers and texts of other servers."""
 
 
 def log_fields(logger: logging.Logger, message: str, fields: Mapping[str, Any]) -> None:

@@ -72,7 +72,7 @@ class OTLPTelemetry:
             self._sending = asyncio.get_running_loop().create_task(self._send_often())
 
     async def aclose(self) -> None:
-        """Send what is left. Cancel this if the collector does not take it in time."""
+        """Send the rest. Cancel this if the collector does not take it in time."""
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.gather(self._sending, return_exceptions=True)

@@ -28,8 +28,8 @@ class GuardSpan:
         self._span: Span | None = None
 
     def listener(self, listener: Listener | None) -> Listener | None:
-        """A guard's listener that hears decisions as events of the span. It makes the span the current one,
-        which costs too much to do for each delta."""
+        """A guard's listener, called with the span as the current one. To set it for each delta would cost
+        too much."""
         return partial(self._hear, listener) if listener is not None and self._is_traced else listener
 
     def traced(self, guard: OpenGuard) -> OpenGuard:

@@ -39,7 +39,7 @@ class AnswerDecisions:
         return b"".join(event(one, DECISION) for one in unsent)
 
     def before(self, frames_of: Callable[[Delta], bytes]) -> Callable[[Delta], bytes]:
-        """As `frames_of`, with the events before a delta's frames of what was decided until then."""
+        """As `frames_of`, with the events of decisions in front of the frames of the next delta."""
 
         def decided(delta: Delta) -> bytes:
             frames = frames_of(delta)
@@ -52,8 +52,8 @@ class AnswerDecisions:
         return b'%b,"%b":[%b]}' % (body[:-1], FIELD.encode(), b",".join(self._unsent))
 
     def watched(self, guard: OpenGuard, source: Generation) -> Generation:
-        """The deltas for the guard. Once the guard is done with one, and takes the next, what it decided and
-        what it holds is sent: nothing else would be, while it releases nothing."""
+        """The deltas for the guard. When the guard takes the next delta, its decisions about the one before,
+        and what it holds, are sent. Otherwise nothing would be sent while it releases nothing."""
         return Stage(source, partial(self._watched, guard))
 
     async def _watched(self, guard: OpenGuard, source: Generation) -> AsyncGenerator[Delta, None]:

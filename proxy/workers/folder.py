@@ -1,4 +1,4 @@
-"""The folder of what workers share: metrics, and the state if no other place is named."""
+"""The folder that workers share: for metrics, and for the state if no other place is named."""
 
 import fcntl
 import os
@@ -15,7 +15,7 @@ PREFIX = "weir-workers-"
 def own_folder() -> Iterator[Path]:
     """A new folder, which only this user reads. It is removed at the end.
 
-    A process that is killed leaves its folder behind, with what callers said. The next process removes it.
+    A process that is killed leaves its folder behind, with texts of callers. The next process removes it.
     """
     _remove_abandoned()
     new = Path(tempfile.mkdtemp(prefix="weir-"))

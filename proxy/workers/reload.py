@@ -28,7 +28,7 @@ class PrepareReload:
 
 @dataclass(frozen=True, slots=True)
 class FinishReload:
-    """A question to all workers: take what is prepared, or drop it. The answer is empty."""
+    """A question to all workers: take the prepared configuration, or drop it. The answer is empty."""
 
     takes: bool
 

@@ -22,7 +22,7 @@ class Siblings:
     def __init__(
         self, connection: Connection, metrics: CommonMetrics, answers: Mapping[type, Answerer]
     ) -> None:
-        """`answers`: what this worker does with a question, by its type."""
+        """`answers`: the functions that answer a question, by its type."""
         self._connection = connection
         self._metrics = metrics
         self._answers = answers

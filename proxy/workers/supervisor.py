@@ -127,13 +127,13 @@ class Supervisor:
         shared: Mapping[str, Any] | None = None,
         read: Read | None = None,
     ) -> None:
-        """`folder`: for what the workers share. `sockets`: those of the port, then those of the operator's
+        """`folder`: for files of all workers. `sockets`: those of the port, then those of the operator's
         port if there is one. `stop` closes them. `shared`: options that hold for all workers, whatever
         `settings` say. `read`: reads the settings again, for a reload."""
         self.ending = Ending.within(settings.shutdown_timeout)
         self._shared = shared or {}
         self._given = settings
-        """The settings as they were read, without what the workers share."""
+        """The settings as they were read, without those that the workers share."""
         self._settings = settings.model_copy(update=self._shared)
         self._configuration = 1
         self._sockets = sockets
@@ -287,7 +287,7 @@ class Supervisor:
         except ReloadError:
             await self._ask(FinishReload(takes=False), self._serving, RELOAD_SECONDS)
             raise
-        # Nothing is awaited since the last look at who serves: whoever starts later starts with these.
+        # Nothing is awaited since all workers prepared: a worker that starts later starts with these.
         self._given, self._settings = given, settings
         self._configuration += 1
         await self._ask(FinishReload(takes=True), self._serving, RELOAD_SECONDS)

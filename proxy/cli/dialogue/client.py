@@ -27,7 +27,7 @@ class LostError(ChatError):
 
 
 class NotOperatorError(ChatError):
-    """The server does not show decisions to whoever asks."""
+    """The server shows decisions to its operator, and the client is not the operator."""
 
 
 @dataclass(frozen=True, slots=True)

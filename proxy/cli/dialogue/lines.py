@@ -1,4 +1,4 @@
-"""Lines from whoever types: edited with prompt_toolkit, or with what Python has, or read from a pipe."""
+"""Lines that a person types, edited with prompt_toolkit or with readline, or lines from a pipe."""
 
 import asyncio
 import signal

@@ -144,7 +144,7 @@ class Sink:
             self._column = width if self._column + width > self._columns else self._column + width
 
     def control(self, text: str) -> None:
-        """Write what leaves the column as it is."""
+        """Write text that does not move the column."""
         self._stream.write(text)
 
     def end_line(self) -> None:
@@ -173,7 +173,7 @@ def _width(character: str, column: int) -> int:
 
 
 def _is_quiet(record: Mapping[str, Any]) -> bool:
-    """Whether nothing came of a hold, which nobody could notice either, or of judging. An answer has many."""
+    """Whether a decision needs no note: a short hold that released its text, or judging that kept up."""
     if record.get("action") == "judged":
         return not record.get("max_unjudged")
     is_hold = record.get("action") == "hold" and not record.get("num_withheld")

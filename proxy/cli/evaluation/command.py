@@ -1,4 +1,4 @@
-"""`weir eval-guard`: what guards find in labelled exchanges, how late, at what cost, and what wrongly."""
+"""`weir eval-guard`: measures what guards find in labelled exchanges, how late, and at what cost."""
 
 import argparse
 import json

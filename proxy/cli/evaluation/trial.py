@@ -1,4 +1,4 @@
-"""Plays one exchange through hooks: when they first object, what leaves, and how long text is held."""
+"""Plays one exchange through hooks: when they first object, which text leaves, and how long text is held."""
 
 import asyncio
 import time

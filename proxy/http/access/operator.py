@@ -88,7 +88,7 @@ def admin_name(http: web.Request) -> str:
 
 
 def log_change(http: web.Request, action: str, of: str) -> None:
-    """Log what the operator has changed. `of`: a name or an id."""
+    """Log a change by the operator. `of`: a name or an id."""
     logger.info("%s: %s %s", admin_name(http), action, of)
 
 

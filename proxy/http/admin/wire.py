@@ -37,7 +37,7 @@ async def read(http: web.Request, fields: type[Fields]) -> Fields:
 
 
 def answer(body: dict[str, Any], status: int = 200) -> web.Response:
-    # A key, or what a caller said, stays in no cache.
+    # No cache may keep a key or a caller's text.
     headers = {"Cache-Control": "no-store"}
     return web.Response(
         body=orjson.dumps(body), status=status, content_type="application/json", headers=headers

@@ -1,4 +1,4 @@
-"""Writes decisions, and what hooks do in each hour, to the store. No request waits for it."""
+"""Writes decisions, and the hooks' work in each hour, to the store. No request waits for it."""
 
 import asyncio
 import logging
@@ -83,7 +83,7 @@ class DecisionWriter:
             end()
 
     async def aclose(self) -> None:
-        """Write what is waiting. Raises `StateError`."""
+        """Write the decisions that wait. Raises `StateError`."""
         if self._running is None:
             return
         # A write that runs is not cancelled: its decisions would be written twice.

@@ -1,4 +1,4 @@
-"""Who changed what, and when: one row for each change by the operator."""
+"""The changes by the operator: one row for each, with the time, the name of the key and the object."""
 
 import json
 import time

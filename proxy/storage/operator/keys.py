@@ -71,7 +71,7 @@ def create(key: StoredKey, operator: str) -> Steps[bool]:
 
 
 def update(name: str, given: dict[str, Any], operator: str) -> Steps[StoredKey | None]:
-    """Replace some of what a valid key may do; None takes a field out. Returns the key as it is now, or None
+    """Replace some settings of a valid key; None takes a field out. Returns the key as it is now, or None
     if there is none."""
     found = yield from find(name)
     if found is None or found.revoked is not None:

@@ -71,5 +71,5 @@ class State(Protocol):
         """The process has no requests in flight any more."""
 
     async def spend(self, minute: int, amounts: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-        """Add what some subjects have spent to a minute, counted from 1970. Returns what each of them has
-        spent in the minute before and in this one, in all processes together."""
+        """Add the spending of some subjects to a minute, counted from 1970. Returns the spending of each in
+        the minute before and in this one, in all processes together."""

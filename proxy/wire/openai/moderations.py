@@ -1,4 +1,4 @@
-"""`POST /v1/moderations`: what the server's hooks say to texts, in the shape of OpenAI's moderations."""
+"""`POST /v1/moderations`: the verdicts of hooks on texts, in the shape of OpenAI's moderations."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
