@@ -21,7 +21,7 @@ from proxy.service.running import RequestLimits, RunningRequests
 from proxy.service.stored_responses import ResponseStore
 from proxy.settings.serve import ServeSettings
 from proxy.settings.storage import StateOptions
-from proxy.storage.shared.connect import make_state
+from proxy.storage.connect import make_state
 from proxy.telemetry.feed import DecisionFeed, log_decision
 from proxy.telemetry.telemetry import make_telemetry
 from proxy.telemetry.traced_guard import trace_decision

@@ -1,4 +1,4 @@
-"""Shared state in tables: the steps of each operation (`proxy.storage.query`)."""
+"""Shared state in the tables of a database."""
 
 import secrets
 import time
@@ -14,19 +14,47 @@ ALL = ""
 SCHEMA = "1"
 
 
-class Tables:
-    """The operations of `proxy.storage.shared.protocol.State`."""
+class SQLState:
+    """A `State` in a database. Each operation has its steps in a generator (`proxy.storage.query`)."""
 
-    def __init__(self, options: StateOptions, *, blob: str, now: str) -> None:
-        """`blob`: the database's type of bytes. `now`: SQL for the database's time in whole seconds."""
+    def __init__(self, database: Database, options: StateOptions) -> None:
+        self.salt = b""
         self._options = options
-        self._blob = blob
-        self._now = now
+        self._run = database.run
+        self._database = database
 
-    def start(self) -> Steps[bytes]:
+    async def aclose(self) -> None:
+        await self._database.aclose()
+
+    async def start(self) -> None:
+        await self._database.start()
+        self.salt = await self._run(self._start())
+
+    async def put(self, owner: Owner, response_id: str, response: StoredResponse, ids: ItemIds) -> None:
+        await self._run(self._put(owner, response_id, response, ids))
+
+    async def get(self, owner: Owner, response_id: str) -> StoredResponse | None:
+        return await self._run(self._get(owner, response_id), alone=False)
+
+    async def remove(self, owner: Owner, response_id: str) -> bool:
+        return await self._run(self._remove(owner, response_id))
+
+    async def item(self, owner: Owner, item_id: str) -> bytes | None:
+        return await self._run(self._item(owner, item_id), alone=False)
+
+    async def count(self, process: str, requests: Mapping[str, int]) -> dict[str, int]:
+        return await self._run(self._count(process, requests))
+
+    async def forget(self, process: str) -> None:
+        await self._run(self._forget(process))
+
+    async def spend(self, minute: int, amounts: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+        return await self._run(self._spend(minute, amounts))
+
+    def _start(self) -> Steps[bytes]:
         """Make the tables. Returns the salt. Raises `ValueError` for tables that another version made."""
         for sql in _TABLES:
-            yield Query(sql.format(blob=self._blob))
+            yield Query(sql.format(blob=self._database.blob))
         for name, value in (("schema", SCHEMA), ("salt", secrets.token_hex(16))):
             yield Query("INSERT INTO weir_facts VALUES ($1, $2) ON CONFLICT DO NOTHING", (name, value))
         facts: dict[str, str] = dict((yield Query("SELECT name, value FROM weir_facts")))
@@ -34,11 +62,11 @@ class Tables:
             raise ValueError("the state was made by another version of Weir")
         return bytes.fromhex(facts["salt"])
 
-    def put(self, owner: Owner, response_id: str, response: StoredResponse, ids: ItemIds) -> Steps[None]:
+    def _put(self, owner: Owner, response_id: str, response: StoredResponse, ids: ItemIds) -> Steps[None]:
         options, size = self._options, response.size(len(ids))
         if size > min(options.max_stored_bytes_per_caller, options.max_stored_bytes):
             return
-        yield from self.remove(owner, response_id)
+        yield from self._remove(owner, response_id)
         now, name = time.time_ns(), (*owner, response_id)
         yield Query(
             "INSERT INTO weir_responses VALUES ($1, $2, $3, $4, $5, $6, $7)",
@@ -50,7 +78,7 @@ class Tables:
         yield from self._resize(owner.caller, 1, size)
         yield from self._make_room(owner.caller)
 
-    def get(self, owner: Owner, response_id: str) -> Steps[StoredResponse | None]:
+    def _get(self, owner: Owner, response_id: str) -> Steps[StoredResponse | None]:
         name = (*owner, response_id)
         found = yield Query(f"SELECT body, items FROM weir_responses WHERE {_NAME}", name)
         if not found:
@@ -58,7 +86,7 @@ class Tables:
         yield Query(f"UPDATE weir_responses SET used = $4 WHERE {_NAME}", (*name, time.time_ns()))
         return StoredResponse(*map(bytes, found[0]))
 
-    def remove(self, owner: Owner, response_id: str) -> Steps[bool]:
+    def _remove(self, owner: Owner, response_id: str) -> Steps[bool]:
         name = (*owner, response_id)
         found = yield Query(f"SELECT size FROM weir_responses WHERE {_NAME}", name)
         if not found:
@@ -68,7 +96,7 @@ class Tables:
         yield from self._resize(owner.caller, -1, -found[0][0])
         return True
 
-    def item(self, owner: Owner, item_id: str) -> Steps[bytes | None]:
+    def _item(self, owner: Owner, item_id: str) -> Steps[bytes | None]:
         found = yield Query(
             "SELECT r.items, i.place FROM weir_items i JOIN weir_responses r"
             " ON r.caller = i.caller AND r.key = i.key AND r.id = i.id"
@@ -77,9 +105,9 @@ class Tables:
         )
         return bytes(found[0][0]).split(b"\n")[found[0][1]] if found else None
 
-    def count(self, process: str, requests: Mapping[str, int]) -> Steps[dict[str, int]]:
-        expires = f"{self._now} + {round(LEASE)}"
-        yield Query(f"DELETE FROM weir_processes WHERE expires <= {self._now}")
+    def _count(self, process: str, requests: Mapping[str, int]) -> Steps[dict[str, int]]:
+        expires = f"{self._database.now} + {round(LEASE)}"
+        yield Query(f"DELETE FROM weir_processes WHERE expires <= {self._database.now}")
         yield Query("DELETE FROM weir_under_way WHERE process NOT IN (SELECT process FROM weir_processes)")
         yield Query(
             f"INSERT INTO weir_processes VALUES ($1, {expires})"
@@ -100,7 +128,7 @@ class Tables:
             ((totals[caller],),) = yield Query(total, (caller,))
         return totals
 
-    def spend(self, minute: int, amounts: Mapping[str, int]) -> Steps[dict[str, tuple[int, int]]]:
+    def _spend(self, minute: int, amounts: Mapping[str, int]) -> Steps[dict[str, tuple[int, int]]]:
         yield Query("DELETE FROM weir_spent WHERE minute < $1", (minute - 1,))
         if spent := tuple((subject, minute, amount) for subject, amount in amounts.items() if amount):
             yield Query(
@@ -115,7 +143,7 @@ class Tables:
             totals[subject] = found.get(minute - 1, 0), found.get(minute, 0)
         return totals
 
-    def forget(self, process: str) -> Steps[None]:
+    def _forget(self, process: str) -> Steps[None]:
         for table in ("weir_processes", "weir_under_way"):
             yield Query(f"DELETE FROM {table} WHERE process = $1", (process,))
 
@@ -155,7 +183,7 @@ class Tables:
         ((key, response_id),) = yield Query(
             "SELECT key, id FROM weir_responses WHERE caller = $1 ORDER BY used LIMIT 1", (caller,)
         )
-        yield from self.remove(Owner(caller, key), response_id)
+        yield from self._remove(Owner(caller, key), response_id)
 
 
 _NAME = "caller = $1 AND key = $2 AND id = $3"
@@ -183,41 +211,3 @@ _TABLES = (
 
 def _exceeds(shelf: Iterable[float], most: Iterable[float]) -> bool:
     return any(one > bound for one, bound in zip(shelf, most, strict=True))
-
-
-class SQLState:
-    """A `State` in a database."""
-
-    def __init__(self, database: Database, options: StateOptions) -> None:
-        self.salt = b""
-        self._tables = Tables(options, blob=database.blob, now=database.now)
-        self._run = database.run
-        self._database = database
-
-    async def aclose(self) -> None:
-        await self._database.aclose()
-
-    async def start(self) -> None:
-        await self._database.start()
-        self.salt = await self._run(self._tables.start())
-
-    async def put(self, owner: Owner, response_id: str, response: StoredResponse, ids: ItemIds) -> None:
-        await self._run(self._tables.put(owner, response_id, response, ids))
-
-    async def get(self, owner: Owner, response_id: str) -> StoredResponse | None:
-        return await self._run(self._tables.get(owner, response_id), alone=False)
-
-    async def remove(self, owner: Owner, response_id: str) -> bool:
-        return await self._run(self._tables.remove(owner, response_id))
-
-    async def item(self, owner: Owner, item_id: str) -> bytes | None:
-        return await self._run(self._tables.item(owner, item_id), alone=False)
-
-    async def count(self, process: str, requests: Mapping[str, int]) -> dict[str, int]:
-        return await self._run(self._tables.count(process, requests))
-
-    async def forget(self, process: str) -> None:
-        await self._run(self._tables.forget(process))
-
-    async def spend(self, minute: int, amounts: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-        return await self._run(self._tables.spend(minute, amounts))

@@ -18,7 +18,7 @@ import pytest
 from pydantic import SecretStr
 
 from proxy.settings.storage import StateOptions
-from proxy.storage.shared.connect import make_state
+from proxy.storage.connect import make_state
 from proxy.storage.shared.protocol import State
 from tests.helpers import options_with
 from tests.processes import WAIT_LIMIT, killed_at_end

@@ -10,7 +10,7 @@ from engine.protocol import RequestError
 from hooks import emit
 from proxy.service.stored_responses import ResponseStore, SizedItem
 from proxy.settings.storage import StateOptions
-from proxy.storage.shared.connect import make_state
+from proxy.storage.connect import make_state
 from proxy.storage.shared.protocol import Owner
 from proxy.wire.openai.response_input import InputItem
 from tests.helpers import Script

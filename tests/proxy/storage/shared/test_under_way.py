@@ -12,8 +12,8 @@ import pytest
 from proxy.service import running as under_way
 from proxy.service.running import RequestLimits
 from proxy.settings.storage import StateOptions
+from proxy.storage.connect import make_state
 from proxy.storage.errors import StateError
-from proxy.storage.shared.connect import make_state
 from proxy.storage.shared.protocol import State
 from tests.helpers import until
 
