@@ -15,7 +15,7 @@ from proxy.deployment.deployment import Route, ServedModel
 from proxy.deployment.directory import no_model
 from proxy.http.access.bodies import max_body_size
 from proxy.http.access.operator import is_operator
-from proxy.http.admission import Exchange, admitted
+from proxy.http.admission import Exchange, Make, admitted
 from proxy.http.arrival import ARRIVAL, Arrival
 from proxy.http.dialect import speaks_messages
 from proxy.http.moderate import moderated
@@ -50,22 +50,28 @@ logger = logging.getLogger("weir.proxy")
 STARTED = int(time.time())
 
 
+def _request(prefix: str) -> Make[Any]:
+    """A function that makes the request of a body, with an id that begins with `prefix`."""
+
+    def make(arrival: Arrival, fields: Any, route: Route) -> GenerationRequest:
+        made: GenerationRequest = fields.to_request(new_id(prefix), route.name, caller=arrival.owner.caller)
+        return made
+
+    return make
+
+
+_CHAT, _COMPLETION = _request("chatcmpl"), _request("cmpl")
+_TOKENIZE, _DETOKENIZE = _request("tokenize"), _request("detokenize")
+
+
 async def chat_completions(http: web.Request) -> web.StreamResponse:
-    async with admitted(http, ChatRequest, _chat_request, endpoint="chat") as exchange:
+    async with admitted(http, ChatRequest, _CHAT, endpoint="chat") as exchange:
         return await respond(exchange, ChatAnswer(exchange.fields, exchange.request))
 
 
-def _chat_request(arrival: Arrival, fields: ChatRequest, route: Route) -> GenerationRequest:
-    return fields.to_request(new_id("chatcmpl"), route.name, caller=arrival.owner.caller)
-
-
 async def completions(http: web.Request) -> web.StreamResponse:
-    async with admitted(http, CompletionRequest, _completion, endpoint="completions") as exchange:
+    async with admitted(http, CompletionRequest, _COMPLETION, endpoint="completions") as exchange:
         return await respond(exchange, CompletionAnswer(exchange.fields, exchange.request))
-
-
-def _completion(arrival: Arrival, fields: CompletionRequest, route: Route) -> GenerationRequest:
-    return fields.to_request(new_id("cmpl"), route.name, caller=arrival.owner.caller)
 
 
 async def responses(http: web.Request) -> web.StreamResponse:
@@ -128,9 +134,10 @@ def _moderation(arrival: Arrival, fields: ModerationRequest, _: Route) -> Genera
 
 def _relayed(kind: type[RelayedRequest]) -> Handler:
     """The endpoint for requests of this kind, which an upstream answers."""
+    make = _request(kind.endpoint)
 
     async def relay(http: web.Request) -> web.Response:
-        async with admitted(http, kind, _relayed_request, endpoint=kind.endpoint) as exchange:
+        async with admitted(http, kind, make, endpoint=kind.endpoint) as exchange:
             ignored = exchange.arrival.ignored = exchange.fields.ignored(exchange.support)
             body, headers = await _upstreams_answer(exchange), ignored_header(ignored)
             return web.Response(body=body, content_type="application/json", headers=headers)
@@ -141,10 +148,6 @@ def _relayed(kind: type[RelayedRequest]) -> Handler:
 embeddings = _relayed(EmbeddingsRequest)
 rerank = _relayed(RerankRequest)
 score = _relayed(ScoreRequest)
-
-
-def _relayed_request(arrival: Arrival, fields: RelayedRequest, route: Route) -> GenerationRequest:
-    return fields.to_request(new_id(fields.endpoint), route.name, caller=arrival.owner.caller)
 
 
 async def _upstreams_answer(exchange: Exchange[RelayedRequest]) -> bytes:
@@ -229,22 +232,14 @@ def _model(http: web.Request, name: str, model: ServedModel) -> dict[str, Any]:
 
 
 async def tokenize(http: web.Request) -> web.Response:
-    async with admitted(http, TokenizeRequest, _tokenized_request) as exchange:
+    async with admitted(http, TokenizeRequest, _TOKENIZE) as exchange:
         headers = ignored_header(ignored_fields(exchange))
         return _json(await tokenized(exchange), headers)
 
 
-def _tokenized_request(arrival: Arrival, fields: TokenizeRequest, route: Route) -> GenerationRequest:
-    return fields.to_request(new_id("tokenize"), route.name, caller=arrival.owner.caller)
-
-
 async def detokenize(http: web.Request) -> web.Response:
-    async with admitted(http, DetokenizeRequest, _detokenized_request) as exchange:
+    async with admitted(http, DetokenizeRequest, _DETOKENIZE) as exchange:
         return _json(await detokenized(exchange))
-
-
-def _detokenized_request(arrival: Arrival, fields: DetokenizeRequest, route: Route) -> GenerationRequest:
-    return fields.to_request(new_id("detokenize"), route.name, caller=arrival.owner.caller)
 
 
 async def health(http: web.Request) -> web.Response:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from prometheus_client.core import Metric
 
 from engine.protocol.stats import Histogram
-from hooks.pipeline.tally import HELD_SECONDS, UNJUDGED_TOKENS, Tallies, Tally
+from hooks.pipeline.tally import HELD_SECONDS, UNJUDGED_TOKENS, Tallies
 from proxy.telemetry.families import Labels, counter, histogram
 
 
@@ -22,20 +22,16 @@ def hook_metrics(policies: Mapping[str, Tallies]) -> Iterator[Metric]:
     yield counter("hook_verdicts", "Verdicts, by hook and action.", (*names, "action"), verdicts)
     seconds = [(labels, tally.seconds) for labels, tally in each]
     yield counter("hook_seconds", "Wall time of the hooks' calls.", names, seconds)
-    held = [(labels, _held(tally)) for labels, tally in each]
+    held = [(labels, _histogram(HELD_SECONDS, tally.held, tally.held_seconds)) for labels, tally in each]
     text = "How long a hook held text. Counted while somebody receives the decisions."
     yield histogram("hook_held_seconds", text, names, held)
-    unjudged = [(labels, _unjudged(tally)) for labels, tally in each if tally.unjudged]
+    unjudged = [
+        (labels, _histogram(UNJUDGED_TOKENS, tally.unjudged, tally.num_unjudged))
+        for labels, tally in each
+        if tally.unjudged
+    ]
     text = "The most tokens of a stream that were out unjudged at a time. Only streams of hooks that judge."
     yield histogram("hook_unjudged_tokens", text, names, unjudged)
-
-
-def _held(tally: Tally) -> Histogram:
-    return _histogram(HELD_SECONDS, tally.held, tally.held_seconds)
-
-
-def _unjudged(tally: Tally) -> Histogram:
-    return _histogram(UNJUDGED_TOKENS, tally.unjudged, tally.num_unjudged)
 
 
 def _histogram(ends: Sequence[float], counts: Mapping[int, int], total: float) -> Histogram:

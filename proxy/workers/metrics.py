@@ -7,6 +7,7 @@ worker counts in its own memory. A worker that is killed loses what it counted s
 
 import os
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,8 @@ class CommonMetrics:
         self._files: dict[str, Any] = {
             kind: MmapedDict(_with_space(folder / f"{name}_{number}.db")) for kind, name in _FILES.items()
         }
-        self._before = {key: value for kind in ("counter", "histogram") for key, value in self._values(kind)}
+        counts = chain(*(self._files[kind].read_all_values() for kind in ("counter", "histogram")))
+        self._before = {key: value for key, value, _ in counts}
         """The counts of the worker's predecessors."""
 
     def write(self) -> None:
@@ -66,9 +68,6 @@ class CommonMetrics:
     def close(self) -> None:
         for file in self._files.values():
             file.close()
-
-    def _values(self, kind: str) -> Iterator[tuple[str, float]]:
-        return ((key, value) for key, value, _ in self._files[kind].read_all_values())
 
 
 def _samples(family: Metric) -> Iterator[tuple[str, float]]:

@@ -115,20 +115,16 @@ def _load_file(path: Path) -> Iterator[Exchange]:
     if path.name.removesuffix(".gz").endswith(".jsonl") and _is_recording(path):
         yield Exchange(str(path), Recording.load(path))
         return
-    make = None
+    make: Callable[[str, Row], Exchange] | None = None
     for number, row in _rows(path):
         name = f"{path}:{number}"
         if not isinstance(row, Mapping):
             raise ValueError(f"{name}: it is not an object with columns")
-        make = make or _format_of(row)
+        make = make or next((one for columns, one in _FORMATS if columns <= row.keys()), own_exchange)
         try:
             yield make(name, row)
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{name}: {_reason(error)}") from error
-
-
-def _format_of(row: Row) -> Callable[[str, Row], Exchange]:
-    return next((make for columns, make in _FORMATS if columns <= row.keys()), own_exchange)
 
 
 def _reason(error: Exception) -> str:

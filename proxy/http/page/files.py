@@ -63,9 +63,13 @@ class PageFile(NamedTuple):
 @cache
 def page_files() -> dict[str, PageFile]:
     """Every file by its path on the server: `/` for the page itself, and `/page/NAME` for any other file."""
-    folder = resources.files("proxy.http.page") / "static"
-    files = (file for file in folder.iterdir() if file.is_file())
-    return {_path(file.name): _read(file.name, file.read_bytes()) for file in files}
+    found = {}
+    for file in (resources.files("proxy.http.page") / "static").iterdir():
+        if file.is_file():
+            path = "/" if file.name == INDEX else f"/page/{file.name}"
+            body, suffix = file.read_bytes(), file.name[file.name.rindex(".") :]
+            found[path] = PageFile(body, _TYPES[suffix], hashlib.sha256(body).hexdigest()[:32])
+    return found
 
 
 def add_page(app: web.Application) -> None:
@@ -76,12 +80,3 @@ def add_page(app: web.Application) -> None:
 
 async def _serve(request: web.Request) -> web.Response:
     return page_files()[request.path].response(request)
-
-
-def _path(name: str) -> str:
-    return "/" if name == INDEX else f"/page/{name}"
-
-
-def _read(name: str, body: bytes) -> PageFile:
-    suffix = name[name.rindex(".") :]
-    return PageFile(body, _TYPES[suffix], hashlib.sha256(body).hexdigest()[:32])
