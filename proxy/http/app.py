@@ -85,8 +85,8 @@ BESIDE_ADMIN: tuple[tuple[str, Handler], ...] = (
 
 
 def make_app(service: Service, rule: OperatorRule) -> web.Application:
-    """The application of `service`. Its runner needs aiohttp's `handler_cancellation`: without it, a client
-    that leaves is noticed only at the next write."""
+    """The application of `service`. Its runner needs aiohttp's `handler_cancellation`: without it, a
+    disconnect is noticed only at the next write."""
     settings = service.settings
     app = _application(service, rule, door(service, BrowserRule(settings, settings.host)))
     description = _description()

@@ -36,8 +36,8 @@ logger = logging.getLogger("weir.access")
 QUIET_PATHS = frozenset({"/health", "/ready", "/metrics"})
 """Machines ask for them every few seconds. The log leaves them out."""
 
-CLIENT_LEFT = 499
-"""The status in the log if the client left before the answer's end. No client gets it (nginx's number)."""
+CLIENT_DISCONNECTED = 499
+"""The status in the log if the client disconnected before the answer's end. nginx uses the same number."""
 
 NO_ENDPOINT = "other"
 """The path in metrics of a request that no endpoint takes."""
@@ -166,7 +166,7 @@ class Arrival:
             yield
         except (asyncio.CancelledError, ConnectionError):
             # A client may close the connection as soon as it has read the whole stream.
-            self.status = CLIENT_LEFT if self.status == 500 else self.status
+            self.status = CLIENT_DISCONNECTED if self.status == 500 else self.status
             self.http.pop(ARRIVAL, None)
             raise
         finally:

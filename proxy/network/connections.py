@@ -83,7 +83,7 @@ class Connection(web.RequestHandler):
     async def _connect(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
         ending = self._options.client_timeout if tls else None
-        with suppress(OSError):  # the client has left, or its handshake fails
+        with suppress(OSError):  # the client has disconnected, or its handshake fails
             await loop.connect_accepted_socket(lambda: self, accepted, ssl=tls, ssl_shutdown_timeout=ending)
 
     def _has_connected(self, accepted: socket.socket) -> None:

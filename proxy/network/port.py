@@ -20,7 +20,7 @@ class Port:
     def __init__(
         self, app: web.Application, connections: Connections, forwarders: Networks, certificates: Certificates
     ) -> None:
-        # Without `handler_cancellation`, a client that leaves is noticed only at the next write.
+        # Without `handler_cancellation`, a disconnect is noticed only at the next write.
         self._runner = web.AppRunner(app, handler_cancellation=True)
         self._connections = connections
         self._certificates = certificates

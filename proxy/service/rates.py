@@ -64,7 +64,7 @@ class Rates:
         return spent.current + spent.previous * (1 - now % MINUTE / MINUTE)
 
     def spend(self, subject: str, amount: int) -> None:
-        """Count an amount; a negative one takes it back."""
+        """Count an amount; a negative one is subtracted."""
         self._of(subject, int(self._clock() // MINUTE)).current += amount
         if self._state is not None:
             self._unsaid[subject] += amount

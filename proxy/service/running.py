@@ -1,6 +1,6 @@
 """The requests that run: which ones here, and how many each caller has in all processes that share the state.
 
-The operator may cancel one that runs here. A cancellation takes the same path as a client that leaves: the
+The operator may cancel one that runs here. A cancellation takes the same path as a disconnect: the
 request's task is cancelled, which closes its iterator. The client, who is still there, gets an error.
 
 A process says its own counts of callers' requests, and learns the sums. It does so in one call for all
@@ -72,7 +72,7 @@ class RunningRequest:
         if self._is_cancelled and isinstance(error, asyncio.CancelledError):
             self._is_cancelled = False
             assert self.task is not None
-            if not self.task.uncancel():  # otherwise the client has left, too
+            if not self.task.uncancel():  # otherwise the client has disconnected, too
                 raise CancelledByOperator from error
 
 
@@ -246,7 +246,7 @@ class RequestLimits:
             self._changed.set()
 
     def _take_waiting(self) -> dict[tuple[str, int], list[asyncio.Future[bool]]]:
-        """Those whose clients have left are not in the counts, either."""
+        """Requests whose clients have disconnected are not in the counts, either."""
         waiting, self._waiting = self._waiting, {}
         return {asked: [one for one in waiters if not one.done()] for asked, waiters in waiting.items()}
 

@@ -51,7 +51,7 @@ class PostgresDatabase(Database):
     def _ended(self, running: asyncio.Task[Any]) -> None:
         self._running.discard(running)
         if not running.cancelled():
-            running.exception()  # the caller may have left
+            running.exception()  # nobody may wait for it any more
 
     async def _transact(self, steps: Steps[T], alone: bool) -> T:
         with _errors():

@@ -78,7 +78,7 @@ def test_the_end_the_withheld_and_the_taken_back_are_seen(fake: FakeServer, open
     marks = answer.locator(".text .mark")
     assert [one.inner_text().strip() for one in marks.all()] == [
         "withheld by secrets",
-        "taken back by toxic",
+        "rewound by toxic",
         "",
         "ended by phrases",
     ]

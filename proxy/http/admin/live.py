@@ -131,7 +131,7 @@ async def live(http: web.Request) -> web.StreamResponse:
     service, feed = http.config_dict[SERVICE], http.config_dict[LIVE]
     keep_alive = service.settings.keep_alive_interval
     async with EventStream(http, keep_alive=keep_alive, headers={"Cache-Control": "no-store"}) as stream:
-        with suppress(ConnectionError):  # the operator has left
+        with suppress(ConnectionError):  # the operator has disconnected
             while not service.draining:
                 await stream.write(await feed.event())
                 await asyncio.sleep(INTERVAL)

@@ -6,7 +6,7 @@ const ACTIONS = {
   rewrite: { label: "Rewritten", would: "Would have rewritten" },
   suppress: { label: "Withheld", would: "Would have withheld" },
   terminate: { label: "Ended", would: "Would have ended the answer" },
-  rewind: { label: "Taken back", would: "Would have taken back" },
+  rewind: { label: "Rewound", would: "Would have rewound" },
   suspect: { label: "Found suspect", would: "Would have found suspect" },
   error: { label: "Guard failed", would: "Failed in shadow mode" },
   judged: { label: "Judged", would: "Would have judged" },
