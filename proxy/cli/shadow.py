@@ -74,7 +74,7 @@ def shadow_report(options: argparse.Namespace) -> None:
 def _check_file(url: str) -> None:
     """A store that does not exist would be made."""
     file = url.removeprefix("sqlite:///")
-    if file != url and not os.path.exists(file):
+    if file != url and not os.path.exists(os.path.expanduser(file)):
         raise ReportError(f"there is no store {file}")
 
 

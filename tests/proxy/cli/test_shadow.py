@@ -68,6 +68,15 @@ def test_a_report_as_json(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "No hook ran in shadow mode.\n"
 
 
+def test_a_store_in_the_home_folder_is_found(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    name = url.rpartition("/")[2]
+    main(["shadow", "report", "--store", f"sqlite:///~/{name}", "--json", "--hook", "pii"])
+    assert json.loads(capsys.readouterr().out)
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
