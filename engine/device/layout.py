@@ -5,6 +5,7 @@ spans. The chunks of prefills follow.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -36,6 +37,21 @@ class Span(Protocol):
 
     @property
     def block_table(self) -> Sequence[int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSpan:
+    """A `Span` of given tokens."""
+
+    start: int
+    token_ids: Sequence[int]
+    block_table: Sequence[int]
+    num_samples: int = 0
+    prompt_logprob_positions: range = range(0)
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
 
 
 class Layout(NamedTuple):

@@ -10,8 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from engine.core.classification.core import ClassifierCore, Output, new_text
-from engine.core.classification.logits import by_group
+from engine.core.classification.core import ClassifierCore, Output, by_group, new_text
 from engine.execution.model_runner import ModelRunner
 from engine.local.running_core import RunningCore
 from engine.protocol import DeadEngineError, EngineError, EngineStats, TextTooLongError, Tokenizer

@@ -8,15 +8,18 @@ The logits of a token lie beside its keys and values, in the same slot. A text t
 them again has their logits too, so a token never needs to be computed for them.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.core.classification.budget import JudgingBudget
-from engine.core.classification.logits import by_group
 from engine.core.isolation import attempt, run_what_fits
+from engine.device.layout import TokenSpan
 from engine.execution.model_runner import ModelRunner
 from engine.models.heads import labels_of
 from engine.protocol import EngineError, EngineStats, GenerationRequest
@@ -136,7 +139,7 @@ class ClassifierCore:
 
     def _run(self, scheduled: Seq[ScheduledSequence]) -> None:
         """Compute the tokens, and keep their logits."""
-        logits, _ = self.runner.run([_EveryToken(s) for s in scheduled])
+        logits, _ = self.runner.run([_of_every_token(s) for s in scheduled])
         slots = [slot for s in scheduled for slot in self._slots(s.sequence, s.start, s.end)]
         self._logits[slots] = logits.cpu().numpy()
 
@@ -160,32 +163,12 @@ class ClassifierCore:
         return [blocks[i // size] * size + i % size for i in range(start, end)]
 
 
-@dataclass(frozen=True, slots=True)
-class _EveryToken:
-    """Implements `Span` (`engine.device.layout`): the logits of all tokens are wanted."""
+def _of_every_token(s: ScheduledSequence) -> TokenSpan:
+    """The share of a step, of which the logits of all tokens are wanted."""
+    return TokenSpan(s.start, s.token_ids, s.block_table, num_samples=s.num_tokens)
 
-    scheduled: ScheduledSequence
 
-    @property
-    def start(self) -> int:
-        return self.scheduled.start
-
-    @property
-    def token_ids(self) -> list[int]:
-        return self.scheduled.token_ids
-
-    @property
-    def num_tokens(self) -> int:
-        return self.scheduled.num_tokens
-
-    @property
-    def num_samples(self) -> int:
-        return self.scheduled.num_tokens
-
-    @property
-    def prompt_logprob_positions(self) -> range:
-        return range(0)
-
-    @property
-    def block_table(self) -> list[int]:
-        return self.scheduled.block_table
+def by_group(rows: npt.NDArray[np.float32], labels: Mapping[str, Seq[str]]) -> Logits:
+    """`rows`: `[tokens, labels of all groups]`, the groups in the order of `labels`. They are not copied."""
+    ends = accumulate(map(len, labels.values()))
+    return {group: rows[:, end - len(labels[group]) : end] for group, end in zip(labels, ends, strict=True)}

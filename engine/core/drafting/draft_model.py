@@ -13,7 +13,7 @@ from typing import Protocol
 from torch import Tensor
 
 from engine.core.drafting.draft_cache import DraftCache
-from engine.device.layout import Span
+from engine.device.layout import Span, TokenSpan
 from engine.execution.model_runner import ModelRunner
 from engine.protocol.options import EngineConfig
 from engine.scheduling.sequence import ScheduledSequence, Sequence
@@ -21,25 +21,16 @@ from engine.scheduling.sequence import ScheduledSequence, Sequence
 CATCH_UP = 64
 
 
-@dataclass(frozen=True, slots=True)
-class DraftSpan:
-    """A `Span` of tokens that the draft model computes."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftSpan(TokenSpan):
+    """Tokens of the sequence that the draft model computes, or one guess. With a sample, it guesses the next
+    token."""
 
     sequence: Sequence
-    start: int
-    token_ids: Seq[int]
-    """Tokens of the sequence, or one guess."""
-    num_samples: int
-    """1: the next token is guessed."""
-    prompt_logprob_positions: range = range(0)
 
-    @property
-    def num_tokens(self) -> int:
-        return len(self.token_ids)
-
-    @property
-    def block_table(self) -> Seq[int]:
-        return self.sequence.cache.block_table
+    @classmethod
+    def of(cls, seq: Sequence, start: int, token_ids: Seq[int], num_samples: int) -> "DraftSpan":
+        return cls(start, token_ids, seq.cache.block_table, num_samples, sequence=seq)
 
 
 class Runner(Protocol):
@@ -86,7 +77,7 @@ class DraftModel:
             for seq, guess in self._run(spans):
                 drafts[seq] = (*drafts.get(seq, ()), guess)
             spans = [
-                DraftSpan(s.sequence, s.sequence.cache.num_draft_tokens, drafts[s.sequence][-1:], 1)
+                DraftSpan.of(s.sequence, s.sequence.cache.num_draft_tokens, drafts[s.sequence][-1:], 1)
                 for s in spans
                 if s.num_samples and len(drafts[s.sequence]) < wanted[s.sequence]
             ]
@@ -117,7 +108,7 @@ class DraftModel:
     def _span(self, s: ScheduledSequence, num_left: int, num_wanted: int) -> DraftSpan:
         seq, start = s.sequence, s.sequence.cache.num_draft_tokens
         if s.end + num_wanted > self._runner.max_model_len:
-            return DraftSpan(seq, start, (), 0)
+            return DraftSpan.of(seq, start, (), 0)
         end = min(s.end, start + min(num_left, s.num_tokens + CATCH_UP))
         is_guessing = end == s.end and num_wanted > 0
-        return DraftSpan(seq, start, seq.token_ids[start:end], int(is_guessing))
+        return DraftSpan.of(seq, start, seq.token_ids[start:end], int(is_guessing))

@@ -8,13 +8,13 @@ They are those that `ProbeHeads` scores while the model is served: the same mode
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from engine.device.batch import Batch
 from engine.device.kv_cache import KVCache
+from engine.device.layout import TokenSpan
 from engine.execution.model_runner import ModelRunner
 
 
@@ -42,21 +42,6 @@ def activations(
             yield from _read(runner, collector, batch, max_num_batched_tokens)
     finally:
         runner.model.watch(runner.probe_heads)
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Implements `Span`: a text's tokens in one step."""
-
-    start: int
-    token_ids: Sequence[int]
-    block_table: Sequence[int]
-    num_samples: int = 0
-    prompt_logprob_positions: range = range(0)
-
-    @property
-    def num_tokens(self) -> int:
-        return len(self.token_ids)
 
 
 class _Collector:
@@ -112,7 +97,7 @@ def _read(
     for start in range(0, max(map(len, batch)), max_num_batched_tokens):
         end = start + max_num_batched_tokens
         parts = zip(batch, tables, strict=True)
-        runner.run([_Part(start, ids[start:end], table) for ids, table in parts if start < len(ids)])
+        runner.run([TokenSpan(start, ids[start:end], table) for ids, table in parts if start < len(ids)])
         found |= collector.by_slot()
     for ids, table in zip(batch, tables, strict=True):
         yield torch.stack([found[table.start * size + i] for i in range(len(ids))])
