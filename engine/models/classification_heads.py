@@ -41,7 +41,8 @@ class LinearHead:
         name = "score" if "score.weight" in checkpoint else "classifier"
         weight = _take_head(checkpoint, name, self.labels["labels"])
         bias = checkpoint.take_any(f"{name}.bias")
-        return _Float32Linear(weight, bias)
+        bias = None if bias is None else bias.float()
+        return lambda x: F.linear(x.float(), weight, bias)
 
 
 class GuardHeads:
@@ -83,15 +84,6 @@ class _Pair(NamedTuple):
     """`[inner]`, float32."""
     heads: Tensor
     """Risk levels, then categories, `[logits, inner]`, float32."""
-
-
-class _Float32Linear:
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self._weight = weight
-        self._bias = None if bias is None else bias.float()
-
-    def __call__(self, x: Tensor, /) -> Tensor:
-        return F.linear(x.float(), self._weight, self._bias)
 
 
 def _take_head(checkpoint: Checkpoint, name: str, labels: tuple[str, ...]) -> Tensor:

@@ -18,11 +18,8 @@ QWEN3_GUARD = "Qwen3ForGuardModel"
 TOKEN_CLASSIFICATION = "ForTokenClassification"
 
 
-class Head(Protocol):
-    """The last part of a decoder."""
-
-    def __call__(self, x: Tensor, /) -> Tensor:
-        """The final norm's output `[rows, hidden]` to logits `[rows, logits]`."""
+Head = Callable[[Tensor], Tensor]
+"""The last part of a decoder: the final norm's output `[rows, hidden]` to logits `[rows, logits]`."""
 
 
 class ClassificationHeads(Protocol):

@@ -1,5 +1,7 @@
 """How the decoder's matrices come from a checkpoint: as they are, rounded, or unpacked."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -32,24 +34,17 @@ class PlainWeights:
         return self.take(checkpoint, "lm_head") if tied is None else tied
 
 
-class Int8Weights:
-    """Implements `WeightFormat`."""
+class RoundedWeights:
+    """Implements `WeightFormat`. The logits' matrix gets 8 bits: with 4 it loses more than other matrices."""
+
+    def __init__(self, quantize: Callable[[Tensor], QuantizedWeight]) -> None:
+        self._quantize = quantize
 
     def take(self, checkpoint: Checkpoint, *names: str) -> QuantizedWeight:
-        return quantize_int8(PlainWeights().take(checkpoint, *names))
+        return self._quantize(PlainWeights().take(checkpoint, *names))
 
     def take_head(self, checkpoint: Checkpoint, tied: Tensor | None) -> QuantizedWeight:
         return quantize_int8(PlainWeights().take_head(checkpoint, tied))
-
-
-class Int4Weights(Int8Weights):
-    """Implements `WeightFormat`. The logits' matrix gets 8 bits: with 4 it loses more than other matrices."""
-
-    def __init__(self, group_size: int) -> None:
-        self._group_size = group_size
-
-    def take(self, checkpoint: Checkpoint, *names: str) -> QuantizedWeight:
-        return quantize_int4(PlainWeights().take(checkpoint, *names), self._group_size)
 
 
 def weight_format(config: EngineConfig, hf_config: PreTrainedConfig) -> WeightFormat:
@@ -60,7 +55,7 @@ def weight_format(config: EngineConfig, hf_config: PreTrainedConfig) -> WeightFo
             raise ValueError("its weights are rounded already, so quantization must not be set")
         return packed_weights(packing if isinstance(packing, dict) else packing.to_dict())
     if config.quantization == "int8":
-        return Int8Weights()
+        return RoundedWeights(quantize_int8)
     if config.quantization == "int4":
-        return Int4Weights(config.quantization_group_size)
+        return RoundedWeights(partial(quantize_int4, group_size=config.quantization_group_size))
     return PlainWeights()

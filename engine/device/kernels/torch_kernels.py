@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.device.attention import Attention, AttentionBackend, PagedAttention, Scoring
+from engine.device.attention import PagedAttention, Scoring
 from engine.device.batch import Batch
 from engine.device.kernels.protocol import AttentionLayer, AttentionShape, LinearMaker, StepKernels
 from engine.device.kv_cache import KVCache
@@ -15,19 +15,18 @@ from engine.device.kv_cache import KVCache
 class TorchKernels:
     """Implements `Kernels` on any device."""
 
-    def __init__(self, shape: AttentionShape, attention: AttentionBackend = PagedAttention) -> None:
+    def __init__(self, shape: AttentionShape) -> None:
         self._shape = shape
-        self._attention = attention
         self.linears: Mapping[str, LinearMaker] = {}
 
     def step(self, batch: Batch, kv_cache: KVCache) -> "TorchStep":
-        return TorchStep(self._shape, batch, self._attention(kv_cache, batch))
+        return TorchStep(self._shape, batch, PagedAttention(kv_cache, batch))
 
 
 class TorchStep(StepKernels):
     """Implements `StepKernels`."""
 
-    def __init__(self, shape: AttentionShape, batch: Batch, attention: Attention) -> None:
+    def __init__(self, shape: AttentionShape, batch: Batch, attention: PagedAttention) -> None:
         self._shape = shape
         self._attention = attention
         self._cos, self._sin = shape.rope_table[batch.positions].unsqueeze(1).chunk(2, dim=-1)

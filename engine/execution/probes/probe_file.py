@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -154,7 +154,7 @@ _MORE_TENSORS: Mapping[ProbeKind, tuple[str, ...]] = {
 
 @checked_dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
 class _Header:
-    version: Any
+    version: Literal[1]
     name: str
     kind: ProbeKind
     labels: tuple[str, ...]
@@ -162,10 +162,6 @@ class _Header:
     model: str
     model_hash: str
     calibration: Calibration | None = None
-
-    def __post_init__(self) -> None:
-        if self.version != VERSION:
-            raise ValueError(f"not a probe of version {VERSION}")
 
 
 _HEADER = TypeAdapter(_Header)
