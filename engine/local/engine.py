@@ -99,36 +99,33 @@ class LocalEngine:
         self.check_health()
         if not is_admitted:
             self._admission.check(request.caller)
-        self._admission.add(request)
-        group: SequenceGroup | None = None
         span = NO_SPAN if is_admitted or self.config.only_guards else CURRENT_SPAN.get()
-        try:
+        with self._admission.counted(request):
             group = await self._preparation.process(request, self._processor)
-            self.check_health()
-            if is_counted:
-                group.num_prompt_tokens = 0
-            stream = self._streams[group] = DeltaQueue()
-            self._core.call(partial(EngineCore.add, group=group))
-            finished: set[int] = set()
-            while len(finished) < request.num_outputs:
-                void: set[int] = set()
-                for delta in await stream.get():
-                    if delta.index in void:
-                        continue
-                    if delta.finish_reason is not None:
-                        finished.add(delta.index)
-                    rewind = yield delta
-                    if rewind is not None:
-                        void.add(rewind.index)
-                        finished.discard(rewind.index)
-                        stream.rewind(rewind.index)
-                        self._core.call(partial(self._rewind, group=group, rewind=rewind))
-        finally:
-            self._admission.remove(request)
-            if group is not None:
+            try:
+                self.check_health()
+                if is_counted:
+                    group.num_prompt_tokens = 0
+                stream = self._streams[group] = DeltaQueue()
+                self._core.call(partial(EngineCore.add, group=group))
+                finished: set[int] = set()
+                while len(finished) < request.num_outputs:
+                    void: set[int] = set()
+                    for delta in await stream.get():
+                        if delta.index in void:
+                            continue
+                        if delta.finish_reason is not None:
+                            finished.add(delta.index)
+                        rewind = yield delta
+                        if rewind is not None:
+                            void.add(rewind.index)
+                            finished.discard(rewind.index)
+                            stream.rewind(rewind.index)
+                            self._core.call(partial(self._rewind, group=group, rewind=rewind))
+            finally:
                 trace_phases(span, group)
-            if group is not None and self._streams.pop(group, None) is not None:
-                self._core.call(partial(EngineCore.leave, group=group))
+                if self._streams.pop(group, None) is not None:
+                    self._core.call(partial(EngineCore.leave, group=group))
 
     def check_room(self, caller: str) -> None:
         self._admission.check(caller)

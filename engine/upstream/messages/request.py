@@ -9,8 +9,8 @@ from typing import Any
 
 from engine.protocol import GenerationRequest, RequestError, SamplingParams
 from engine.protocol.fields.names import caller_name
+from engine.upstream.messages.fields import refused
 from engine.upstream.messages.options import MessagesOptions
-from engine.upstream.messages.refused import refused
 from engine.upstream.messages.signatures import Signatures
 from engine.upstream.messages.tools import tool_fields
 from engine.upstream.messages.turns import to_turns

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.protocol import GenerationRequest
-from engine.upstream.messages.refused import refused
+from engine.upstream.messages.fields import refused
 
 _CHOICES = {"none": "none", "auto": "auto", "required": "any"}
 

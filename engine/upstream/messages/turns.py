@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from engine.protocol import RequestError
-from engine.upstream.messages.refused import refused
+from engine.upstream.messages.fields import refused
 from engine.upstream.messages.signatures import Signatures
 
 Block = dict[str, Any]
