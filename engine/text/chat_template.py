@@ -6,7 +6,7 @@ and a request is refused where a part of it would be lost.
 
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jinja2
@@ -47,56 +47,43 @@ class ChatTemplate:
         """Those of `TEMPLATE_HINTS` that change the prompt."""
 
     def prompt_of(self, request: GenerationRequest) -> str:
-        """The prompt of a request with messages, with its tools. Raises `RequestError`."""
-        template_kwargs = request.extra.get("chat_template_kwargs")
-        if not isinstance(template_kwargs, Mapping | None):
-            raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
-        tools = request.tools if request.uses_tools else ()
-        hints = {name: request.extra[name] for name in self.hints if request.extra.get(name) is not None}
-        for name, value in hints.items():
-            if not isinstance(value, str):
-                own = caller_name(request.endpoint, name)
-                raise RequestError(f"{own} must be a text.", param=own)
-        template_kwargs = hints | dict(template_kwargs or {})
-        return self.prompt(request.messages, template_kwargs, tools, **_ending(request))
-
-    def prompt(
-        self,
-        messages: Sequence[Message],
-        template_kwargs: Mapping[str, Any] | None = None,
-        tools: Sequence[Mapping[str, Any]] = (),
-        *,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-    ) -> str:
-        """The messages as a prompt, which ends where the next assistant message begins. With
-        `continue_final_message` it ends within the last message, at the end of its text. Raises
+        """The prompt of a request with messages, with its tools. It ends where the next assistant message
+        begins, or with `continue_final_message` at the end of the last message's text. Raises
         `RequestError`."""
+        given = request.extra.get("chat_template_kwargs")
+        if not isinstance(given, Mapping | None):
+            raise RequestError("chat_template_kwargs must be an object.", param="chat_template_kwargs")
+        given, ending = given or {}, _ending(request)
         if not self._tokenizer.chat_template:
             raise RequestError(
                 "This model has no chat template; use the completions endpoint.", param="messages"
             )
-        for name in sorted(self._reserved.intersection(template_kwargs or ())):
+        for name in sorted(self._reserved.intersection(given)):
             raise RequestError(
                 f"chat_template_kwargs.{name} cannot be set by a request.",
                 param=f"chat_template_kwargs.{name}",
             )
+        tools = request.tools if request.uses_tools else ()
         if tools and not self._takes_tools:
             raise RequestError("This model's chat template takes no tools.", param="tools")
-        plain = [self._plain(message, i) for i, message in enumerate(messages)]
+        template_kwargs = self._hints_of(request) | dict(given)
+        messages = [self._plain(message, i) for i, message in enumerate(request.messages)]
         try:
-            return self._render(
-                plain,
-                tools=list(tools) or None,
-                add_generation_prompt=add_generation_prompt,
-                continue_final_message=continue_final_message,
-                **(template_kwargs or {}),
-            )
+            return self._render(messages, tools=list(tools) or None, **ending, **template_kwargs)
         except TEMPLATE_ERRORS as error:
             reason = f": {error}" if isinstance(error, jinja2.TemplateError) else "."
             raise RequestError(
                 f"The model's chat template refuses these messages{reason}", param="messages"
             ) from error
+
+    def _hints_of(self, request: GenerationRequest) -> dict[str, str]:
+        """Those of the request's hints that the template reads. Raises `RequestError`."""
+        hints = {name: request.extra[name] for name in self.hints if request.extra.get(name) is not None}
+        for name, value in hints.items():
+            if not isinstance(value, str):
+                own = caller_name(request.endpoint, name)
+                raise RequestError(f"{own} must be a text.", param=own)
+        return hints
 
     def _render(self, messages: list[dict[str, Any]], **kwargs: Any) -> str:
         options = {"add_generation_prompt": True, "tokenize": False, **kwargs}

@@ -3,8 +3,7 @@
 It calls the fast tokenizer inside transformers' tokenizer, which keeps no state between calls.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from tokenizers import Tokenizer as FastTokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
@@ -134,17 +133,6 @@ class LocalTokenizer:
         if self._plain is None:  # a second tokenizer, which only guard models need
             self._plain = PlainText(self.fast)
         return self._plain.tokens(text)
-
-    def apply_chat_template(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        template_kwargs: Mapping[str, Any] | None = None,
-        tools: Sequence[Mapping[str, Any]] = (),
-    ) -> list[int]:
-        """The messages as a prompt, which ends where the next assistant message begins. Raises
-        `RequestError`."""
-        text = self._chat.prompt(messages, template_kwargs, tools)
-        return self.encode(text, add_special_tokens=False, param="messages")
 
 
 def check_draft_tokenizer(tokenizer: LocalTokenizer, config: EngineConfig) -> None:

@@ -21,7 +21,7 @@ def with_template(tokenizer: PreTrainedTokenizerFast, template: str | None) -> L
 
 
 def test_the_chat_template_asks_for_the_assistant(local: LocalTokenizer) -> None:
-    ids = local.apply_chat_template([{"role": "user", "content": "hello"}])
+    ids = local.encode_chat(chat({"role": "user", "content": "hello"}))
     assert local.decode(ids) == "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
     assert ids[0] == ids.count(2) == 2, "the template's special tokens are tokens"
 
@@ -42,10 +42,10 @@ def test_content_in_parts_is_joined_where_the_template_takes_none(
 ) -> None:
     messages = [{"role": "user", "content": content}]
     if error is None:
-        assert "user\none\ntwo<|im_end|>" in local.decode(local.apply_chat_template(messages))
+        assert "user\none\ntwo<|im_end|>" in local.decode(local.encode_chat(chat(*messages)))
     else:
         with pytest.raises(RequestError, match=error) as caught:
-            local.apply_chat_template(messages)
+            local.encode_chat(chat(*messages))
         assert caught.value.param == "messages"
 
 
@@ -56,27 +56,30 @@ def test_a_template_that_takes_parts_gets_them(tokenizer: PreTrainedTokenizerFas
     )
     local = with_template(tokenizer, template)
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
-    assert local.decode(local.apply_chat_template([{"role": "user", "content": parts}])) == "onetwo"
+    assert local.decode(local.encode_chat(chat({"role": "user", "content": parts}))) == "onetwo"
 
 
 def test_a_message_that_the_template_refuses_is_the_callers_fault(local: LocalTokenizer) -> None:
     with pytest.raises(RequestError, match="no tools here") as caught:
-        local.apply_chat_template([{"role": "tool", "content": "x"}])
+        local.encode_chat(chat({"role": "tool", "content": "x"}))
     assert (caught.value.param, caught.value.status) == ("messages", 400)
 
 
 def test_a_model_without_a_template_refuses_chats(tokenizer: PreTrainedTokenizerFast) -> None:
     with pytest.raises(RequestError, match="no chat template"):
-        with_template(tokenizer, None).apply_chat_template([{"role": "user", "content": "x"}])
+        with_template(tokenizer, None).encode_chat(chat({"role": "user", "content": "x"}))
 
 
 def test_template_arguments_are_variables_and_nothing_else(tokenizer: PreTrainedTokenizerFast) -> None:
     local = with_template(tokenizer, "{{ 'thinking' if enable_thinking else 'not' }}")
     messages = [{"role": "user", "content": "x"}]
-    assert local.decode(local.apply_chat_template(messages, {"enable_thinking": True})) == "thinking"
+    assert (
+        local.decode(local.encode_chat(chat(*messages, chat_template_kwargs={"enable_thinking": True})))
+        == "thinking"
+    )
     for name in ("chat_template", "tokenize", "tools", "messages", "add_generation_prompt"):
         with pytest.raises(RequestError, match=name) as caught:
-            local.apply_chat_template(messages, {name: "{{ 1 }}"})
+            local.encode_chat(chat(*messages, chat_template_kwargs={name: "{{ 1 }}"}))
         assert caught.value.param == f"chat_template_kwargs.{name}"
 
 
@@ -189,10 +192,11 @@ TOOL = {"type": "function", "function": {"name": "weather", "parameters": {}}}
 def test_the_template_gets_the_tools(tokenizer: PreTrainedTokenizerFast) -> None:
     local = with_template(tokenizer, TOOL_TEMPLATE)
     messages = [{"role": "user", "content": "Hi"}]
-    assert local.decode(local.apply_chat_template(messages, None, [TOOL])) == "tools: weather. user: Hi. "
-    both = local.apply_chat_template(messages, {"enable_thinking": True}, [TOOL])
+    with_tool = replace(chat(*messages), tools=(TOOL,))
+    assert local.decode(local.encode_chat(with_tool)) == "tools: weather. user: Hi. "
+    both = local.encode_chat(replace(with_tool, extra={"chat_template_kwargs": {"enable_thinking": True}}))
     assert local.decode(both) == "tools: weather. user: Hi. thinking"
-    assert local.decode(local.apply_chat_template(messages)) == "user: Hi. "
+    assert local.decode(local.encode_chat(chat(*messages))) == "user: Hi. "
 
 
 def test_the_template_gets_calls_and_their_answers(tokenizer: PreTrainedTokenizerFast) -> None:
@@ -202,20 +206,20 @@ def test_the_template_gets_calls_and_their_answers(tokenizer: PreTrainedTokenize
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call-1", "content": "sunny"},
     ]
-    assert local.decode(local.apply_chat_template(messages)) == "assistant: f(a=b). tool: sunny. "
+    assert local.decode(local.encode_chat(chat(*messages))) == "assistant: f(a=b). tool: sunny. "
     for arguments in ("{a: b}", "[" * 100_000, '{"a": ' + "9" * 5000 + "}"):
         call["function"] = {"name": "f", "arguments": arguments}
         with pytest.raises(RequestError, match="not valid JSON") as caught:
-            local.apply_chat_template(messages)
+            local.encode_chat(chat(*messages))
         assert caught.value.param == "messages"
     call["function"] = {"name": "f", "arguments": '{"a": ' + "[" * 900 + "]" * 900 + "}"}
     with pytest.raises(RequestError, match="refuses these messages"):
-        local.apply_chat_template(messages)
+        local.encode_chat(chat(*messages))
 
 
 def test_a_template_that_ignores_tools_gets_none(local: LocalTokenizer) -> None:
     with pytest.raises(RequestError, match="takes no tools") as caught:
-        local.apply_chat_template([{"role": "user", "content": "Hi"}], None, [TOOL])
+        local.encode_chat(replace(chat({"role": "user", "content": "Hi"}), tools=(TOOL,)))
     assert caught.value.param == "tools"
 
 
@@ -268,6 +272,4 @@ def test_a_template_that_reads_parts_alone_gets_parts(
     """It leaves out a plain text, without an error."""
     parts = "{% for part in m.content if part.type == 'text' %}{{ part.text }}{% endfor %}"
     local = with_template(tokenizer, f"{{% for m in messages %}}{{{{ m.role }}}}: {parts};{{% endfor %}}")
-    assert (
-        local.decode(local.apply_chat_template([{"role": "user", "content": content}])) == "user: Hi there;"
-    )
+    assert local.decode(local.encode_chat(chat({"role": "user", "content": content}))) == "user: Hi there;"

@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.protocol import RequestError
 from engine.text.tokenizer import LocalTokenizer
+from tests.helpers import make_request
 from tests.processes import WAIT_LIMIT
 
 
@@ -59,7 +60,7 @@ def test_a_text_with_too_many_bytes_is_not_tokenized(limited: LocalTokenizer) ->
             limited.encode(text)
         assert (caught.value.param, caught.value.code) == ("prompt", "context_length_exceeded")
     with pytest.raises(RequestError) as caught:
-        limited.apply_chat_template([{"role": "user", "content": "a" * most}])
+        limited.encode_chat(make_request(messages=({"role": "user", "content": "a" * most},)))
     assert (caught.value.param, caught.value.code) == ("messages", "context_length_exceeded")
 
 

@@ -1,7 +1,5 @@
 """Chats laid out up to their reply, in chat templates of several forms."""
 
-from typing import Any
-
 import pytest
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
@@ -11,6 +9,7 @@ from engine.text.tokenizer import LocalTokenizer
 from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.guard_prompts.spliced_prompt import check_marks, mark
 from hooks.builtin.stream_heads.reply_prompt import ReplyLayout, ReplyPrompt
+from tests.helpers import make_request
 
 THINKING = (
     "{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor -%}"
@@ -51,10 +50,10 @@ def test_the_reply_begins_behind_an_empty_block_of_thoughts() -> None:
     prompt = ReplyLayout(tokenizer).prompt(ASKED)
     assert prompt.lead == "\n\n"
     assert whole(tokenizer, prompt).endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
-    kwargs: dict[str, Any] = {"enable_thinking": False}
-    messages = [{"role": turn.role, "content": turn.text} for turn in ASKED]
+    kwargs = {"chat_template_kwargs": {"enable_thinking": False}}
+    messages = tuple({"role": turn.role, "content": turn.text} for turn in ASKED)
     lead = tokenizer.encode(prompt.lead, add_special_tokens=False)
-    assert prompt.ids + lead == tokenizer.apply_chat_template(messages, kwargs)
+    assert prompt.ids + lead == tokenizer.encode_chat(make_request(messages=messages, extra=kwargs))
 
 
 def test_the_user_s_turn_closes_with_a_token_of_its_own() -> None:

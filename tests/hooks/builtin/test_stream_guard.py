@@ -18,7 +18,7 @@ from hooks.pipeline.failure import HookError
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import Released, load, play_once
 from hooks.testing.streams import Prompt, Source, cut, stream_of
-from tests.helpers import examples
+from tests.helpers import examples, make_request
 from tests.hooks.builtin.token_classifiers import FakeClassifier, FakeModels, demo_tokenizer
 
 BIRD = {"risk_level": "Unsafe", "category": "Birds"}
@@ -163,7 +163,7 @@ def test_the_model_reads_the_chat_in_its_own_template() -> None:
         {"role": "user", "content": "How are you?"},
     ]
     play("Well.", model, asked=chat)
-    prompt = demo_tokenizer().apply_chat_template(chat)
+    prompt = demo_tokenizer().encode_chat(make_request(messages=tuple(chat)))
     assert model.streams[-1].ids == prompt + demo_tokenizer().encode("Well.", add_special_tokens=False)
     assert model.streams[-1].num_first > len(prompt) - 8, "the reply's tokens alone are not shared"
 
