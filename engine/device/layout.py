@@ -108,21 +108,6 @@ class Layout(NamedTuple):
             chunk_tables=chunk_tables,
         )
 
-    @classmethod
-    def of_zeros(cls, num_tokens: int, block_size: int) -> "Layout":
-        """Texts of one token, which all write to the first place of the cache. 64 or fewer have logits."""
-        zeros = np.zeros(num_tokens, dtype=np.int64)
-        return cls(
-            block_size=block_size,
-            token_ids=zeros,
-            positions=zeros,
-            slots=zeros,
-            logit_rows=np.arange(num_tokens if num_tokens <= 64 else 1),
-            block_tables=zeros[:, None],
-            chunk_bounds=np.array([num_tokens], dtype=np.int64),
-            chunk_tables=np.zeros((0, 0), dtype=np.int64),
-        )
-
     def padded(self, rows: int, scratch_block: int) -> "Layout":
         """A layout without chunks, padded to `rows` single tokens. The padding lies in `scratch_block`."""
         more = rows - self.num_singles

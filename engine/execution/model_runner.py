@@ -17,7 +17,7 @@ from engine.device.threads import Threads
 from engine.device.trials import TrialRecord
 from engine.execution.cuda_graphs import DecodeGraphs, GraphCapture
 from engine.execution.scoring import TokenScorer, scorer_of
-from engine.execution.warm_up import WarmUp, room_for_cache
+from engine.execution.warm_up import WarmUp, longest_texts, room_for_cache
 from engine.models.heads import classifies_tokens
 from engine.models.load import Model, device_of, load_model
 from engine.protocol import ProbeInfo
@@ -160,7 +160,8 @@ class ModelRunner:
             return Threads.all_cores()
 
         def run(rows: int) -> None:
-            layout = Layout.of_zeros(rows, self.kv_cache.block_size)
+            num_logits = rows if rows <= 64 else 1
+            layout = longest_texts(rows, rows, num_logits, 1, self.kv_cache.block_size)
             self.model.forward(Batch.of(layout, self.device), self.kv_cache)
 
         sizes = text_config.num_hidden_layers, text_config.hidden_size, self.vocab_size

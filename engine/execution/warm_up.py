@@ -95,7 +95,8 @@ class WarmUp:
         return self._forward(num_sequences, num_sequences, num_sequences)
 
     def _forward(self, num_decodes: int, num_tokens: int, num_rows: int) -> Tensor:
-        layout = _layout(num_decodes, num_tokens, num_rows, self._max_model_len, self._config.block_size)
+        max_len, block_size = self._max_model_len, self._config.block_size
+        layout = longest_texts(num_decodes, num_tokens, num_rows, max_len, block_size)
         return self._model.forward(Batch.of(layout, self._model.device), self._kv_cache)
 
 
@@ -110,13 +111,15 @@ def room_for_cache(warm_ups: Sequence[WarmUp], config: EngineConfig) -> int:
     return budget.room(config.gpu_memory_utilization, both) // part
 
 
-def _layout(num_decodes: int, num_tokens: int, num_rows: int, max_model_len: int, block_size: int) -> Layout:
+def longest_texts(
+    num_decodes: int, num_tokens: int, num_rows: int, max_model_len: int, block_size: int
+) -> Layout:
     """Sequences that decode, and then as few prompts as have the other tokens. Each text has `max_model_len`
-    tokens, which end with those that the step computes."""
+    tokens, which end with those that the step computes. The first `num_rows` have logits."""
     starts = np.arange(num_decodes, num_tokens, max_model_len)
     bounds = np.append(starts, num_tokens)
-    sizes = [*[1] * num_decodes, *np.diff(bounds)]
-    positions = np.concatenate([np.arange(max_model_len - size, max_model_len) for size in sizes])
+    prompts = (np.arange(max_model_len - size, max_model_len) for size in np.diff(bounds))
+    positions = np.concatenate([np.full(num_decodes, max_model_len - 1), *prompts])
     width = -(-max_model_len // block_size)
     return Layout(
         block_size=block_size,

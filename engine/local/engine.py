@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 
 from engine.core.beam_search import beam_search, is_beam_search
 from engine.core.engine_core import EngineCore, Output
@@ -17,7 +18,6 @@ from engine.core.input_processor import FIELDS, InputProcessor
 from engine.execution.model_runner import ModelRunner
 from engine.local.admission import Admission
 from engine.local.delta_queue import DeltaQueue
-from engine.local.phases import trace_phases
 from engine.local.preparation import Preparation
 from engine.local.running_core import RunningCore
 from engine.protocol import (
@@ -33,7 +33,7 @@ from engine.protocol import (
 )
 from engine.protocol.options import EngineConfig
 from engine.protocol.processor_specs import NamedProcessorSpec
-from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN
+from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, Span
 from engine.sampling.logits_processors.load import find_processors
 from engine.scheduling.sequence import SequenceGroup
 from engine.text.tokenizer import LocalTokenizer, check_draft_tokenizer
@@ -123,7 +123,7 @@ class LocalEngine:
                             stream.rewind(rewind.index)
                             self._core.call(partial(self._rewind, group=group, rewind=rewind))
             finally:
-                trace_phases(span, group)
+                _trace_phases(span, group)
                 if self._streams.pop(group, None) is not None:
                     self._core.call(partial(EngineCore.leave, group=group))
 
@@ -194,3 +194,20 @@ class LocalEngine:
     def _rewind(self, core: EngineCore, group: SequenceGroup, rewind: Rewind) -> None:
         core.rewind(group, rewind)
         self._core.post(self._resume, group, rewind)
+
+
+def _trace_phases(span: Span, group: SequenceGroup) -> None:
+    """Add children to `span` for a request that has just ended: `queue` until the first output is scheduled,
+    `prefill` until the first token, `decode` until now. A phase that the request did not reach has none."""
+    if span is NO_SPAN:
+        return
+    sequences = group.sequences
+    starts = (
+        ("queue", [seq.queued_at for seq in sequences if seq.queued_at]),
+        ("prefill", [seq.scheduled_at for seq in sequences if seq.scheduled_at]),
+        ("decode", [seq.first_token_at for seq in sequences if seq.first_token_at]),
+    )
+    reached = [(name, min(times)) for name, times in starts if times]
+    ends = [*(began for _, began in reached[1:]), perf_counter()]
+    for (name, began), ended in zip(reached, ends, strict=True):
+        span.child(name, began=began).end(ended=ended)

@@ -16,7 +16,7 @@ def did_you_mean(name: str, known: Collection[str]) -> str:
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:
-    """The known name that is most like `name`, or None. Case and the signs - _ . are no difference."""
+    """The known name that is most like `name`, or None. Case and the signs - _ . make no difference."""
     if len(name) > MAX_LENGTH:
         return None
     plain = {_plain(one): one for one in known}

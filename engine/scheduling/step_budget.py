@@ -209,7 +209,8 @@ class StepBudget:
         expected, room = self._cost.seconds(num_tokens, attended), self._room() * self._crowding
         if expected and added > 2 * max(room, expected):
             if self._was_late:
-                self._begin_again()
+                self._cost.forget()
+                self._tried = self._tried_tokens = FIRST_SHARE / 2
             self._was_late = not self._was_late
             return
         if expected and num_tokens <= self._tried_tokens * self._crowding:
@@ -217,10 +218,6 @@ class StepBudget:
             added = min(added, max(2 * expected, room / 2))
         self._was_late = False
         self._cost.learn(num_tokens, attended, added)
-
-    def _begin_again(self) -> None:
-        self._cost.forget()
-        self._tried = self._tried_tokens = FIRST_SHARE / 2
 
 
 def _is_within(factor: float, a: float, b: float) -> bool:

@@ -136,12 +136,9 @@ class UpstreamEngine(TrackedEngine, ABC):
         patience = Patience(self._options, asyncio.get_running_loop().time)
         has_begun = False
         with self._requests.track() as tracked, self._engine_errors():
-            async with await self._requests.wait(
-                self._post(call.path, body, call.headers), patience.deadline
-            ) as response:
-                self.health.answered(response.status)
-                if response.status != 200:
-                    raise await self._refusal(response, request, fields)
+            post = self._post(call.path, body, call.headers)
+            async with await self._requests.wait(post, patience.deadline) as response:
+                await self._check_status(response, request, fields)
                 with Body(response, self._requests, patience) as answer:
                     events = self._events(call, patience)
                     while not events.has_ended:
@@ -184,12 +181,9 @@ class UpstreamEngine(TrackedEngine, ABC):
         body = orjson.dumps({**fields, "model": self.model or request.model}, default=dict)
         patience = Patience(self._options, asyncio.get_running_loop().time)
         with self._requests.track(), self._engine_errors():
-            async with await self._requests.wait(
-                self._post(path, body, headers), patience.deadline
-            ) as response:
-                self.health.answered(response.status)
-                if response.status != 200:
-                    raise await self._refusal(response, request, fields)
+            post = self._post(path, body, headers)
+            async with await self._requests.wait(post, patience.deadline) as response:
+                await self._check_status(response, request, fields)
                 with Body(response, self._requests, patience) as answer:
                     data = await answer.beginning(self._options.max_upstream_answer)
                 _loads(data)
@@ -225,11 +219,14 @@ class UpstreamEngine(TrackedEngine, ABC):
         if self._session is not None:
             await self._session.close()
 
-    async def _refusal(
+    async def _check_status(
         self, response: aiohttp.ClientResponse, request: GenerationRequest, fields: Collection[str]
-    ) -> RequestError | EngineError:
-        body, wait = await self._error_of(response), response.headers.get("Retry-After")
-        return upstream_error(response.status, body, fields, model=request.model, retry_after=wait)
+    ) -> None:
+        """Raise `RequestError` or `EngineError` for an upstream's refusal."""
+        self.health.answered(response.status)
+        if response.status != 200:
+            body, wait = await self._error_of(response), response.headers.get("Retry-After")
+            raise upstream_error(response.status, body, fields, model=request.model, retry_after=wait)
 
     async def _error_of(self, response: aiohttp.ClientResponse) -> bytes:
         """The body of an error. Empty if it cannot be read, or does not come in time."""

@@ -43,7 +43,10 @@ class EventReader:
         try:
             self._patience.take(len(data))
             self.has_ended = not data
-            events = self._decoder.feed(data) if data else self._rest()
+            if data:
+                events = self._decoder.feed(data)
+            else:  # the last event may lack its empty line; one that the deadline cuts off is dropped
+                events = [] if self._patience.is_over() else self._decoder.flush()
         except (TooMuchError, EventTooLongError):
             if not self._patience.has_finish:
                 raise
@@ -54,7 +57,3 @@ class EventReader:
                 self.is_complete = self.has_ended = True
                 return events[:number]
         return events
-
-    def _rest(self) -> list[Event]:
-        """The last event, if its empty line is missing. An event that the deadline cuts off is dropped."""
-        return [] if self._patience.is_over() else self._decoder.flush()

@@ -125,7 +125,9 @@ class ClassifierCore:
                 return [self._fail(s.sequence.group) for s in scheduled]
             _, scheduled, dropped = ran
             self.metrics.end_phase("forward")
-            computed = [s.sequence for s in scheduled if self._is_computed(s)]
+            for s in scheduled:
+                self.scheduler.update(s)
+            computed = [s.sequence for s in scheduled if not s.sequence.num_uncomputed_tokens]
             for seq in computed:
                 self.scheduler.rest(seq)
             outputs = [self._fail(text) for text in dropped]
@@ -142,11 +144,6 @@ class ClassifierCore:
         logits, _ = self.runner.run([_of_every_token(s) for s in scheduled])
         slots = [slot for s in scheduled for slot in self._slots(s.sequence, s.start, s.end)]
         self._logits[slots] = logits.cpu().numpy()
-
-    def _is_computed(self, scheduled: ScheduledSequence) -> bool:
-        """Note that the share of a step was run. True: it was the last one for the text's tokens."""
-        self.scheduler.update(scheduled)
-        return not scheduled.sequence.num_uncomputed_tokens
 
     def _deliver(self, seq: Sequence) -> Output:
         rows = self._logits[self._slots(seq, self._first_wanted.pop(seq), seq.num_tokens)]

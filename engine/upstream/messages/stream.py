@@ -66,7 +66,9 @@ class StreamTranslator:
             case "content_block_start":
                 return self._start(chunk)
             case "content_block_stop":
-                return self._stop_block(self._block(chunk))
+                block, self._open = self._block(chunk), None
+                last = block.last()
+                return [self._delta(block, last)] if last else []
             case "message_delta":
                 self._end(chunk)
         return []
@@ -98,11 +100,6 @@ class StreamTranslator:
         if block.kind == "thinking":
             self._thinking.append(block)
         return [self._delta(block, block.first)] if block.first else []
-
-    def _stop_block(self, block: Block) -> list[Delta]:
-        self._open = None
-        last = block.last()
-        return [self._delta(block, last)] if last else []
 
     def _block(self, chunk: Mapping[str, Any]) -> Block:
         """The open block, which the event is for."""
