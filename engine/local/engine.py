@@ -5,20 +5,17 @@ rewind an output, to drop a group that nobody reads. The thread posts calls to t
 of a step, and one when it has rewound an output, after all earlier outputs. Nothing else is shared.
 """
 
-import asyncio
-from collections.abc import Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
 
-from engine.core.beam_search import beam_search, is_beam_search
 from engine.core.engine_core import EngineCore, Output
 from engine.core.input_processor import FIELDS, InputProcessor
 from engine.execution.model_runner import ModelRunner
 from engine.local.admission import Admission
 from engine.local.delta_queue import DeltaQueue
-from engine.local.preparation import Preparation
+from engine.local.preparation import Preparation, PreparingEngine
 from engine.local.running_core import RunningCore
 from engine.protocol import (
     DeadEngineError,
@@ -32,7 +29,6 @@ from engine.protocol import (
     Tokenizer,
 )
 from engine.protocol.options import EngineConfig
-from engine.protocol.processor_specs import NamedProcessorSpec
 from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, Span
 from engine.sampling.logits_processors.load import find_processors
 from engine.scheduling.sequence import SequenceGroup
@@ -41,7 +37,7 @@ from engine.text.tokenizer import LocalTokenizer, check_draft_tokenizer
 _FAILED = "The engine has failed."
 
 
-class LocalEngine:
+class LocalEngine(PreparingEngine):
     """Implements `protocol.Engine`. Use it from the event loop that it was started on."""
 
     fields = FIELDS
@@ -54,13 +50,10 @@ class LocalEngine:
         self._core = RunningCore(
             config.model, self._load, self._deliver, self._fail, judges=config.only_guards
         )
-        self._processor: InputProcessor
-        """`start` makes it."""
         self._preparation = Preparation(config.tokenizer_pool_size)
         self._streams: dict[SequenceGroup, DeltaQueue] = {}
         self._admission = Admission(config)
         self._stats = EngineStats()
-        self._out_of_service: str | None = "The engine has not been started."
 
     async def start(self) -> None:
         """Load model and tokenizer. Raises `ValueError` or `OSError` if they cannot be loaded or served."""
@@ -79,23 +72,9 @@ class LocalEngine:
             eos_token_ids=processor.end_ids,
         )
 
-    def generate(self, request: GenerationRequest) -> Deltas:
-        if is_beam_search(request) and self._out_of_service is None:
-            return self._search(request)
-        return self._generate(request)
-
-    async def _search(self, request: GenerationRequest) -> Deltas:
-        self._admission.check(request.caller)  # once, as a whole: its steps are requests, too
-        process = partial(self._preparation.process, processor=self._processor)
-        step = partial(self._generate, is_admitted=True)
-        async with aclosing(beam_search(request, self._processor, process, step)) as deltas:
-            async for delta in deltas:
-                yield delta
-
     async def _generate(
         self, request: GenerationRequest, *, is_admitted: bool = False, is_counted: bool = False
     ) -> Deltas:
-        """`is_counted`: the prompt's tokens are counted already."""
         self.check_health()
         if not is_admitted:
             self._admission.check(request.caller)
@@ -129,10 +108,6 @@ class LocalEngine:
 
     def check_room(self, caller: str) -> None:
         self._admission.check(caller)
-
-    async def check_processors(self, specs: Iterable[NamedProcessorSpec]) -> None:
-        """Raises `ProcessorLoadError`."""
-        await asyncio.to_thread(self._processor.processors.check, specs)
 
     def stats(self) -> EngineStats:
         """The numbers after the last step."""

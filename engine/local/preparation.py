@@ -1,9 +1,16 @@
-"""Makes requests' sequences beside the event loop, for engines that tokenize and guide by themselves."""
+"""The shared part of engines that tokenize and guide by themselves: sequences, beam search, checks."""
 
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import aclosing
 from functools import partial
 
+from engine.core.beam_search import beam_search, is_beam_search
 from engine.core.input_processor import InputProcessor
-from engine.protocol import GenerationRequest
+from engine.local.admission import Admission
+from engine.protocol import Deltas, GenerationRequest
+from engine.protocol.processor_specs import NamedProcessorSpec
 from engine.protocol.prompt_size import prompt_size
 from engine.sampling.guided.compiler import NUM_COMPILERS
 from engine.scheduling.sequence import SequenceGroup
@@ -12,7 +19,7 @@ from engine.turns.prompt_threads import PromptThreads
 
 
 class Preparation:
-    """The threads of one engine that tokenize prompts and compile grammars."""
+    """Makes requests' sequences beside the event loop: its threads tokenize prompts and compile grammars."""
 
     def __init__(self, num_tokenizers: int) -> None:
         """`num_tokenizers`: long prompts that are tokenized at the same time."""
@@ -32,3 +39,36 @@ class Preparation:
         """Begin nothing more."""
         self._compilers.close()
         self._prompt_threads.close()
+
+
+class PreparingEngine(ABC):
+    """The base of engines that make their sequences here. `start` makes `_processor` and `_admission`."""
+
+    _preparation: Preparation
+    _processor: InputProcessor
+    _admission: Admission
+    _out_of_service: str | None = "The engine has not been started."
+
+    def generate(self, request: GenerationRequest) -> Deltas:
+        if is_beam_search(request) and self._out_of_service is None:
+            return self._search(request)
+        return self._generate(request)
+
+    @abstractmethod
+    def _generate(
+        self, request: GenerationRequest, *, is_admitted: bool = False, is_counted: bool = False
+    ) -> Deltas:
+        """`is_admitted`: the request is a step of an admitted one. `is_counted`: the prompt's tokens are counted
+        already."""
+
+    async def _search(self, request: GenerationRequest) -> Deltas:
+        self._admission.check(request.caller)  # once, as a whole: its steps are requests, too
+        process = partial(self._preparation.process, processor=self._processor)
+        step = partial(self._generate, is_admitted=True)
+        async with aclosing(beam_search(request, self._processor, process, step)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def check_processors(self, specs: Iterable[NamedProcessorSpec]) -> None:
+        """Raises `ProcessorLoadError`."""
+        await asyncio.to_thread(self._processor.processors.check, specs)

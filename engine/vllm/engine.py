@@ -8,20 +8,17 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from engine.core.beam_search import beam_search, is_beam_search
 from engine.core.input_processor import FIELDS, InputProcessor
 from engine.core.output_processor import OutputProcessor
 from engine.local.admission import Admission
-from engine.local.preparation import Preparation
+from engine.local.preparation import Preparation, PreparingEngine
 from engine.protocol import DeadEngineError, Deltas, EngineError, EngineStats, GenerationRequest, ModelInfo
 from engine.protocol.options import EngineConfig
-from engine.protocol.processor_specs import NamedProcessorSpec
 from engine.scheduling.sequence import SequenceGroup
 from engine.text.tokenizer import LocalTokenizer
 from engine.upstream.request_tracker import TrackedEngine
@@ -41,7 +38,7 @@ SPARE_PLACES = 4
 """One of so many outputs that vLLM runs has a successor that waits in vLLM, so that no place stays empty."""
 
 
-class VLLMEngine(TrackedEngine):
+class VLLMEngine(PreparingEngine, TrackedEngine):
     """Implements `protocol.Engine`. Use it from the event loop that it was started on."""
 
     fields = FIELDS
@@ -59,7 +56,6 @@ class VLLMEngine(TrackedEngine):
         self._notes_folder = tempfile.mkdtemp(prefix="weir-vllm-")
         self._llms: list[AsyncLLM] = []
         self._schedulers: list[SchedulerCounts] = []
-        self._out_of_service: str | None = "The engine has not been started."
 
     async def start(self) -> None:
         """Start vLLM's processes and load the model. Raises `ValueError`, `OSError` or `EngineError`."""
@@ -67,23 +63,9 @@ class VLLMEngine(TrackedEngine):
         self._runtime = await asyncio.to_thread(self._launch)
         self._out_of_service = None
 
-    def generate(self, request: GenerationRequest) -> Deltas:
-        if is_beam_search(request) and self._out_of_service is None:
-            return self._search(request)
-        return self._generate(request)
-
-    async def _search(self, request: GenerationRequest) -> Deltas:
-        self._admission.check(request.caller)  # once, as a whole: its steps are requests, too
-        process = partial(self._preparation.process, processor=self._processor)
-        step = partial(self._generate, is_admitted=True)
-        async with aclosing(beam_search(request, self._processor, process, step)) as deltas:
-            async for delta in deltas:
-                yield delta
-
     async def _generate(
         self, request: GenerationRequest, *, is_admitted: bool = False, is_counted: bool = False
     ) -> Deltas:
-        """`is_counted`: the prompt's tokens are counted already."""
         self.check_health()
         if not is_admitted:
             self._admission.check(request.caller)
@@ -125,10 +107,6 @@ class VLLMEngine(TrackedEngine):
         finally:
             self._running.discard(outputs)
             await outputs.aclose()
-
-    async def check_processors(self, specs: Iterable[NamedProcessorSpec]) -> None:
-        """Raises `ProcessorLoadError`."""
-        await asyncio.to_thread(self._processor.processors.check, specs)
 
     def stats(self) -> EngineStats:
         schedulers = self._schedulers
