@@ -1,4 +1,4 @@
-"""Which candidates of a request with `best_of` are its outputs."""
+"""Chooses the outputs of a request with `best_of` among its candidates."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -25,8 +25,8 @@ def hold_candidates(deltas: Iterable[tuple[SequenceGroup, Delta]]) -> list[tuple
 def best_candidates(group: SequenceGroup) -> Iterator[Delta]:
     """The deltas of the `n` best candidates of each prompt, best first, numbered as outputs.
 
-    The choice is made inside the engine. Nobody who reads the request's deltas, such as a hook, learns of the
-    other candidates, except that the usage counts their tokens.
+    The choice is made inside the engine. A reader of the request's deltas, such as a hook, learns nothing of
+    the other candidates, except that the usage counts their tokens.
     """
     sampling, usage = group.request.sampling, group.usage
     index = 0

@@ -33,7 +33,7 @@ Output = tuple[SequenceGroup, Delta | EngineError | RequestError]
 
 class EngineCore:
     """Runs requests together, step by step. Between steps, a request joins with `add`, leaves with `leave`
-    and goes back with `rewind`."""
+    and is rewound with `rewind`."""
 
     def __init__(self, runner: ModelRunner, tokenizer: LocalTokenizer, config: EngineConfig) -> None:
         """Raises `ValueError` for a model that does not give the next token's logits."""
@@ -112,12 +112,12 @@ class EngineCore:
             self._remove(seq)
 
     def leave(self, group: SequenceGroup) -> None:
-        """Forget a request that nobody reads any more. It is aborted if it has not finished."""
+        """Forget a request that has no reader any more. It is aborted if it has not finished."""
         self.abort(group)
         group.close()
 
     def rewind(self, group: SequenceGroup, rewind: Rewind) -> None:
-        """Take an output back to an earlier token. A finished output runs again. Nothing happens if the
+        """Rewind an output to an earlier token. A finished output runs again. Nothing happens if the
         request was aborted or has failed."""
         if group.is_aborted:
             return

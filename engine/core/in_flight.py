@@ -59,7 +59,7 @@ class InFlight:
         return not self._shares
 
     def leave(self, seq: Sequence) -> None:
-        """Forget a sequence that has ended or gone back: it gets no token of this step. A sequence without
+        """Forget a sequence that has ended or was rewound: it gets no token of this step. A sequence without
         a share of the step is ignored."""
         self._shares.pop(seq, None)
 

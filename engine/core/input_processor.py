@@ -213,7 +213,7 @@ class InputProcessor:
     def _echo_texts(self, ids: list[int], prompt: Prompt | None, special: SpecialTokens) -> tuple[str, ...]:
         if not isinstance(prompt, str):
             return self._texts(ids, special)
-        # A text is echoed as it is. It may name special tokens; those that the tokenizer added are no part.
+        # A text is echoed as it is. It may name special tokens; those that the tokenizer added do not count.
         for one in (SKIPPED, WRITTEN):
             texts = self._texts(ids, one)
             if "".join(texts) == prompt:

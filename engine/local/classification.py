@@ -112,7 +112,7 @@ class LocalClassifier:
         for text, output in outputs:
             logits = self._waiting.get(text)
             if logits is None or logits.done():
-                continue  # nobody waits any more
+                continue  # the call was cancelled
             if isinstance(output, EngineError):
                 logits.set_exception(output)
             else:
@@ -128,7 +128,7 @@ class LocalClassifier:
             if not logits.done():
                 logits.set_exception(failure())
 
-    # Of another thread.
+    # A method for another thread.
 
     def _load(self) -> ClassifierCore:
         config = self.config

@@ -40,12 +40,12 @@ REASONING_MARKERS = {
 
 @cache
 def markers_of(name: str) -> Markers:
-    """The markers of a reasoning parser. Raises `PartError` for a package's parser that has none."""
+    """The markers of a reasoning parser. Raises `PartError` for a package's parser of another kind."""
     if name in REASONING_MARKERS:
         return REASONING_MARKERS[name]
     found = PARSERS.load(name)
     if not isinstance(found, Markers):
-        raise PartError(f"parser {name!r} is not for reasoning: it is no Markers of engine.parsers")
+        raise PartError(f"parser {name!r} is not for reasoning: it is not a Markers of engine.parsers")
     return found
 
 

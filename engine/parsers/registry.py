@@ -45,12 +45,12 @@ TOOL_CALL_FAMILIES = {
 
 @cache
 def tool_calls_of(name: str) -> ToolCalls:
-    """The parser of tool calls. Raises `PartError` for a package's parser that is none."""
+    """The parser of tool calls. Raises `PartError` for a package's parser of another kind."""
     if name in TOOL_CALL_FAMILIES:
         return TOOL_CALL_FAMILIES[name]
     found = PARSERS.load(name)
     if not isinstance(found, ToolCalls):
-        raise PartError(f"parser {name!r} is not for tool calls: it is no ToolCalls of engine.parsers")
+        raise PartError(f"parser {name!r} is not for tool calls: it is not a ToolCalls of engine.parsers")
     return found
 
 

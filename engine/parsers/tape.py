@@ -84,7 +84,7 @@ class Tape:
         self._decide(length, None)
 
     def mute(self, begin: int, end: int) -> None:
-        """Withhold the tokens of these undecided characters. They will be consumed and are no marker, so no
+        """Withhold the tokens of these undecided characters. They will be consumed and are not a marker: no
         hook sees them, and no token may reveal them."""
         position = 0
         for unit in self._units:

@@ -64,7 +64,7 @@ def _mistral_named(reader: Reader, calls: Calls) -> Scan[None]:
     if (yield from reader.optional("[CALL_ID]")):
         begin = reader.position
         yield from reader.word()
-        reader.tape.mute(begin, reader.position)  # the service makes its own ids, and nobody sees this one
+        reader.tape.mute(begin, reader.position)  # the service makes its own ids: this one is never shown
     yield from reader.optional("[ARGS]")
     if (yield from reader.peek()) != "{":
         raise NotACallError

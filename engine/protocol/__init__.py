@@ -209,7 +209,7 @@ class ToolCall:
 
 @dataclass(slots=True)
 class Usage:
-    """Token counts of a whole request, so far. Nobody changes a `Usage` once it is made (see `Delta`)."""
+    """Token counts of a whole request, so far. A `Usage` never changes once it is made (see `Delta`)."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -225,7 +225,7 @@ class Delta:
     If `tokens` is not empty, the tokens' texts joined are `text`. Only the last delta of an output has a
     `finish_reason`.
 
-    Nobody changes a delta once it is made. The class is not frozen, because each token needs a delta, and a
+    A delta never changes once it is made. The class is not frozen, because each token needs a delta, and a
     frozen one takes three times as long to make. One with fields by keyword only takes twice as long.
     """
 
@@ -257,7 +257,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """Takes an output back to its first `num_tokens` tokens, and has it continue differently.
+    """Rewinds an output to its first `num_tokens` tokens, and has it continue differently.
 
     A reader sends it to the iterator of `Engine.generate` by `asend`, in answer to a delta of this output
     (`engine.streams.generation` does).

@@ -135,8 +135,8 @@ class EngineOptions(BaseModel):
     seed: int | None = None
     """Seed of requests that give none (default: a fresh one at each start)"""
     tokenizer_pool_size: ClassVar[int] = 2
-    """Long prompts that are tokenized at the same time. Others wait, and callers take turns. More threads
-    would take time from the model's steps."""
+    """Long prompts that are tokenized at the same time. Callers take turns. More threads would take time from
+    the model's steps."""
     num_threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPU threads of a step (default: as a trial at start finds best for steps of its size)"""
     reasoning_parser: Annotated[

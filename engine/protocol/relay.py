@@ -8,7 +8,7 @@ from engine.protocol import Engine, EngineError, GenerationRequest
 
 @runtime_checkable
 class UpstreamRelay(Protocol):
-    """An engine that can also pass on requests that are no generation."""
+    """An engine that also passes on requests for other things than generation."""
 
     async def relay(self, request: GenerationRequest, path: str, fields: Mapping[str, Any]) -> bytes:
         """Post `fields` to the upstream's `path`, such as `/embeddings`, with its name for the model. Returns

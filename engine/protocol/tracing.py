@@ -36,7 +36,7 @@ class Span(Protocol):
 
 
 class NoSpan:
-    """The span of what nobody traces. `headers`: what another server is sent all the same."""
+    """A span that is not traced. `headers`: another server gets them nevertheless."""
 
     def __init__(self, headers: Mapping[str, str] | None = None) -> None:
         self.headers = headers or {}

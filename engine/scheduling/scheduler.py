@@ -24,7 +24,7 @@ its blocks. A rewound sequence has fewer tokens than before; if it was done, it 
 **Share of a step.** Sequences that decode come first, with one token each. The `StepBudget` says how many
 prompt tokens may join them. Short prompts of a burst (`Bursts`) get as many as if nothing decoded. A prompt
 that can finish in this step gets all the tokens it needs. Another one gets at most half of what is left, so
-that short ones behind it need not wait. Tokens that nobody behind it wants are given to it in the end.
+that short ones behind it need not wait. Tokens that no prompt behind it wants are given to it in the end.
 
 **Sharing blocks.** A sequence begins with the blocks of the longest known text that begins like it. Full
 blocks become known as soon as they are computed, for prompts and outputs alike, so a preempted sequence finds
@@ -183,7 +183,7 @@ class Scheduler:
     def schedule_ahead(self, scheduled: Seq[ScheduledSequence]) -> list[ScheduledSequence]:
         """Plan the step after this one, whose tokens are drawn but not read. The same sequences decode, in
         the same order, except those that now have all their tokens. Empty if a prompt continues, a sequence
-        has gone back, another one may run next, or blocks are short."""
+        was rewound, another one may run next, or blocks are short."""
         is_of_all = len(scheduled) == len(self.running) and all(s.is_sampled for s in scheduled)
         prompts = [s for s in scheduled if not s.is_decode]
         if not is_of_all or any(s.sequence.followers for s in prompts):
@@ -331,7 +331,7 @@ class Scheduler:
         return sum(s.place <= place and plan.end_of(s) < s.num_tokens for s in self.running)
 
     def _give_rest(self, plan: StepPlan) -> None:
-        """Give units that nobody wanted to the sequences that got less than they need."""
+        """Give the units that are left to the sequences that got less than they need."""
         for seq in plan.partial:
             if plan.units < 1:
                 break

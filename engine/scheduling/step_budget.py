@@ -10,7 +10,7 @@ The prompts get as much as lets a step take `SLOWDOWN` times as long as one that
 alone takes longer than that, few tokens delay a step as much as many; then prompts get as much as adds the
 overhead once more.
 
-What is not known yet begins careful: a step gets at most twice the prompt tokens that the last one got.
+While costs are unknown, shares grow carefully: a step gets at most twice the prompt tokens of the last one.
 
 If more sequences wait for their prompts than decode, the share grows in proportion: one stream is not kept
 smooth at the cost of twenty that have not begun.
@@ -138,7 +138,7 @@ class StepBudget:
     def num_tokens(self, units: float, num_context: int) -> int:
         if self._fixed is not None:
             return int(units)
-        # Neither share may grow fast: what is known of late tokens is a guess for early ones, and vice versa.
+        # Neither share may grow fast: the cost of late tokens is a guess for early ones, and vice versa.
         num_tokens = self._cost.num_tokens(units, num_context)
         if self._planned is None:
             return max(1, num_tokens, min(int(units), FEWEST_PROMPT_TOKENS))

@@ -24,7 +24,7 @@ class StepPlan:
         return [seq for seq, end in self._ends.items() if end < seq.num_tokens]
 
     def share(self, seq: Sequence) -> int:
-        """The tokens that a prompt may have. What they leave is for those behind it."""
+        """The tokens that a prompt may have. The rest is for the prompts behind it."""
         if self.units < 1:
             return 0
         begin, wanted = seq.cache.num_computed_tokens, seq.longest_chunk

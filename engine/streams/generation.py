@@ -1,10 +1,10 @@
-"""An answer as it comes, and the stages that change it on its way.
+"""An answer as it comes, and the stages that change it.
 
     engine ─► echo ─► rewindable ─► parsers ─► the guard        deltas
     engine ◄─ echo ◄─ rewindable ◄─ parsers ◄─ the guard        `rewind` and `aclose`
 
-A stage wraps a `Generation` and changes only what it changes. Two things travel backwards: taking an output
-back, and closing.
+A stage wraps a `Generation` and changes only what it changes. Two things travel backwards: a rewind of
+an output, and closing.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -38,7 +38,7 @@ class Generation:
 
     def rewind(self, rewind: Rewind) -> None:
         """Rewind the output whose delta came last. Its next deltas continue behind the kept tokens. An engine
-        that cannot go back ignores it."""
+        that cannot rewind ignores it."""
         self._rewind = rewind
 
     async def aclose(self) -> None:

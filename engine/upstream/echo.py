@@ -85,7 +85,7 @@ def _last_words(messages: tuple[Mapping[str, Any], ...]) -> str:
 
 def _tokenize(prompt: Prompt, logprobs: int | None) -> list[Token]:
     if isinstance(prompt, str):
-        # Others run between two words, and not while `findall` finds them all.
+        # Other tasks run between two words, and none runs while `findall` finds them all.
         found = (match[0] for match in _WORD.finditer(prompt))
         words = [(zlib.crc32(word.encode()) % VOCAB_SIZE, word) for word in found]
     else:

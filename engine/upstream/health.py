@@ -7,7 +7,7 @@ from collections.abc import Callable
 from engine.protocol import EngineError
 
 MEMORY = 10.0
-"""Seconds for which a failure counts. The upstream may be well again, and nobody may have asked."""
+"""Seconds for which a failure counts. Later, the upstream may work again, though no request has shown it."""
 
 UNREACHABLE = "cannot be reached"
 REFUSES_KEY = "refuses this service's key"

@@ -114,7 +114,7 @@ class Launch:
     def _no_processors_reason(self) -> str | None:
         parallel = self.vllm_config.parallel_config
         if self.is_speculative:
-            return "it has speculative decoding, which goes round them"
+            return "it has speculative decoding, which bypasses them"
         if self.vllm_config.use_v2_model_runner:
             return "it has its second model runner; unset VLLM_USE_V2_MODEL_RUNNER"
         if parallel.distributed_executor_backend == "ray" or parallel.nnodes > 1:

@@ -65,4 +65,4 @@ class RunnerLimits:
         Rewinds forbid tokens by biases, and penalize those that were kept.
         """
         if len(fields.get("logit_bias", ())) > self.logit_bias:
-            raise EngineError("The engine cannot go on with this output after a rewind.")
+            raise EngineError("The engine cannot continue this output after a rewind.")

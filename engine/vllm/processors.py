@@ -31,7 +31,7 @@ from engine.text.tokenizer import LocalTokenizer
 from engine.vllm.sampling import EXTRA, WorkerRequest
 
 PATH = f"{__name__}:WeirLogitsProcessors"
-"""vLLM's way to name the class."""
+"""The class's name, in vLLM's form."""
 
 
 class FailureNotes:

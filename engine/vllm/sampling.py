@@ -167,7 +167,7 @@ def _with_whitespace(schema: str, whitespace: str) -> str:
 def read_logprobs(
     flat: FlatLogprobs, at: int, num_top: int, banned: frozenset[int], asked: Iterable[int] = ()
 ) -> Logprobs:
-    """The logprobs at a place. Banned tokens are no alternatives. `asked`: as `logprob_token_ids`."""
+    """The logprobs at a place. The alternatives leave out banned tokens. `asked`: as `logprob_token_ids`."""
     start, end = flat.start_indices[at], flat.end_indices[at]
     ids, logprobs = flat.token_ids, flat.logprobs
     chosen = max(logprobs[start], LOGPROB_FLOOR)

@@ -32,6 +32,6 @@ class PromptSharingAsyncScheduler(AsyncScheduler):
 
 
 def path_of(*, is_async: bool) -> str:
-    """vLLM's way to name the class."""
+    """The name of the scheduler's class, in vLLM's form."""
     cls = PromptSharingAsyncScheduler if is_async else PromptSharingScheduler
     return f"{cls.__module__}.{cls.__qualname__}"

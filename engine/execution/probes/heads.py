@@ -118,7 +118,7 @@ def _matrix(layer: str, maps: Sequence[tuple[tuple[str, ...], Tensor, Tensor]], 
 
 
 class _Head:
-    """One probe's way from its columns to its scores."""
+    """Turns one probe's columns into its scores."""
 
     def __init__(self, probe: Probe, device: torch.device) -> None:
         self.is_identity = probe.info.kind != "mlp"

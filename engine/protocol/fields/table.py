@@ -166,7 +166,7 @@ _ROWS = (
     _by_name("input_ids", "SGLang", carries="tokens"),
     _by_name("prompt_token_ids", "TensorRT-LLM", carries="tokens"),
     _by_name("prompt_token_ids_b64", "TensorRT-LLM", carries="tokens"),
-    # What is returned.
+    # The parts of the answer.
     RequestField("logprobs", "OpenAI"),
     RequestField("prompt_logprobs", "vLLM"),
     _never("logprob_token_ids", "vLLM"),

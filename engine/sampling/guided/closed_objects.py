@@ -1,4 +1,4 @@
-"""Closes the objects of a JSON schema: they have the properties that the schema names, and no others.
+"""Closes the objects of a JSON schema: they have no other properties than the schema names.
 
 By JSON Schema's own rules, an object may have any other properties too, unless `additionalProperties` forbids
 them. A model that is held to such a schema can write properties until its tokens are used up. So
@@ -83,7 +83,7 @@ class _Document:
         return {**made, "additionalProperties": False}
 
     def _as_part(self, schema: Schema) -> Schema:
-        """Close the values inside a schema that describes a value together with others."""
+        """Close the values inside a schema that describes a value together with other schemas."""
         if not isinstance(schema, dict):
             return schema
         made = self._with_inner(schema, self._as_part)
@@ -113,7 +113,7 @@ class _Document:
         return made
 
     def _parts(self, schema: dict[str, Schema]) -> list[dict[str, Schema]]:
-        """The schema, and all others that describe the same value."""
+        """The schema, and all other schemas that describe the same value."""
         parts: list[dict[str, Schema]] = []
         followed: set[str] = set()
         waiting: list[Schema] = [schema]

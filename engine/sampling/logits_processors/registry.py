@@ -242,8 +242,8 @@ def _with_params(
 
 
 def _started(instance: Any, rank: int) -> StartedProcessor:
-    """Raises `ProcessorLoadError` if the instance has not the row form."""
+    """Raises `ProcessorLoadError` if the instance does not have the row form."""
     cls = type(instance)
     if form_of(cls) != "row":
-        raise ProcessorLoadError(f"{cls.__name__} has not the form that is called with one row")
+        raise ProcessorLoadError(f"{cls.__name__} does not have the form that is called with one row")
     return StartedProcessor(ProcessorEntry(cls.__name__, kind_of(cls), rank), call=instance)

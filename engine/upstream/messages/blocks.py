@@ -92,5 +92,5 @@ def _call_of(start: Mapping[str, Any], index: int) -> ToolCall:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError("a text that is none")
+        raise TypeError("a text is expected")
     return value

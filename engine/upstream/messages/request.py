@@ -74,7 +74,7 @@ def count_body(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(request: GenerationRequest) -> None:
-    """Refuse what the fields of a request that the API has cannot say there."""
+    """Refuse values that the API's own fields cannot have."""
     if not request.is_chat:
         raise refused(request.prompt_field, "the upstream speaks the Messages API, which has chats alone")
     if request.sampling.temperature > 1:
@@ -90,7 +90,7 @@ def _check_end(request: GenerationRequest, turns: list[dict[str, Any]]) -> None:
     continues = bool(request.extra.get("continue_final_message"))
     ends = request.messages if continues else turns
     if not turns or (ends[-1]["role"] == "assistant") != continues:
-        reason = "an answer goes on from it" if turns and not continues else "the chat ends with another"
+        reason = "an answer continues it" if turns and not continues else "another role has the last message"
         raise RequestError(
             f"messages: the last message of the assistant and continue_final_message go together ({reason}).",
             param="messages",

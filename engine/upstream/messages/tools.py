@@ -10,7 +10,7 @@ _CHOICES = {"none": "none", "auto": "auto", "required": "any"}
 
 
 def tool_fields(request: GenerationRequest) -> dict[str, Any]:
-    """The fields `tools` and `tool_choice`. Raises `RequestError` for tools that are no functions."""
+    """The fields `tools` and `tool_choice`. Raises `RequestError` for tools that are not functions."""
     if not request.tools:
         return {}
     fields: dict[str, Any] = {"tools": [_tool(tool, f"tools[{i}]") for i, tool in enumerate(request.tools)]}

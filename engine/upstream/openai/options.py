@@ -6,7 +6,7 @@ from engine.protocol.fields.table import FIELDS, Relay
 
 
 class OpenAIOptions(BaseModel):
-    """What an upstream gets of a request (openai)."""
+    """The fields of a request that an upstream gets (openai)."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 

@@ -81,9 +81,9 @@ class TokenReader:
 
 
 def checked_ids(ids: Sequence[Any]) -> Sequence[int]:
-    """The upstream's token ids. Raises `TypeError` if one of them is none."""
+    """The upstream's token ids. Raises `TypeError` for a value that is not an id."""
     if not all(map(is_id, ids)):
-        raise TypeError("token ids are no numbers")
+        raise TypeError("token ids are not numbers")
     return ids
 
 
@@ -102,7 +102,7 @@ def _completion_top(top: Mapping[str, float] | None) -> list[TopLogprob]:
 
 def _raw(string: str, given: Sequence[int] | None) -> bytes:
     if isinstance(given, int):
-        raise TypeError("a token's bytes are no list")  # bytes(10**9) would be a gigabyte
+        raise TypeError("a token's bytes are not a list")  # bytes(10**9) would be a gigabyte
     return string.encode() if given is None else bytes(given)
 
 

@@ -117,7 +117,7 @@ class PoolEngine:
         return await self._ask(request, lambda engine: counted(engine, request))
 
     async def _ask(self, request: GenerationRequest, ask: Callable[[Engine], Awaitable[T]]) -> T:
-        """The first replica's answer that is none of a failed engine."""
+        """The answer of the first replica that does not fail."""
         self._requests.check()
         route = Route(self.replicas.values(), self._routing, request, self._retries)
         attempt = route.first()

@@ -111,7 +111,7 @@ static int64_t run_of(int64_t tiles, int64_t steps) {
 }
 
 /* Multiply `count` rows with a panel. Each of several tiles fetches a part of the weights: if the first one fetched
-   all, it would wait for the memory, and the memory would wait for the others. */
+   all, it would wait for the memory, and the memory would wait for the other tiles. */
 static void multiply_panel(const Linear *l, Sums *sums, const input *x, int64_t count, const char *panel) {
     int64_t tiles = (count + ROWS - 1) / ROWS, run = run_of(tiles, l->steps), step = STEP;
     int64_t lines = tiles > 1 ? step / 64 : 0;

@@ -2,7 +2,7 @@
 
 A program computes the query heads that share a key head, so that it reads keys and values once for all of
 them. If rows and heads are too few to fill the GPU, several programs share a row's keys, and a second kernel
-combines their results (Flash-Decoding; Dao and others, 2023).
+combines their results (Flash-Decoding; Dao et al., 2023).
 """
 
 import functools
