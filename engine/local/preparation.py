@@ -58,8 +58,8 @@ class PreparingEngine(ABC):
     def _generate(
         self, request: GenerationRequest, *, is_admitted: bool = False, is_counted: bool = False
     ) -> Deltas:
-        """`is_admitted`: the request is a step of an admitted one. `is_counted`: the prompt's tokens are counted
-        already."""
+        """`is_admitted`: the request is a step of an admitted one. `is_counted`: an earlier step has counted
+        the prompt."""
 
     async def _search(self, request: GenerationRequest) -> Deltas:
         self._admission.check(request.caller)  # once, as a whole: its steps are requests, too
