@@ -273,7 +273,7 @@ class TestTokens:
     def test_ids_that_are_none_make_no_sense(self, absurd: Any) -> None:
         for name in ("token_ids", "prompt_token_ids"):
             fields: dict[str, Any] = {name: [absurd]}
-            with pytest.raises(TypeError, match="no numbers"):
+            with pytest.raises(TypeError, match="not numbers"):
                 translate(completion("a", return_token_ids=True), piece("a", "a", **fields))
         deltas = translate(completion("a"), piece("a", finish="stop", stop_reason=absurd))
         assert deltas[-1].stop_reason is None
@@ -282,7 +282,7 @@ class TestTokens:
         entry = {"token": "a", "logprob": -1.0, "bytes": 10**12}
         first = chunk(content="a")
         first["choices"][0]["logprobs"] = {"content": [entry]}
-        with pytest.raises(TypeError, match="no list"):
+        with pytest.raises(TypeError, match="not a list"):
             translate(chat(sampling=SamplingParams(logprobs=0)), first)
 
     def test_no_more_alternatives_than_asked_for(self) -> None:
