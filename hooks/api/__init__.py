@@ -25,7 +25,7 @@ class Verdict:
     __slots__ = ()
 
     def changes(self, pending: str) -> Iterable[Change]:
-        """What the verdict does with the pending text, but for releasing and holding it."""
+        """The changes that the verdict makes to the pending text, besides releasing and holding it."""
         return ()
 
 
@@ -160,7 +160,7 @@ class rewind(Verdict):
 
     A rewind acts as `terminate(reason, after=after, text=text, scope=scope)` if the engine cannot go back, if
     there is nothing to take back, if no other token may come, and after `max_rewinds` rewinds of the request.
-    Only hooks with a true attribute `may_rewind` may return it; from others it is a hook error.
+    Only hooks with a true attribute `may_rewind` may return it; from any other hook it is a hook error.
     `alternatives`, `unjudged`: as in `emit`.
     """
 

@@ -24,7 +24,7 @@ anything. `hold`: a hold ended. Its text was released untouched; or, with the re
 stream ended early and the text was withheld. `refuse` and `rewrite_prompt` concern the request. `error`: a
 hook failed."""
 NOTES: frozenset[Action] = frozenset({"suspect"})
-"""Of the actions of verdicts, those that change no text."""
+"""The actions of verdicts that change no text."""
 Mode = Literal["enforce", "shadow"]
 
 
@@ -32,7 +32,7 @@ class Change(NamedTuple):
     """The effect of a verdict on a part of the pending text. Positions count characters of it."""
 
     action: Action
-    """As what it is counted, and told to listeners."""
+    """The name under which it is counted and reported."""
     start: int
     end: int
     replacement: str = ""

@@ -41,7 +41,7 @@ class Patterns(SpanGuard):
         limit = None if isinstance(max_length, Mapping) else max_length
         rules = [Rule(name, pattern, max_length=limits.get(name, limit)) for name, pattern in named]
         if unknown := set(limits) - {rule.entity for rule in rules}:
-            raise ValueError(f"max_length names patterns that there are not: {', '.join(sorted(unknown))}")
+            raise ValueError(f"max_length names unknown patterns: {', '.join(sorted(unknown))}")
         with blamed_on("patterns"):
             detector = RuleDetector(rules, timeout)
         super().__init__(Reader(detector, ESCAPES), **options)

@@ -141,7 +141,7 @@ class ProbedStream(ReadStream):
         """The label that was found in the prompt, if that ends the stream."""
 
     def passes(self, chunk: Chunk) -> bool:
-        """Judge the chunk the short way, as most can be. True: all text so far is judged, and nothing is
+        """Judge the chunk quickly, as most can be. True: all text so far is judged, and nothing is
         found. False: the chunk needs `judge`."""
         tokens, excerpt = chunk.tokens_diff, self.excerpt
         if not (tokens and excerpt.is_plain and self.is_clear) or chunk.is_final or chunk.num_incomplete:

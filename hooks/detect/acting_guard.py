@@ -110,7 +110,7 @@ class ActingGuard:
         if template is not None and "redact" not in (action, prompt):
             raise ValueError("template: it is for redact, but neither action nor prompt is redact")
         if text is not None and not self._ends and prompt != "refuse":
-            raise ValueError("text: it is for terminate, rewind or a refused prompt, and there is none")
+            raise ValueError("text: it is for terminate, rewind or a refused prompt, and neither is set")
         if scope is not None and not self._ends:
             raise ValueError(f"scope: it says what to end, and {action} ends nothing")
 

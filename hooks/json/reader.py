@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 Kind = Literal["object", "array", "string", "number", "boolean", "null"]
 Word = Literal["true", "false", "null"]
 MAX_NUMBER = 400
-"""Most characters of a number. A text with a longer one counts as no JSON."""
+"""Most characters of a number. A text with a longer one does not count as JSON."""
 
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
 _SPACE = " \t\n\r"

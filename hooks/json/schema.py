@@ -188,7 +188,7 @@ def number_of(value: Any) -> Decimal:
     """Return a schema's number, exactly as written. Raises `ValueError` for anything but a JSON number."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or (isinstance(value, float) and not math.isfinite(value)):
-        raise ValueError("a number of the schema is none")
+        raise ValueError("a number of the schema is not a number")
     return Decimal(str(value))
 
 

@@ -45,7 +45,7 @@ def _rewritten(answer: GenerationRequest, request: GenerationRequest) -> Generat
     fixed = {name: getattr(request, name) for name in _FIXED} | {"sampling": sampling}
     for name, value in fixed.items():
         if getattr(answer, name) != value:
-            raise BadVerdictError(f"its on_request changed {name}, which is no part of the prompt")
+            raise BadVerdictError(f"its on_request changed {name}, which is not a part of the prompt")
     if len(answer.prompts) != len(request.prompts) or bool(answer.messages) != bool(request.messages):
         raise BadVerdictError("its on_request changed the number of prompts")
     given = {name: getattr(answer, name) for name in PROMPT_FIELDS}
@@ -56,14 +56,14 @@ def _rewritten(answer: GenerationRequest, request: GenerationRequest) -> Generat
     are_texts = all(isinstance(one, str) for one in texts) and all(stop)
     are_objects = all(isinstance(one, dict) for one in objects)
     if not (are_objects and are_texts and all(map(_is_message, made["messages"]))):
-        raise BadVerdictError("its on_request gave a value that is no prompt")
+        raise BadVerdictError("its on_request gave a value that is not a prompt")
     changed = {name: tuple(value) if isinstance(value, list) else value for name, value in made.items()}
     return replace(request, sampling=replace(sampling, stop=tuple(stop)), **changed)  # type: ignore[arg-type]
 
 
 def _is_message(one: dict[str, Any]) -> bool:
-    """Whether it has a role, and a content of a kind that messages have. An engine would tell the caller of a
-    wrong one, and the hook is at fault."""
+    """Whether it has a role, and a content of a kind that messages have. An engine would blame the caller for
+    a wrong one, and the hook is at fault."""
     role, content = one.get("role"), one.get("content")
     are_parts = isinstance(content, list) and all(isinstance(part, dict) for part in content)
     return isinstance(role, str) and role != "" and (are_parts or isinstance(content, str | None))

@@ -47,7 +47,7 @@ class Ask:
 
 @dataclass(slots=True)
 class HookReply:
-    """The first reply of a stream's hooks that is not obeyed on the short way."""
+    """The first reply of a stream's hooks that `pass_through` does not carry out."""
 
     place: int
     """The stage's place in the stream."""

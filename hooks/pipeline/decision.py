@@ -10,20 +10,20 @@ from hooks.pipeline.tally import JudgedTokens, Tally
 
 
 class DecisionLog(list[Decision]):
-    """One request's decisions that the listeners have not heard yet, and the time."""
+    """One request's decisions that the listeners have not received yet, and the time."""
 
     __slots__ = ("min_held", "now")
 
     def __init__(self, min_held: float = 0.0) -> None:
-        """`min_held`: seconds. Nobody wants to hear of a shorter hold whose text was released untouched."""
+        """`min_held`: seconds. A shorter hold whose text was released untouched is not reported."""
         super().__init__()
         self.min_held = min_held
         self.now = 0.0
         """Monotonic seconds at the last reply of a hook. The driver sets it: a machine has no clock."""
 
     def forget_repeated(self, num_decisions: int) -> None:
-        """After the first `num_decisions`, keep only decisions at an end. The text of the others was
-        decided before it was rewound, and the listeners have heard those decisions."""
+        """After the first `num_decisions`, keep only decisions at an end. The text of the rest was
+        decided before the rewind, and the listeners have received those decisions."""
         kept = ("terminate", "error", "judged")
         self[num_decisions:] = [d for d in self[num_decisions:] if d.action in kept]
 

@@ -1,6 +1,6 @@
 """Runs guards: `admit` before the engine, `guarded` behind it, and the driver of the guard's machine.
 
-The driver calls plain hooks, awaits async ones, and tells listeners the decisions. Time, tasks, cancellation
+The driver calls plain hooks, awaits async ones, and reports decisions to listeners. Time, tasks, cancellation
 and deadlines live here and nowhere else. The service and the hook workers both use it.
 """
 
@@ -133,7 +133,7 @@ class GuardDriver:
         prompt_threads: PromptThreads | None = None,
     ) -> None:
         """`tallies`: counts of what the hooks do. `can_rewind`: whether the engine can take outputs back.
-        `listener`: is told the decisions, as hooks that listen are. `min_held`: see `GuardFactory.open`.
+        `listener`: receives the decisions, as hooks that listen do. `min_held`: see `GuardFactory.open`.
         `prompt_threads`: where thread-safe hooks read prompts that are not short; None: in this
         thread."""
         self._tallies = tallies
@@ -183,7 +183,7 @@ class GuardDriver:
         self.pass_through = _no_short_way  # it may refer to this guard, which would wait for a collection
 
     async def _run(self, machine: Machine, size: int = 0) -> Step:
-        """Answer the machine's questions, and tell the listeners before anything that it releases leaves.
+        """Answer the machine's questions. Listeners receive the decisions before anything released leaves.
 
         A cancelled last call of an aborted stream ends alone; the other last calls still come. Raises the
         step's error, or `HookError` for a listener that failed. `size`: the characters
@@ -256,7 +256,7 @@ class GuardDriver:
         return now - started
 
     def _tell(self, log: DecisionLog) -> HookError | None:
-        """Tell every listener. Returns the error of the last hook that failed; a failed one hears no more."""
+        """Report to every listener. Returns the error of the last that failed; a failed one gets no more."""
         decisions = log.take()
         if self._listener is not None:
             for decision in decisions:
@@ -282,7 +282,7 @@ class GuardDriver:
 
 
 def _no_short_way(_: Delta) -> None:
-    """The short way of a closed guard."""
+    """The shortcut of a closed guard: there is none."""
 
 
 def _timed(method: Callable[[Any], Any], shown: Any) -> tuple[Reply, float]:

@@ -75,11 +75,11 @@ def place_of(error: BaseException) -> str:
 
 
 def no_verdict(reply: object) -> BaseException:
-    """The error for a reply that is no verdict."""
+    """The error for a reply that is not a verdict."""
     if isinstance(reply, HookFailure):
         return reply.error
     discard(reply)
-    return BadVerdictError(f"it returned {type(reply).__name__}, which is no verdict")
+    return BadVerdictError(f"it returned {type(reply).__name__}, which is not a verdict")
 
 
 def discard(reply: object) -> None:

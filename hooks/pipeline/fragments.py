@@ -1,4 +1,4 @@
-"""Text and its tokens on their way through the hooks (contract 3.6). Values only.
+"""Text and its tokens between hooks (contract 3.6). Values only.
 
 A stream's text travels as `Fragment`s. The tokens that complete a fragment's text share one `TokenGroup`.
 They are released with the last character of their text, and only if every character was released unchanged. A
@@ -127,12 +127,12 @@ def fragments_of(tokens: tuple[Token, ...], text: str) -> tuple[list[Fragment], 
             fragments.append(Fragment(token.text, TokenGroup(tuple(waiting))))
             waiting = []
     if "".join([fragment.text for fragment in fragments]) != text:
-        # Nothing tells which token has which text: all move together, as one piece (contract 3.11).
+        # It is unknown which token has which text: all move together, as one piece (contract 3.11).
         return [Fragment(text, TokenGroup(tokens) if tokens else None)], None
     return fragments, TokenGroup(tuple(waiting)) if waiting else None
 
 
-def told_beside(tokens: tuple[Token, ...], text: str) -> tuple[Token, ...]:
+def tokens_beside(tokens: tuple[Token, ...], text: str) -> tuple[Token, ...]:
     """The tokens as a client may have them beside their text (contract 8.4).
 
     The last tokens keep their bytes if these, joined, are the text. Each token before them keeps its id and
@@ -264,7 +264,7 @@ class HeldText:
 
     def hold_back(self, num_held: int, chunk: Chunk, fragments: list[Fragment]) -> list[Fragment]:
         """Take in the chunk's fragments, and hold the last `num_held` of the pending characters. Returns the
-        others, untouched: `fragments` itself if they are just these."""
+        rest, untouched: `fragments` itself if the rest is just these."""
         held = self.fragments
         new = chunk.text_diff
         num_released = self.num_characters + len(new) - num_held

@@ -33,7 +33,7 @@ from hooks.prompts.texts import Refusal
 logger = logging.getLogger("weir.hooks")
 
 ENDS_NOTHING = {emit, hold, redact, suppress}
-"""The verdicts that the short way carries out."""
+"""The verdicts that `pass_through` carries out."""
 
 EndsRequest = HookError, EngineError
 
@@ -55,7 +55,7 @@ class Guard:
         decisions: DecisionLog | None = None,
     ) -> None:
         """`can_rewind`: whether the engine can take outputs back. `decisions`: where hooks' decisions go,
-        for the driver to tell them; None if nobody listens."""
+        for the driver to report them; None if nobody listens."""
         self.may_rewind = can_rewind and any(hook.may_rewind and not hook.is_shadow for hook in hooks)
         """Whether a hook may take outputs back, and the engine can."""
         self.guarded = GuardedRequest(request, hooks, tallies, options, decisions)
@@ -140,11 +140,11 @@ class Guard:
     def pass_through(
         self, clock: Callable[[], float], delta: Delta
     ) -> Delta | list[Delta] | HookReply | None:
-        """The short way: it asks plain hooks directly, and carries out verdicts that end nothing.
+        """The shortcut: it asks plain hooks directly, and carries out verdicts that end nothing.
 
         Returns the released delta or deltas; the first reply that only `feed` carries out, for it to go on
-        from; or None if the delta cannot go this way. Raises `HookError`. `clock`: seconds, for the deadline
-        and the tally. Decisions stay in the log: listeners hear them before anything released leaves.
+        from; or None if the delta cannot take the shortcut. Raises `HookError`. `clock`: seconds, for the
+        deadline and the tally. Decisions stay in the log: listeners get them before anything released leaves.
         """
         output = self._outputs[delta.index]
         stream = output.stream_for_short_way(delta)
@@ -300,7 +300,7 @@ class Guard:
 
 
 class _ReleasedUsage:
-    """Counts released tokens, for a server that tells these as usage."""
+    """Counts released tokens, for a server that reports these as usage."""
 
     def __init__(self) -> None:
         self._num_tokens = 0

@@ -22,7 +22,7 @@ class GuardedRequest:
     decisions: DecisionLog | None = None
     """None: no hook listens to decisions."""
     usage: Usage | None = None
-    """The running totals, as the engine last told them."""
+    """The running totals, as the engine last reported them."""
     num_rewinds: int = 0
     """Rewinds of the outputs so far."""
     suspicions: dict[int, str] = field(default_factory=dict)

@@ -36,7 +36,7 @@ class OpenGuard(Protocol):
         """
 
     def pass_through(self, delta: Delta) -> Delta | list[Delta] | HookReply | None:
-        """The short way: no coroutine, no `Step`. Returns the delta or deltas for the client. Otherwise
+        """The shortcut: no coroutine, no `Step`. Returns the delta or deltas for the client. Otherwise
         `feed` takes the delta, and the result if it is a `HookReply`. Raises `HookError`."""
 
     def feed(self, delta: Delta, first: HookReply | None = None) -> Awaitable[Step]:

@@ -53,8 +53,8 @@ class Output:
         self.is_finished = False
 
     def stream_for_short_way(self, delta: Delta) -> Stream | None:
-        """The delta's stream if the delta may skip `feed`: its hooks are plain, and its text tells which
-        token has which part."""
+        """The delta's stream if the delta may skip `feed`: its hooks are plain, and each part
+        of its text belongs to a known token."""
         if self.is_finished or delta.finish_reason is not None:
             return None
         text, tokens = delta.text, delta.tokens
@@ -125,7 +125,7 @@ class Output:
     def _is_cut(self, last: Delta) -> bool:
         """Whether the delta ends the output at a place that the client chose, or may have (contract 2.9).
 
-        An upstream may not tell a stop string from the model's own end. If the client gave one, the model's
+        An upstream may report a stop string like the model's own end. If the client gave one, the model's
         own end is one that comes with a textless token of a known id, as the end of sequence does. Upstreams
         know more fields for stops than Weir, as `stop_regex`.
         """
@@ -211,7 +211,7 @@ class Output:
         return fragments, is_clear
 
     def take_in(self, delta: Delta) -> list[Fragment]:
-        """The fragments of a delta on the short way."""
+        """The fragments of a delta that skips `feed`."""
         tokens = delta.tokens
         if len(tokens) == 1:  # as `fragments_of` and `enter` would do it
             group = TokenGroup(tokens)

@@ -62,9 +62,9 @@ class GuardFactory(Protocol):
         listener: Listener | None = None,
         min_held: float = 0.0,
     ) -> OpenGuard:
-        """A guard for the request. `can_rewind`: whether the engine can take outputs back. `listener`: is
-        told the hooks' decisions. Without one, and without a hook that listens, no decision is made.
-        `min_held`: seconds; a shorter hold whose text was released untouched is not told, and costs less.
+        """A guard for the request. `can_rewind`: whether the engine can take outputs back. `listener`:
+        receives the hooks' decisions. Without one, and without a hook that listens, no decision is made.
+        `min_held`: seconds; a shorter hold whose text was released untouched is not reported, and costs less.
 
         Raises `RequestError` if the request names a hook that it may not (contract 1.3).
         """

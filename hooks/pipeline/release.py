@@ -16,7 +16,7 @@ from hooks.pipeline.fragments import (
     cut,
     have_alternatives,
     spoil,
-    told_beside,
+    tokens_beside,
 )
 from hooks.pipeline.tally import JudgedTokens
 
@@ -41,7 +41,7 @@ class Outcome:
 
 
 def num_held_by(verdict: object, chunk: Chunk, length: int) -> int | None:
-    """The number of last characters that `verdict` leaves undecided, if it releases all others untouched.
+    """The number of last characters that `verdict` leaves undecided, if it releases the rest untouched.
 
     None: it does something else, so `decide` carries it out. `length`: of the chunk's pending text.
     Raises `BadVerdictError` for a verdict that does not fit the text (contract 3.8).
@@ -70,8 +70,8 @@ def decide(
     """Carry out `verdict` on `pending`, which has `length` characters, and of which it changes some.
 
     `keep_tokens`: the tokens of rewritten and redacted text pass, as TensorRT-LLM lets them. Raises
-    `BadVerdictError` for a value that is no verdict, and for a verdict that does not fit the text (contract
-    3.8).
+    `BadVerdictError` for a value that is not a verdict, and for a verdict that does not fit the text
+    (contract 3.8).
     """
     if isinstance(verdict, suppress):
         _check_reason(verdict.reason)
@@ -86,7 +86,7 @@ def decide(
     elif isinstance(verdict, rewind):
         outcome = _rewind(verdict, pending, length)
     else:
-        raise BadVerdictError(f"it returned {type(verdict).__name__}, which is no verdict")
+        raise BadVerdictError(f"it returned {type(verdict).__name__}, which is not a verdict")
     if not verdict.alternatives:
         outcome.released = without_alternatives(outcome.released)
     return outcome
@@ -226,7 +226,7 @@ def checked_text(text: object) -> str:
     if type(text) is str and text.isascii():
         return text
     if not isinstance(text, str):
-        raise BadVerdictError("it gave a value that is no text")
+        raise BadVerdictError("it gave a value that is not text")
     plain = str.__str__(text)
     try:
         plain.encode()
@@ -280,10 +280,10 @@ class Ledger:
 
     def _withhold_other_bytes(self, group: TokenGroup, text: str) -> None:
         """Withhold bytes that are not those of the text, of this group and of those that waited for it."""
-        told = told_beside(group.shown, text)
-        waited = [] if len(told) == len(group.tokens) else [g for g in self.groups if g.follows is group]
+        shown = tokens_beside(group.shown, text)
+        waited = [] if len(shown) == len(group.tokens) else [g for g in self.groups if g.follows is group]
         for one in (*waited, group):
-            one.tokens, told = told[: len(one.tokens)], told[len(one.tokens) :]
+            one.tokens, shown = shown[: len(one.tokens)], shown[len(one.tokens) :]
 
     def close(self) -> tuple[Token, ...]:
         """The output ended: undecided tokens are withheld, and the tokens that waited for them leave."""
@@ -330,10 +330,10 @@ def piece_of(fragments: list[Fragment], ledger: Ledger) -> Piece:
 
 
 def pieces_of(fragments: list[Fragment], ledger: Ledger) -> list[Piece]:
-    """As `piece_of`, for a client that is told the tokens' offsets.
+    """As `piece_of`, for a client that gets the tokens' offsets.
 
-    In each piece the tokens' texts end where the text ends. So the text delivered before a token tells the
-    token's offset.
+    In each piece the tokens' texts end where the text ends. So a token's offset is the length of the text
+    delivered before it.
     """
     pieces: list[Piece] = []
     text = ""

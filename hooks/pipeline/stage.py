@@ -85,7 +85,7 @@ class HookStage:
         """The hook is shown no more text of this stream."""
         self._gets_last_call = True
         self.judged = JudgedTokens() if hook.judges else None
-        """None: the hook asks no judge, or the account was told."""
+        """None: the hook asks no judge, or the count was reported."""
 
     def show(self, fragments: list[Fragment], is_final: bool) -> Chunk:
         """The chunk that shows the hook its new text. A final chunk is the hook's last call."""
@@ -155,13 +155,13 @@ class HookStage:
             if is_shadow or isinstance(ends, terminate):
                 self._close()
             if isinstance(ends, rewind) and not is_shadow:
-                self._decisions = None  # the rewind was told; the last call that follows tells nothing more
+                self._decisions = None  # the rewind was reported; the last call that follows reports nothing
         return (fragments, None) if is_shadow else (released, ends)
 
     def _hold_back(
         self, num_held: int, chunk: Chunk, verdict: emit | hold | redact | Note, fragments: list[Fragment]
     ) -> list[Fragment]:
-        """Hold the last `num_held` of the pending characters. Returns the others, as `HeldText.hold_back`."""
+        """Hold the last `num_held` of the pending characters. Returns the rest, as `HeldText.hold_back`."""
         num_pending = self.held.num_characters + len(chunk.text_diff)
         released = self.held.hold_back(num_held, chunk, fragments)
         if isinstance(verdict, Note):
@@ -173,7 +173,7 @@ class HookStage:
         return released if verdict.alternatives else without_alternatives(released)
 
     def _end_judging(self, reason: str | None = None) -> None:
-        """Tell how much of the stream was judged, once. `reason`: why the stream ended early."""
+        """Report how much of the stream was judged, once. `reason`: why the stream ended early."""
         judged, self.judged = self.judged, None
         if judged is None:
             return
@@ -213,7 +213,7 @@ class HookStage:
     def _rewind_or_terminate(
         self, verdict: rewind, fragments: list[Fragment], num_decided: int | None
     ) -> Ending:
-        """The rewind, or a terminate in its place if there is no going back (contract 8.3)."""
+        """The rewind, or a terminate in its place if the output cannot go back (contract 8.3)."""
         if not self.hook.may_rewind:
             raise BadVerdictError("it said rewind() without a true attribute may_rewind")
         if self.hook.is_shadow:
@@ -252,14 +252,14 @@ class HookStage:
                 self.tally.num_characters += sum(map(len, self.pieces))
 
     def _fail(self, error: BaseException, text: str) -> None:
-        """The hook failed when it was shown `text`. One that returned a bad verdict does not know it yet: its
-        last call tells it (contract 2.6)."""
+        """The hook failed when it was shown `text`. One that returned a bad verdict does not know it yet: it
+        gets a last call (contract 2.6)."""
         self._close(gets_last_call=isinstance(error, BadVerdictError))
         count_failure(self.hook, self.tally, error)
         if self._decisions is not None:
             self._decisions.failed(self.held.text + text, place_of(error))
         self._end_judging("error")
-        self._decisions = None  # the failure was told; the last call tells nothing more
+        self._decisions = None  # the failure was reported; the last call reports nothing more
 
 
 class Stream:
@@ -309,7 +309,7 @@ class Stream:
     @property
     def is_empty_call(self) -> bool:
         """Whether it is a tool call without arguments that is not released yet. A call whose arguments were
-        all withheld is none: the client would run it without them."""
+        all withheld does not count: the client would run it without them."""
         return self.tool_call is not None and not self.is_announced and not any(self.stages[0].pieces)
 
     def cut(self) -> None:

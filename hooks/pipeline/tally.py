@@ -144,7 +144,7 @@ class JudgedTokens:
             self._add(len(fragment.text), _num_tokens(fragment))
         self.is_asked = unjudged is not None
         if unjudged is None:
-            self._pieces = deque([(self._num_characters, self.num_unjudged)])  # told apart no more
+            self._pieces = deque([(self._num_characters, self.num_unjudged)])  # one piece from now on
             return
         if type(unjudged) is not int or not 0 <= unjudged <= self._num_characters:
             raise ValueError("unjudged= is out of range")

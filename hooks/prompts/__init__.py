@@ -1,1 +1,1 @@
-"""Prompts on their way to the engine: which texts a hook sees, and what it may change."""
+"""Prompts before the engine: the texts that a hook sees, and the fields that it may change."""

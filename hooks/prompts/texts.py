@@ -2,7 +2,7 @@
 
 A chat template may write out anything that a message holds, tools and their arguments included, and an
 upstream may make a prompt of fields that Weir has no name for. A guard that looked at messages' contents
-alone could be gone round by any of these, so nobody has to remember them.
+alone would miss all of these, so this module finds them all.
 """
 
 import hashlib

@@ -210,7 +210,7 @@ async def play_once(
 async def vetted(
     guard: OpenGuard, generate: Generate, tokenizer: Tokenizer | None = None
 ) -> AsyncGenerator[Delta, None]:
-    """A request's whole way without a service: admit, generate, guard. Closes the guard."""
+    """The whole life of a request without a service: admit, generate, guard. Closes the guard."""
     try:
         admitted = await admit(guard, tokenizer)
         if isinstance(admitted, GenerationRequest):

@@ -64,7 +64,7 @@ class Family(ABC):
     """Whether the deployment gives the policy. Otherwise the family has its own."""
     criteria: tuple[str, ...] = ()
     first_covers_most: bool = False
-    """Whether the first criterion covers what the others do in part: it alone is asked by default."""
+    """Whether most later criteria are parts of the first: it alone is asked by default."""
     system: Literal["never", "if laid out", "always"] = "never"
     """Whether its prompt has turns of the role `system`: if the chat template lays them out, or always.
     Otherwise such turns count as the user's."""

@@ -100,7 +100,7 @@ def test_a_search_that_takes_too_long_fails_the_request() -> None:
             "max_length: a match of pattern 'hunter2' has 7 characters",
         ),
         ({"patterns": ["(ab|c{3}+d?)(?=x)y*e+"], "max_length": 2}, "has 3 characters or more"),
-        ({"patterns": ["a"], "max_length": {"y": 3}}, "max_length names patterns that there are not: y"),
+        ({"patterns": ["a"], "max_length": {"y": 3}}, "max_length names unknown patterns: y"),
         ({"patterns": [r"\X"]}, "cannot be looked for in a stream"),
         ({"patterns": ["(?:foo){e<=1}"]}, "{e<=1} cannot be looked for"),
         ({"patterns": ["(?r)foo"]}, "(?r cannot be looked for"),

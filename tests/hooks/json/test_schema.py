@@ -130,5 +130,5 @@ def test_equal_json_values_have_equal_forms() -> None:
 def test_a_number_is_exact() -> None:
     assert number_of(0.1) == Decimal("0.1")
     for value in (True, "1", float("nan"), float("inf"), None):
-        with pytest.raises(ValueError, match="a number of the schema is none"):
+        with pytest.raises(ValueError, match="a number of the schema is not a number"):
             number_of(value)

@@ -187,7 +187,7 @@ async def test_nonsense_from_a_hook_is_told_as_its_failure() -> None:
         ("error", "redact() spans overlap or are out of range", 1, "b")
     ]
     assert await told(sees("b", lambda c: suppress(7)), ["a", "b"]) == [  # type: ignore[arg-type]
-        ("error", "it gave a value that is no text", 1, "b")
+        ("error", "it gave a value that is not text", 1, "b")
     ]
 
 
