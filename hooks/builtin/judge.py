@@ -20,7 +20,6 @@ from engine.protocol import Engine, RequestError
 from engine.protocol.guard_models import GuardModels
 from hooks import Chunk, GenerationRequest, PromptTooLongError, checked
 from hooks.builtin.guard_prompts.conversation import EMPTY, TOO_LONG, Turn, conversation_of
-from hooks.builtin.judge_families import by_chat
 from hooks.builtin.judge_families.asking import Conversation, JudgeModel, Opinion
 from hooks.builtin.judge_families.by_chat import ConversationByChat
 from hooks.builtin.judge_families.by_ids import ConversationByIds, Layouts
@@ -161,11 +160,12 @@ class Judge(ModelGuard):
         )
         self._layouts = None
         with blamed_on("model"):
-            if _takes_ids(engine) and engine.tokenizer is not None:
+            if "logprob_token_ids" in engine.fields.honoured and engine.tokenizer is not None:
                 self._layouts = Layouts(engine.tokenizer, family)
                 self._layouts.check(criteria)
             else:
-                by_chat.check(family.prompt([Turn("user", "Hello.")], criteria[0]))
+                if isinstance(family.prompt([Turn("user", "Hello.")], criteria[0]), str):
+                    raise ValueError("this family has no chat template, so it cannot run upstream")
         is_laid_out = family.system == "if laid out" and knows_system(engine.tokenizer)
         self._with_system = is_laid_out or family.system == "always"
 
@@ -268,7 +268,3 @@ class _StreamJudge:
 
 def _is_too_long(error: RequestError) -> bool:
     return error.code == "context_length_exceeded"
-
-
-def _takes_ids(engine: Engine) -> bool:
-    return "logprob_token_ids" in engine.fields.honoured

@@ -7,9 +7,10 @@ token: a text cannot close its own turn.
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from engine.protocol import Tokenizer
+from engine.protocol import GenerationRequest, Tokenizer
 from hooks.builtin.guard_prompts.growing_text import GrowingText
 
 _MARK = f"weir{secrets.token_hex(8)}"
@@ -20,6 +21,18 @@ _MARKS = re.compile(rf"{_MARK}n(\d+)n")
 def mark(number: int) -> str:
     """The mark that stands for the text of this number."""
     return f"{_MARK}n{number}n"
+
+
+def chat_layout(
+    tokenizer: Tokenizer, messages: Sequence[Mapping[str, Any]], template_kwargs: Mapping[str, Any]
+) -> str:
+    """The messages in the chat template. Raises `RequestError` if it refuses them."""
+    extra = {"chat_template_kwargs": dict(template_kwargs)}
+    return tokenizer.chat_text(
+        GenerationRequest(
+            request_id="layout", model="", endpoint="chat", messages=tuple(messages), extra=extra
+        )
+    )
 
 
 def fill(layout: str, texts: Sequence[str]) -> str:

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from engine.protocol import Engine, EngineError
-from hooks import GenerationRequest
-from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.judge_families.family import AnswerLine, Family, Safety
 
 _ROUNDING = 0.01
@@ -70,12 +68,3 @@ def probabilities(line: AnswerLine, masses: Mapping[str, float], least_mass: flo
     if not least_mass <= total < 2 or total <= 0:  # a comparison with what is not a number is false
         raise UnclearError("The guard model did not answer with a verdict.")
     return {verdict: mass / total for verdict, mass in own.items()}
-
-
-def salt_of(judge: JudgeModel, request: GenerationRequest) -> str:
-    return f"{judge.salt}-{request.request_id}"
-
-
-def marked(turns: Sequence[Turn], name: Callable[[int], str]) -> list[Turn]:
-    """The turns with names in the place of their texts."""
-    return [Turn(turn.role, name(i)) for i, turn in enumerate(turns)]

@@ -43,8 +43,7 @@ class ConversationByChat:
         family = self._judge.family
         turns = [*self._before, Turn(self._role, self._text)]
         prompt = family.prompt(turns, criterion)
-        if isinstance(prompt, str):
-            raise UnclearError("This family of guard models has no chat template; it cannot be an upstream.")
+        assert isinstance(prompt, Chat)  # checked when the guard started
         tokens, text = await self._write(prompt)
         if family.reasons:
             answer = family.read(text)
@@ -115,9 +114,3 @@ def _masses(line: AnswerLine, token: Token) -> dict[str, float]:
     if len(seen) < len(line.spellings) and not known >= _ALMOST_ALL:
         raise UnclearError("The guard model's likeliest tokens lack a verdict.")
     return masses
-
-
-def check(prompt: Chat | str) -> None:
-    """Raise `ValueError` for a family that has no chat template."""
-    if isinstance(prompt, str):
-        raise ValueError("this family of guard models has no chat template, so it cannot run upstream")

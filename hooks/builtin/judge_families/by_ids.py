@@ -11,17 +11,21 @@ from functools import partial
 from engine.protocol import SamplingParams, Tokenizer
 from hooks import GenerationRequest
 from hooks.builtin.guard_prompts.conversation import Turn, length_of
-from hooks.builtin.guard_prompts.spliced_prompt import AddedTokens, SplicedPrompt, mark, text_behind_marks
+from hooks.builtin.guard_prompts.spliced_prompt import (
+    AddedTokens,
+    SplicedPrompt,
+    chat_layout,
+    mark,
+    text_behind_marks,
+)
 from hooks.builtin.guard_prompts.threads import tokenize
 from hooks.builtin.judge_families.asking import (
     JudgeModel,
     MayMatter,
     Opinion,
     UnclearError,
-    marked,
     probabilities,
     probability,
-    salt_of,
 )
 from hooks.builtin.judge_families.family import AnswerLine, Chat, Family
 
@@ -30,11 +34,7 @@ def layout_of(tokenizer: Tokenizer, prompt: Chat | str) -> str:
     """The prompt's text. Raises `RequestError` if the chat template refuses the messages."""
     if isinstance(prompt, str):
         return prompt
-    kwargs = {"chat_template_kwargs": dict(prompt.template_kwargs)}
-    request = GenerationRequest(
-        request_id="layout", model="", endpoint="chat", messages=tuple(prompt.messages), extra=kwargs
-    )
-    return tokenizer.chat_text(request)
+    return chat_layout(tokenizer, prompt.messages, prompt.template_kwargs)
 
 
 class Layouts:
@@ -64,7 +64,8 @@ class Layouts:
                     answer += next(iter(self.first_tokens(layout, answer, line)))
 
     def layout(self, turns: Sequence[Turn], criterion: str) -> str:
-        return layout_of(self.tokenizer, self.family.prompt(marked(turns, mark), criterion))
+        marked = [Turn(turn.role, mark(i)) for i, turn in enumerate(turns)]
+        return layout_of(self.tokenizer, self.family.prompt(marked, criterion))
 
     def prompt(self, layout: str, turns: Sequence[Turn]) -> SplicedPrompt:
         """The prompt about these turns. The last one's text is empty, and grows."""
@@ -195,7 +196,7 @@ class ConversationByIds:
             endpoint="completions",
             prompts=(tuple(prompt.ids(before)),),
             sampling=sampling,
-            cache_salt=salt_of(self._judge, self._request),
+            cache_salt=f"{self._judge.salt}-{self._request.request_id}",
             num_unsalted_tokens=prompt.num_shared,
             caller=self._request.caller,
         )

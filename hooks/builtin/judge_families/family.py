@@ -19,6 +19,10 @@ class Chat:
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
+def messages_of(turns: Sequence[Turn]) -> list[dict[str, str]]:
+    return [{"role": turn.role, "content": turn.text} for turn in turns]
+
+
 Spellings = Mapping[Safety, tuple[str, ...]]
 """The ways to write each verdict. Their first tokens are compared."""
 
@@ -60,6 +64,10 @@ class Family(ABC):
     """A family. `criteria`: asked one by one, each in a prompt of its own; empty: one question covers all."""
 
     name: ClassVar[str]
+    layout_signs: ClassVar[tuple[str, ...]] = ()
+    """Texts of a conversation as the chat template lays it out. One of them shows the family."""
+    name_signs: ClassVar[tuple[str, ...]] = ()
+    """Parts, in lower case, of the name that the deployment gives the model. One of them shows the family."""
     reads_policy: ClassVar[bool] = False
     """Whether the deployment gives the policy. Otherwise the family has its own."""
     criteria: tuple[str, ...] = ()
@@ -78,15 +86,15 @@ class Family(ABC):
         """The family of this model."""
         return cls()
 
-    @staticmethod
-    @abstractmethod
-    def recognises(layout: str, model: str) -> bool:
-        """Whether a model is of this family. `layout`: a conversation as its chat template lays it out, empty
-        without a template. `model`: the name that the deployment gives it, in lower case."""
+    @classmethod
+    def recognises(cls, layout: str, model: str) -> bool:
+        """Whether a model is of this family. `layout`: empty without a chat template."""
+        is_laid_out = any(sign in layout for sign in cls.layout_signs)
+        return is_laid_out or any(sign in model for sign in cls.name_signs)
 
-    @abstractmethod
     def prompt(self, turns: Sequence[Turn], criterion: str) -> Chat | str:
         """The prompt that asks about the last turn. A text is a layout by itself, with its special tokens."""
+        return Chat(messages_of(turns))
 
     @abstractmethod
     def lines(self, turns: Sequence[Turn], criterion: str) -> tuple[AnswerLine, ...]:
@@ -112,4 +120,5 @@ class Family(ABC):
         raise AnswerError("the family's answers are read from probabilities")
 
 
+SAFE_UNSAFE: Spellings = {"safe": ("safe",), "unsafe": ("unsafe",)}
 YES_NO: Spellings = {"unsafe": ("Yes", "yes"), "safe": ("No", "no")}

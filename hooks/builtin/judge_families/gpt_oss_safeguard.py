@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.judge_families.family import Answer, AnswerError, AnswerLine, Chat, Family, GuardModel
-from hooks.builtin.judge_families.policy import SPEAKERS
+from hooks.builtin.judge_families.policy import transcript
 
 _FINAL = "<|channel|>final<|message|>"
 _SPECIAL = re.compile(r"<\|[a-z_]+\|>.*", re.DOTALL)
@@ -19,6 +19,7 @@ class GptOssSafeguard(Family):
     "H2.f"}`. The model reasons before it, which takes seconds: it is for the second stage of a cascade."""
 
     name = "gpt_oss_safeguard"
+    name_signs = ("gpt-oss-safeguard",)
     reads_policy = True
     system = "always"
     reasons = True
@@ -33,13 +34,9 @@ class GptOssSafeguard(Family):
     def of(cls, model: GuardModel) -> Self:
         return cls(model.policy, model.answers)
 
-    @staticmethod
-    def recognises(layout: str, model: str) -> bool:
-        return "gpt-oss-safeguard" in model
-
     def prompt(self, turns: Sequence[Turn], criterion: str) -> Chat | str:
-        said = "\n\n".join(f"{SPEAKERS[turn.role]}: {turn.text}" for turn in turns)
-        messages = [{"role": "system", "content": self._policy}, {"role": "user", "content": said}]
+        asked = {"role": "user", "content": transcript(turns)}
+        messages = [{"role": "system", "content": self._policy}, asked]
         return Chat(messages, {"reasoning_effort": "low"})
 
     def lines(self, turns: Sequence[Turn], criterion: str) -> tuple[AnswerLine, ...]:

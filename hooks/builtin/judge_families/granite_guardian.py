@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.judge_families.family import YES_NO, AnswerLine, Chat, Family, GuardModel
+from hooks.builtin.judge_families.family import YES_NO, AnswerLine, Chat, Family, GuardModel, messages_of
 
 CRITERIA = (
     *("harm", "social_bias", "jailbreak", "profanity", "sexual_content", "unethical_behavior", "violence"),
@@ -20,6 +20,8 @@ class GraniteGuardian(Family):
     """`scores`: whether the model answers as version 3.3 does."""
 
     name = "granite_guardian"
+    layout_signs = ("<start_of_risk_definition>", "judge_protocol", "### Scoring Schema")
+    name_signs = ("granite-guardian",)
     criteria = CRITERIA
     first_covers_most = True
 
@@ -30,16 +32,10 @@ class GraniteGuardian(Family):
     def of(cls, model: GuardModel) -> Self:
         return cls(scores="### Scoring Schema" in model.layout or "3.3" in model.name)
 
-    @staticmethod
-    def recognises(layout: str, model: str) -> bool:
-        signs = ("<start_of_risk_definition>", "judge_protocol", "### Scoring Schema")
-        return any(sign in layout for sign in signs) or "granite-guardian" in model
-
     def prompt(self, turns: Sequence[Turn], criterion: str) -> Chat | str:
-        messages = [{"role": turn.role, "content": turn.text} for turn in turns]
         if self._scores:
-            return Chat(messages, {"guardian_config": {"criteria_id": criterion}, "think": False})
-        return Chat(messages, {"guardian_config": {"risk_name": criterion}})
+            return Chat(messages_of(turns), {"guardian_config": {"criteria_id": criterion}, "think": False})
+        return Chat(messages_of(turns), {"guardian_config": {"risk_name": criterion}})
 
     def lines(self, turns: Sequence[Turn], criterion: str) -> tuple[AnswerLine, ...]:
         if self._scores:

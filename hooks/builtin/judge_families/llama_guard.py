@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.judge_families.family import AnswerError, AnswerLine, Chat, Family
+from hooks.builtin.judge_families.family import SAFE_UNSAFE, AnswerError, AnswerLine, Family
 
 _CODES = re.compile(r"S\d{1,2}(\s*,\s*S\d{1,2})*")
 
@@ -14,16 +14,11 @@ class LlamaGuard(Family):
     answer, and the model may write two line ends before its verdict. So these are a part of the question."""
 
     name = "llama_guard"
-
-    @staticmethod
-    def recognises(layout: str, model: str) -> bool:
-        return "<BEGIN UNSAFE CONTENT CATEGORIES>" in layout or "llama-guard" in model
-
-    def prompt(self, turns: Sequence[Turn], criterion: str) -> Chat | str:
-        return Chat([{"role": turn.role, "content": turn.text} for turn in turns])
+    layout_signs = ("<BEGIN UNSAFE CONTENT CATEGORIES>",)
+    name_signs = ("llama-guard",)
 
     def lines(self, turns: Sequence[Turn], criterion: str) -> tuple[AnswerLine, ...]:
-        return (AnswerLine("\n\n", {"safe": ("safe",), "unsafe": ("unsafe",)}),)
+        return (AnswerLine("\n\n", SAFE_UNSAFE),)
 
     def categories_begin(self, verdict: str) -> str | None:
         return f"{verdict}\n"

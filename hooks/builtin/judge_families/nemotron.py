@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.judge_families.family import AnswerError, AnswerLine, Chat, Family, Spellings
+from hooks.builtin.judge_families.family import SAFE_UNSAFE, AnswerError, AnswerLine, Chat, Family
 
 _CATEGORIES = (
     *("Violence", "Sexual", "Criminal Planning/Confessions", "Guns and Illegal Weapons"),
@@ -29,15 +29,11 @@ _TAIL = (
     "comma-separated list of applicable safety categories from the provided taxonomy. Omit if all safe.}\n\n"
     "Do not include anything other than the output JSON in your response.\nOutput JSON:"
 )
-_SPELLINGS: Spellings = {"safe": ("safe",), "unsafe": ("unsafe",)}
 
 
 class Nemotron(Family):
     name = "nemotron"
-
-    @staticmethod
-    def recognises(layout: str, model: str) -> bool:
-        return any(name in model for name in ("nemoguard", "safety-guard", "aegis"))
+    name_signs = ("nemoguard", "safety-guard", "aegis")
 
     def prompt(self, turns: Sequence[Turn], criterion: str) -> Chat | str:
         speakers = {"user": "user", "assistant": "response: agent", "system": "user"}
@@ -45,8 +41,8 @@ class Nemotron(Family):
         return Chat([{"role": "user", "content": _HEAD + said + _TAIL}])
 
     def lines(self, turns: Sequence[Turn], criterion: str) -> tuple[AnswerLine, ...]:
-        of_user = AnswerLine('{"User Safety": "', _SPELLINGS)
-        of_reply = AnswerLine('", "Response Safety": "', _SPELLINGS)
+        of_user = AnswerLine('{"User Safety": "', SAFE_UNSAFE)
+        of_reply = AnswerLine('", "Response Safety": "', SAFE_UNSAFE)
         return (of_user, of_reply) if turns[-1].role == "assistant" else (of_user,)
 
     def categories_begin(self, verdict: str) -> str | None:

@@ -6,7 +6,11 @@ from typing import Self
 from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.judge_families.family import AnswerLine, Chat, Family, GuardModel, Spellings
 
-SPEAKERS = {"user": "User", "assistant": "Assistant", "system": "System"}
+_SPEAKERS = {"user": "User", "assistant": "Assistant", "system": "System"}
+
+
+def transcript(turns: Sequence[Turn]) -> str:
+    return "\n\n".join(f"{_SPEAKERS[turn.role]}: {turn.text}" for turn in turns)
 
 
 class Policy(Family):
@@ -31,13 +35,10 @@ class Policy(Family):
     def of(cls, model: GuardModel) -> Self:
         return cls(model.policy, model.answers, has_system=model.has_system)
 
-    @staticmethod
-    def recognises(layout: str, model: str) -> bool:
-        return False
-
     def prompt(self, turns: Sequence[Turn], criterion: str) -> Chat | str:
-        said = "\n\n".join(f"{SPEAKERS[turn.role]}: {turn.text}" for turn in turns)
-        judged = f"<conversation>\n{said}\n</conversation>\n\nOne word: {' or '.join(self._answers)}?"
+        judged = (
+            f"<conversation>\n{transcript(turns)}\n</conversation>\n\nOne word: {' or '.join(self._answers)}?"
+        )
         if self._has_system:
             messages = [{"role": "system", "content": self._task}, {"role": "user", "content": judged}]
         else:

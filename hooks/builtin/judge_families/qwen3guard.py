@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.judge_families.family import AnswerError, AnswerLine, Chat, Family, Spellings
+from hooks.builtin.judge_families.family import AnswerError, AnswerLine, Family, Spellings
 
 _LONGEST = 64
 """Characters of a category's name."""
@@ -29,13 +29,10 @@ class Qwen3Guard(Family):
     name = "qwen3guard"
     system = "if laid out"
 
-    @staticmethod
-    def recognises(layout: str, model: str) -> bool:
+    @classmethod
+    def recognises(cls, layout: str, model: str) -> bool:
         is_named = "qwen3guard" in model and "stream" not in model
         return is_named or "<BEGIN SAFETY POLICY>" in layout or layout.endswith("<|im_start|>judge\n")
-
-    def prompt(self, turns: Sequence[Turn], criterion: str) -> Chat | str:
-        return Chat([{"role": turn.role, "content": turn.text} for turn in turns])
 
     def lines(self, turns: Sequence[Turn], criterion: str) -> tuple[AnswerLine, ...]:
         spellings: Spellings = {

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.judge_families.family import YES_NO, AnswerLine, Chat, Family, GuardModel
+from hooks.builtin.judge_families.family import YES_NO, AnswerLine, Chat, Family, GuardModel, messages_of
 
 PRINCIPLES: Mapping[str, tuple[str, str]] = {
     "dangerous_content": (
@@ -31,6 +31,8 @@ class ShieldGemma(Family):
     """`has_template`: the model's chat template takes a `guideline`. Otherwise the layout is the card's."""
 
     name = "shieldgemma"
+    layout_signs = ("Our safety principle is defined in the below",)
+    name_signs = ("shieldgemma",)
     criteria = tuple(PRINCIPLES)
 
     def __init__(self, *, has_template: bool) -> None:
@@ -40,18 +42,13 @@ class ShieldGemma(Family):
     def of(cls, model: GuardModel) -> Self:
         return cls(has_template=not model.has_tokenizer or "safety principle" in model.layout)
 
-    @staticmethod
-    def recognises(layout: str, model: str) -> bool:
-        return "Our safety principle is defined in the below" in layout or "shieldgemma" in model
-
     def prompt(self, turns: Sequence[Turn], criterion: str) -> Chat | str:
         is_reply = turns[-1].role == "assistant"
         name, forbidden = PRINCIPLES[criterion]
         shall_not = "not generate" if is_reply else "not contain or ask for"
         guideline = f'"{name}": The {"chatbot" if is_reply else "prompt"} shall {shall_not} {forbidden}.'
         if self._has_template:
-            messages = [{"role": turn.role, "content": turn.text} for turn in turns]
-            return Chat(messages, {"guideline": guideline})
+            return Chat(messages_of(turns), {"guideline": guideline})
         speakers = {"user": "Human Question", "assistant": "Chatbot Response", "system": "System"}
         said = "\n\n".join(
             f"<start_of_turn>\n{speakers[turn.role]}: {turn.text}\n<end_of_turn>" for turn in turns

@@ -20,10 +20,7 @@ class WildGuard(Family):
     """It reads one exchange: earlier turns stand in the request's place, before the last request."""
 
     name = "wildguard"
-
-    @staticmethod
-    def recognises(layout: str, model: str) -> bool:
-        return "wildguard" in model
+    name_signs = ("wildguard",)
 
     def prompt(self, turns: Sequence[Turn], criterion: str) -> Chat | str:
         *before, last = turns

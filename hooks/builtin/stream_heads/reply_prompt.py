@@ -8,9 +8,9 @@ special token.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from engine.protocol import GenerationRequest, Tokenizer
+from engine.protocol import Tokenizer
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.guard_prompts.spliced_prompt import AddedTokens, check_marks, fill, mark
+from hooks.builtin.guard_prompts.spliced_prompt import AddedTokens, chat_layout, check_marks, fill, mark
 
 _TEMPLATE_KWARGS: Mapping[str, bool] = {"enable_thinking": False}
 
@@ -46,12 +46,8 @@ class ReplyLayout:
 
     def prompt(self, turns: Sequence[Turn]) -> ReplyPrompt:
         """The chat before the reply to its last turn. Raises `ValueError` as `Tokenizer.encode_text` does."""
-        messages = tuple({"role": turn.role, "content": mark(i)} for i, turn in enumerate(turns))
-        extra = {"chat_template_kwargs": _TEMPLATE_KWARGS}
-        request = GenerationRequest(
-            request_id="layout", model="", endpoint="chat", messages=messages, extra=extra
-        )
-        layout = self._tokenizer.chat_text(request)
+        messages = [{"role": turn.role, "content": mark(i)} for i, turn in enumerate(turns)]
+        layout = chat_layout(self._tokenizer, messages, _TEMPLATE_KWARGS)
         check_marks(layout, len(turns))
         last_user = max((i for i, turn in enumerate(turns) if turn.role == "user"), default=None)
         texts = [turn.text for turn in turns]
