@@ -7,32 +7,21 @@ only for the first window of `max_of_means`. The guard smooths the scores and co
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
-from typing import Annotated, Any, Literal, TypedDict, Unpack
+from typing import Annotated, Any, Literal, Unpack
 
 from pydantic import Field
 
 from engine.protocol import Calibration, ProbeInfo, Smoothing, Token
 from hooks import Chunk, ProbeNeeds, Verdict, checked, emit, rewind, suspect
 from hooks.builtin.probe_scores.reader import Finding, ScoreReader
-from hooks.detect.acting_guard import Action, Channels
-from hooks.detect.argument_types import Count, Names, Template, Text
+from hooks.detect.acting_guard import StreamOptions
+from hooks.detect.argument_types import Count, Names
 from hooks.detect.coverage import Coverage, Judged
 from hooks.detect.coverage_guard import CoverageGuard, ReadStream
 from hooks.detect.detector import Match
 from hooks.detect.excerpt import Excerpt
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-
-
-class ProbeOptions(TypedDict, total=False):
-    """The arguments of every acting guard: see `ActingGuard`."""
-
-    action: Action
-    template: Template | None
-    text: Text | None
-    scope: Literal["request", "output"] | None
-    channels: Channels
-    alternatives: Literal["withhold", "keep"]
 
 
 class MissingScoresError(RuntimeError):
@@ -52,7 +41,7 @@ class Probe(CoverageGuard):
         span: Count | None = None,
         labels: Names | None = None,
         prompt: Literal["refuse"] | None = None,
-        **options: Unpack[ProbeOptions],
+        **options: Unpack[StreamOptions],
     ) -> None:
         """`probe`: the name of one of the model's probes (None: the model has one). `threshold`: the least
         smoothed score, a logit, that counts as found. `smoothing`: `ema`, `rolling_mean` or `max_of_means`.

@@ -38,16 +38,21 @@ AT_CUT = "at_cut"
 """The decision's reason for withheld text that may be the beginning of a match."""
 
 
-class Options(TypedDict, total=False):
-    """The arguments that a guard takes beside its own: see `ActingGuard`."""
+class StreamOptions(TypedDict, total=False):
+    """The arguments of every guard that acts on matches in streams: see `ActingGuard`."""
 
     action: Action
     template: Template | None
     text: Text | None
     scope: Literal["request", "output"] | None
     channels: Channels
-    prompt: Literal["redact", "refuse"] | None
     alternatives: Literal["withhold", "keep"]
+
+
+class Options(StreamOptions, total=False):
+    """The arguments that a guard takes beside its own: see `ActingGuard`."""
+
+    prompt: Literal["redact", "refuse"] | None
     at_cut: Literal["withhold", "release"]
 
 

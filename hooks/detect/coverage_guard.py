@@ -1,11 +1,11 @@
 """A guard that holds or releases text by what a judge has judged of a stream. No I/O."""
 
 from dataclasses import replace
-from typing import Literal, TypedDict, Unpack
+from typing import Literal, Unpack
 
 from hooks import Chunk, Verdict, checked, emit, hold, rewind, suspect, terminate
-from hooks.detect.acting_guard import ActingGuard, Action, Channels, Options
-from hooks.detect.argument_types import Count, Template, Text
+from hooks.detect.acting_guard import ActingGuard, Options, StreamOptions
+from hooks.detect.argument_types import Count
 from hooks.detect.coverage import Coverage, JudgeError, Mode, pieces_of
 from hooks.detect.detector import Match
 from hooks.detect.excerpt import Excerpt
@@ -14,19 +14,13 @@ _REACH = 64
 """Decided characters that are kept before the pending text: they show where in JSON it begins."""
 
 
-class CoverageOptions(TypedDict, total=False):
+class CoverageOptions(StreamOptions, total=False):
     """The arguments of every guard that judges streams as they grow: see `CoverageGuard`."""
 
     mode: Mode
     window: Count
     first_window: Count
-    action: Action
-    template: Template | None
-    text: Text | None
-    scope: Literal["request", "output"] | None
-    channels: Channels
     prompt: Literal["refuse"] | None
-    alternatives: Literal["withhold", "keep"]
 
 
 class ReadStream:
