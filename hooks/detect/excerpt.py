@@ -5,7 +5,6 @@ Its length has a bound, however long the stream is.
 
 from collections.abc import Iterable, Sequence
 
-from hooks import PromptText
 from hooks.detect.detector import Match, going_on, moved
 from hooks.detect.lead import Lead
 from hooks.json.editing import JsonText
@@ -185,7 +184,3 @@ class Excerpt:
         if gone:
             self.leads = [lead.forget(gone) for lead in self.leads]
         return gone
-
-
-def excerpt_of(prompt: PromptText) -> "Excerpt":
-    return Excerpt(is_json=prompt.is_json)

@@ -9,7 +9,7 @@ from typing import Unpack
 from hooks import Chunk, GenerationRequest, PromptText, Verdict, emit, prompt_texts, with_prompt_texts
 from hooks.detect.acting_guard import ActingGuard, Options, PromptReply, spliced
 from hooks.detect.detector import Match
-from hooks.detect.excerpt import excerpt_of
+from hooks.detect.excerpt import Excerpt
 from hooks.detect.windows import Cutter, Place, Windows
 
 _REACH = 64
@@ -54,7 +54,8 @@ class JudgeGuard(ActingGuard):
         return self._act(chunk, excerpt, text, found, end, undecided if withholds else None)
 
     async def _refuse_prompt(self, request: GenerationRequest) -> PromptReply:
-        texts = [excerpt_of(prompt).read(prompt.text, is_final=True) for prompt in prompt_texts(request)]
+        prompts = prompt_texts(request)
+        texts = [Excerpt(is_json=prompt.is_json).read(prompt.text, is_final=True) for prompt in prompts]
         for found in await self._find(*map(self._cut, texts)):
             if found:
                 return self._refusal([match for match, _ in found])
@@ -77,7 +78,7 @@ class JudgeGuard(ActingGuard):
             known.update(zip(unknown, await self._redacted(unknown), strict=True))
 
     async def _redacted(self, prompts: Sequence[PromptText]) -> list[str]:
-        excerpts = [excerpt_of(prompt) for prompt in prompts]
+        excerpts = [Excerpt(is_json=prompt.is_json) for prompt in prompts]
         texts = [one.read(prompt.text, is_final=True) for one, prompt in zip(excerpts, prompts, strict=True)]
         redacted: list[str] = []
         found = await self._find(*map(self._cut, texts))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from hooks.api.extras import from_extra
-from hooks.detect.automaton.regex_analysis import UNLIMITED, analyse, finder, matcher
+from hooks.detect.automaton.regex_analysis import UNLIMITED, analyse, finder
 from hooks.detect.automaton.states import NEAR, Automaton, Place, Sketch, numbers
 from hooks.detect.automaton.tree import literals_of, tree_of
 from hooks.detect.detector import Findings, Match
@@ -157,7 +157,7 @@ class _Searcher:
         self._match = partial(regex.compile(rule.pattern).match, timeout=timeout)
         self._find = finder(rule.pattern, timeout)
         self._find_open = finder(analysis.opened, timeout, partial=True)
-        self._match_open = matcher(analysis.opened, timeout, partial=True)
+        self._match_open = finder(analysis.opened, timeout, partial=True, is_fixed=True)
         self._near = re.compile(rule.near).search if rule.near else None
         # Apart from the pattern: partial matching reports a look-behind with alternatives as an open match.
         sides = [f"(?<={rule.behind})"] * bool(rule.behind) + [f"(?<!{rule.unless})"] * bool(rule.unless)

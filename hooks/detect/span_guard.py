@@ -11,7 +11,7 @@ from typing import Unpack
 from hooks import Chunk, GenerationRequest, PromptText, Verdict, emit, hold, prompt_texts, with_prompt_texts
 from hooks.detect.acting_guard import ActingGuard, Options, PromptReply, spliced
 from hooks.detect.detector import Detector, Match
-from hooks.detect.excerpt import Excerpt, excerpt_of
+from hooks.detect.excerpt import Excerpt
 from hooks.detect.lead import MAX_LEAD, Lead
 from hooks.detect.readings import Reader
 from hooks.prompts.lead import leads_of
@@ -89,7 +89,7 @@ class SpanGuard(ActingGuard):
 
     def _refuse_prompt(self, request: GenerationRequest) -> PromptReply:
         for prompt in prompt_texts(request):
-            excerpt = excerpt_of(prompt)
+            excerpt = Excerpt(is_json=prompt.is_json)
             for piece, is_final in _pieces(prompt.text):
                 text, matches, undecided = self._scan(excerpt, piece, is_final)
                 if matches:
@@ -98,7 +98,7 @@ class SpanGuard(ActingGuard):
         return request
 
     def _redacted(self, prompt: PromptText) -> str:
-        excerpt = excerpt_of(prompt)
+        excerpt = Excerpt(is_json=prompt.is_json)
         released: list[str] = []
         pending = ""
         for piece, is_final in _pieces(prompt.text):

@@ -7,14 +7,14 @@ and in a regular expression. Elsewhere a call has no deadline.
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 
 @contextmanager
 def interrupting(seconds: float) -> Iterator[None]:
-    """Raise `TimeoutError` inside the block after `seconds`. The process's own alarm is kept."""
+    """Raise `TimeoutError` inside the block after `seconds`, or in each call of the function that this
+    decorates. The process's own alarm is kept."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -28,11 +28,6 @@ def interrupting(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, handler)
         if earlier:
             signal.setitimer(signal.ITIMER_REAL, max(earlier - (time.monotonic() - started), 0.001))
-
-
-def interrupted(call: Callable[..., Any], seconds: float) -> Callable[..., Any]:
-    """The same callable, interrupted after `seconds`."""
-    return interrupting(seconds)(call)
 
 
 def interrupt(*_: object) -> None:

@@ -6,7 +6,7 @@ and deadlines live here and nowhere else. The service and the hook workers both 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from copy import copy
 from functools import partial
@@ -25,7 +25,7 @@ from engine.protocol import (
 from engine.protocol.prompt_size import prompt_size
 from engine.streams.generation import Generation
 from engine.turns.prompt_threads import PromptThreads
-from hooks.api.decision import Decision, Held, Listener
+from hooks.api.decision import Held, Listener
 from hooks.loading.async_call import LateAndCancelledError
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.admission import RefusedError
@@ -153,7 +153,7 @@ class GuardDriver:
         self.may_rewind = self._guard.may_rewind
         self.pass_through: PassDelta = partial(self._guard.pass_through, monotonic)
         if self._log is not None:
-            self.pass_through = partial(self._pass_and_tell, self._log)
+            self.pass_through = partial(self._pass_and_report, self._log)
 
     @property
     def request(self) -> GenerationRequest:
@@ -166,11 +166,11 @@ class GuardDriver:
     def held(self) -> Iterable[Held]:
         return self._guard.held()
 
-    def _pass_and_tell(self, log: DecisionLog, delta: Delta) -> Delta | list[Delta] | HookReply | None:
+    def _pass_and_report(self, log: DecisionLog, delta: Delta) -> Delta | list[Delta] | HookReply | None:
         try:
             return self._guard.pass_through(monotonic, delta)
         finally:
-            if log and (failed := self._tell(log)) is not None:
+            if log and (failed := self._report(log)) is not None:
                 raise failed
 
     def feed(self, delta: Delta, first: HookReply | None = None) -> Awaitable[Step]:
@@ -180,7 +180,7 @@ class GuardDriver:
         # A listener that fails now is counted and logged; nothing is left to end.
         with contextlib.suppress(HookError):
             await self._run(self._guard.close())
-        self.pass_through = _no_short_way  # it may refer to this guard, which would wait for a collection
+        self.pass_through = _no_shortcut  # it may refer to this guard, which would wait for a collection
 
     async def _run(self, machine: Machine, size: int = 0) -> Step:
         """Answer the machine's questions. Listeners receive the decisions before anything released leaves.
@@ -207,7 +207,7 @@ class GuardDriver:
                         machine.close()
                         raise
                     cancelled, said.reply = error, None
-        failed = self._tell(self._log) if self._log else None
+        failed = self._report(self._log) if self._log else None
         if cancelled is not None:
             raise cancelled
         if failed is not None and not isinstance(step.error, EngineError):
@@ -255,7 +255,7 @@ class GuardDriver:
             self._log.now = now
         return now - started
 
-    def _tell(self, log: DecisionLog) -> HookError | None:
+    def _report(self, log: DecisionLog) -> HookError | None:
         """Report to every listener. Returns the error of the last that failed; a failed one gets no more."""
         decisions = log.take()
         if self._listener is not None:
@@ -263,25 +263,19 @@ class GuardDriver:
                 self._listener(decision)
         failed: HookError | None = None
         for listener in self._listeners[:]:
-            try:
-                self._tell_one(listener, decisions)
-            except BaseException as error:  # noqa: BLE001 - as in a call
+            assert listener.on_decision is not None
+            replies = (self._call(listener, listener.on_decision, decision) for decision in decisions)
+            failure = next((reply for reply in replies if isinstance(reply, HookFailure)), None)
+            if failure is not None:
                 self._listeners.remove(listener)
-                count_failure(listener, self._tallies[listener.name], error)
+                count_failure(listener, self._tallies[listener.name], failure.error)
                 if not listener.is_shadow:
                     failed = HookError(listener.name)
-                    failed.__cause__ = error
+                    failed.__cause__ = failure.error
         return failed
 
-    def _tell_one(self, listener: LoadedHook, decisions: Sequence[Decision]) -> None:
-        assert listener.on_decision is not None
-        for decision in decisions:
-            reply = self._call(listener, listener.on_decision, decision)
-            if isinstance(reply, HookFailure):
-                raise reply.error
 
-
-def _no_short_way(_: Delta) -> None:
+def _no_shortcut(_: Delta) -> None:
     """The shortcut of a closed guard: there is none."""
 
 

@@ -147,7 +147,7 @@ class Guard:
         deadline and the tally. Decisions stay in the log: listeners get them before anything released leaves.
         """
         output = self._outputs[delta.index]
-        stream = output.stream_for_short_way(delta)
+        stream = output.stream_for_shortcut(delta)
         if stream is None:
             return None
         if delta.usage is not None:

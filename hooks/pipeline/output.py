@@ -52,7 +52,7 @@ class Output:
         self.ledger = Ledger(self._tells_bytes)
         self.is_finished = False
 
-    def stream_for_short_way(self, delta: Delta) -> Stream | None:
+    def stream_for_shortcut(self, delta: Delta) -> Stream | None:
         """The delta's stream if the delta may skip `feed`: its hooks are plain, and each part
         of its text belongs to a known token."""
         if self.is_finished or delta.finish_reason is not None:

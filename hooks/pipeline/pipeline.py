@@ -15,7 +15,7 @@ from engine.protocol.import_path import describe
 from engine.turns.prompt_threads import PromptThreads
 from hooks.api.decision import Listener, Mode
 from hooks.api.probe_needs import ProbeNeeds
-from hooks.loading.alarm import interrupted
+from hooks.loading.alarm import interrupting
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
 from hooks.pipeline.driver import GuardDriver
@@ -188,8 +188,10 @@ class Pipeline:
         `HookLoadError`, with the hook's own error: no user's text is in the self-test."""
         await self.give_models(models)
         for hook in self._all:
+            # A deadline that interrupts plain calls, so that a hanging hook can be named.
+            limited = hook.wrapped(interrupting(self.options.hook_timeout))
             try:
-                await self._test(self._interrupted(hook), {hook.name: Tally()})
+                await self._test(limited, {hook.name: Tally()})
             except HookError as error:
                 reason = describe(error.__cause__ or error)
                 raise HookLoadError(f"hook {hook.name!r} failed its self-test: {reason}") from error
@@ -222,10 +224,6 @@ class Pipeline:
             await guard.feed(Delta(finish_reason="stop"))
         finally:
             await guard.close()
-
-    def _interrupted(self, hook: LoadedHook) -> LoadedHook:
-        """The hook with a deadline that interrupts plain calls, so that a hanging hook can be named."""
-        return hook.wrapped(lambda call: interrupted(call, self.options.hook_timeout))
 
     async def aclose(self) -> None:
         """Wait a moment for calls that go on past their deadlines, and close the hooks."""

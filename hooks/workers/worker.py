@@ -98,7 +98,10 @@ class Worker:
                     turns.add(receiving.result())
                     receiving = self._receive()
                 else:
-                    await self._obey_some(turns)
+                    until = monotonic() + PATIENCE
+                    await self._obey(turns.take())
+                    while turns and monotonic() < until:
+                        await self._obey(turns.take())
                     self._count()
             return await receiving
         finally:
@@ -106,12 +109,6 @@ class Worker:
 
     def _receive(self) -> asyncio.Task[list[Any]]:
         return asyncio.get_running_loop().create_task(self._connection.receive())
-
-    async def _obey_some(self, turns: "Turns") -> None:
-        until = monotonic() + PATIENCE
-        await self._obey(turns.take())
-        while turns and monotonic() < until:
-            await self._obey(turns.take())
 
     async def _obey(self, message: Any) -> None:
         match message:

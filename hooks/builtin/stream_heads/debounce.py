@@ -4,7 +4,7 @@ A single token that a model misreads ends no stream under a rule of pairs. The l
 undecided if it could be the first one of a pair.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from hooks.builtin.stream_heads.heads import Level, Reading
@@ -14,27 +14,13 @@ Debounce = Literal["single", "pair", "pair_strict"]
 pair_strict: both have the same level, as the authors' evaluation counts."""
 
 
-def _pair(before: Reading, last: Reading) -> bool:
-    return before.level is not Level.SAFE and last.level is not Level.SAFE
-
-
-def _pair_strict(before: Reading, last: Reading) -> bool:
-    return _pair(before, last) and before.level is last.level
-
-
-_PAIRS: dict[str, Callable[[Reading, Reading], bool]] = {"pair": _pair, "pair_strict": _pair_strict}
-
-
 class Offences:
     """Finds the tokens of one text that are offences. `add` gets each token once, in order. `truncate`
     withdraws the last ones."""
 
     def __init__(self, debounce: Debounce) -> None:
-        self._is_pair = _PAIRS.get(debounce)
+        self._debounce = debounce
         self._readings: list[Reading] = []
-
-    def __len__(self) -> int:
-        return len(self._readings)
 
     def truncate(self, num_tokens: int) -> None:
         del self._readings[num_tokens:]
@@ -49,7 +35,7 @@ class Offences:
     @property
     def num_decided(self) -> int:
         """Tokens from the beginning whose part in an offence no later token changes."""
-        if self._is_pair is None or not self._readings:
+        if self._debounce == "single" or not self._readings:
             return len(self._readings)
         return len(self._readings) - (self._readings[-1].level is not Level.SAFE and not self.is_offence(-1))
 
@@ -57,11 +43,15 @@ class Offences:
         """Whether the token is in an offence, as far as tokens are known. `at`: its place, as in a list."""
         readings = self._readings
         at %= len(readings)
-        if self._is_pair is None:
+        if self._debounce == "single":
             return readings[at].level is not Level.SAFE
         with_before = at > 0 and self._is_pair(readings[at - 1], readings[at])
         with_next = at + 1 < len(readings) and self._is_pair(readings[at], readings[at + 1])
         return with_before or with_next
+
+    def _is_pair(self, before: Reading, last: Reading) -> bool:
+        are_both = before.level is not Level.SAFE and last.level is not Level.SAFE
+        return are_both and (self._debounce == "pair" or before.level is last.level)
 
     def runs(self, start: int) -> list[tuple[int, int, str]]:
         """The offences among the tokens from `start` on: first token, the token behind the last one, and the

@@ -48,7 +48,7 @@ class Positions:
     def add(self, node: Node) -> Fragment:
         match node:
             case One():
-                return self._add_one(node)
+                return self.add_one(node)
             case Join(parts):
                 return self._joined([self.add(part) for part in parts])
             case Either(branches):
@@ -59,10 +59,6 @@ class Positions:
                 return Fragment(self.add(part).first, 0, True)
             case Repeat(part, fewest, most):
                 return self._repeated(part, fewest, most)
-
-    def add_condition(self, condition: Behind | Next) -> Fragment:
-        """Add a position for a character, or for the start or the end of the text."""
-        return self._add_one(condition)
 
     def connect(self, left: int, right: int) -> None:
         """The positions `left` may come directly before the positions `right`."""
@@ -95,7 +91,8 @@ class Positions:
                 found |= positions
         return found
 
-    def _add_one(self, node: One | Behind | Next) -> Fragment:
+    def add_one(self, node: One | Behind | Next) -> Fragment:
+        """Add a position for a character, or for the start or the end of the text."""
         bit = 1 << self.count
         self.count += 1
         self._before.append(0)

@@ -119,7 +119,7 @@ class Automaton:
         body = positions.add(match)
         end = positions.count
         patterns = [] if sketch.is_cut else [one.pattern for one in conditions_after(match)]
-        right = positions.add_condition(Next("".join(reversed(patterns))))
+        right = positions.add_one(Next("".join(reversed(patterns))))
         positions.connect(left.last, body.first)
         positions.connect(body.last, right.first)
         self._lefts |= left.last
@@ -142,7 +142,7 @@ class Automaton:
                 self._shown_by_text |= rule
                 return left
         patterns = [one.pattern for one in conditions if isinstance(one, Behind)]
-        return positions.add_condition(Behind("".join(patterns)))
+        return positions.add_one(Behind("".join(patterns)))
 
     def places(self, text: str, start: int) -> list[Place]:
         """Return the places from `start` on where rules may match or be open, from left to right."""

@@ -19,7 +19,7 @@ from hypothesis.errors import Flaky
 
 from engine.protocol import Channel
 from engine.streams.recording import Recording
-from hooks.loading.alarm import interrupted
+from hooks.loading.alarm import interrupting
 from hooks.loading.loader import HookSpec, load_hook
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.options import PipelineOptions
@@ -106,7 +106,7 @@ class Fuzzer:
         self._options = options or PipelineOptions()
         loaded = load_hook(spec, self._options.hook_load_timeout)
         self._max_hold: int | None = getattr(loaded.call, "max_hold", None)
-        self._probe = Probe(loaded.wrapped(lambda call: interrupted(call, self._options.hook_timeout)))
+        self._probe = Probe(loaded.wrapped(interrupting(self._options.hook_timeout)))
         self._secrets = secrets
         self._phrases = [*secrets, *_strings(spec.args), *PHRASES]
         self.num_texts = 0
