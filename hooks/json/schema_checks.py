@@ -1,29 +1,28 @@
 """Checks whether an unfinished value can become valid, and whether a complete one is valid."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from decimal import Decimal
 
 from hooks.json.reader import MAX_NUMBER
 from hooks.json.schema import Schema
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Check:
     """One schema on one value. A check is lost as soon as the value cannot become valid under its schema. It
     then notifies its owner, the check that it is a part of."""
 
-    __slots__ = ("is_lost", "num_contained", "owner", "parts", "role", "schema")
-
-    def __init__(self, schema: Schema, owner: "Check | None" = None, role: str = "all") -> None:
-        self.schema = schema
-        self.owner = owner
-        self.role = role
-        """Its role for the owner: see `Schema.beside`; `contains` is for an item of the owner's value."""
-        self.parts: dict[str, list[Check]] = {}
-        """The checks on the same value that belong to this one, by role."""
-        self.is_lost = False
-        """The value cannot become valid under the schema."""
-        self.num_contained = 0
-        """Items of the value that are valid under the schema's `contains`."""
+    schema: Schema
+    owner: "Check | None" = None
+    role: str = "all"
+    """Its role for the owner: see `Schema.beside`; `contains` is for an item of the owner's value."""
+    parts: dict[str, list["Check"]] = field(default_factory=dict, init=False)
+    """The checks on the same value that belong to this one, by role."""
+    is_lost: bool = field(default=False, init=False)
+    """The value cannot become valid under the schema."""
+    num_contained: int = field(default=0, init=False)
+    """Items of the value that are valid under the schema's `contains`."""
 
     def lose(self) -> None:
         if not self.is_lost:

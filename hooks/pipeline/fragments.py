@@ -8,7 +8,7 @@ however many hooks stand between the halves.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 from engine.protocol import Token
@@ -238,17 +238,15 @@ def copies(fragments: Iterable[Fragment]) -> list[Fragment]:
     return [Fragment(f.text, f.group and TokenGroup(f.group.shown), is_last=f.is_last) for f in fragments]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class HeldText:
     """The fragments that one hook holds of one stream, and their text as chunks have it."""
 
-    __slots__ = ("fragments", "num_characters", "pieces")
-
-    def __init__(self) -> None:
-        self.fragments: deque[Fragment] = deque()
-        self.num_characters = 0
-        self.pieces: tuple[list[str], int] | None = None
-        """The text as `Chunk` takes it. None: nothing is held. The list only grows or is replaced: earlier
-        chunks go on reading their part of it."""
+    fragments: deque[Fragment] = field(default_factory=deque)
+    num_characters: int = 0
+    pieces: tuple[list[str], int] | None = None
+    """The text as `Chunk` takes it. None: nothing is held. The list only grows or is replaced: earlier chunks
+    go on reading their part of it."""
 
     @property
     def text(self) -> str:

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NoReturn
 
@@ -21,23 +21,15 @@ from hooks.pipeline.fragments import (
 from hooks.pipeline.tally import JudgedTokens
 
 
+@dataclass(slots=True)
 class Outcome:
     """The result of a verdict: fragments to pass on, undecided fragments, and a verdict that ends things."""
 
-    __slots__ = ("action", "ends", "held", "released")
-
-    def __init__(
-        self,
-        action: str,
-        released: list[Fragment],
-        held: list[Fragment] | None = None,
-        ends: terminate | rewind | None = None,
-    ) -> None:
-        self.action = action
-        """Counted as `rewrite`, `suppress`, `terminate`, `rewind` or `redact`."""
-        self.released = released
-        self.held = held or []
-        self.ends = ends
+    action: str
+    """Counted as `rewrite`, `suppress`, `terminate`, `rewind` or `redact`."""
+    released: list[Fragment]
+    held: list[Fragment] = field(default_factory=list)
+    ends: terminate | rewind | None = None
 
 
 def num_held_by(verdict: object, chunk: Chunk, length: int) -> int | None:

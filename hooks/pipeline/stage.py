@@ -45,10 +45,10 @@ class HookStage:
     """One hook on one stream: what it was shown, what it holds, and its state."""
 
     __slots__ = (
+        "_counts_characters",
         "_decisions",
         "_gets_last_call",
         "_is_simple",
-        "_is_told",
         "_keeps_tokens",
         "_suspicions",
         "ask",
@@ -72,7 +72,7 @@ class HookStage:
         """The question to the hook, for one chunk after another."""
         self.context = context
         self.pieces = context.pieces
-        self._is_told = log is not None
+        self._counts_characters = log is not None
         self._decisions = (
             None if log is None else StreamDecisions(context, hook.name, hook.is_shadow, self.tally, log)
         )
@@ -248,7 +248,7 @@ class HookStage:
         if not self.is_closed:
             self.is_closed = True
             self.tally.num_streams += 1
-            if self._is_told:
+            if self._counts_characters:
                 self.tally.num_characters += sum(map(len, self.pieces))
 
     def _fail(self, error: BaseException, text: str) -> None:

@@ -88,18 +88,7 @@ class Tally:
 
     def since(self, before: "Tally") -> "Tally":
         """The counts since an earlier copy of this tally was made."""
-        return Tally(
-            self.num_emitted - before.num_emitted,
-            self.num_holds - before.num_holds,
-            self.others - before.others,
-            self.seconds - before.seconds,
-            self.num_streams - before.num_streams,
-            self.num_characters - before.num_characters,
-            self.held - before.held,
-            self.held_seconds - before.held_seconds,
-            self.unjudged - before.unjudged,
-            self.num_unjudged - before.num_unjudged,
-        )
+        return Tally(*(getattr(self, one.name) - getattr(before, one.name) for one in fields(self)))
 
     def copy(self) -> "Tally":
         return replace(self, others=self.others.copy(), held=self.held.copy(), unjudged=self.unjudged.copy())
@@ -109,33 +98,23 @@ Tallies = dict[str, Tally]
 """By the hook's name."""
 
 
+@dataclass(slots=True)
 class JudgedTokens:
     """The tokens that a judging hook released of one stream, and those that its judge has judged
     (contract 3.17)."""
 
-    __slots__ = (
-        "_num_characters",
-        "_pieces",
-        "is_asked",
-        "max_unjudged",
-        "num_released",
-        "num_unjudged",
-        "was_asked",
-    )
-
-    def __init__(self) -> None:
-        self.num_released = 0
-        self.num_unjudged = 0
-        """Released tokens that no verdict covers."""
-        self.max_unjudged = 0
-        """The most such tokens at a time, while the judge was asked."""
-        self.was_asked = False
-        """Whether the judge was asked about a part of the stream."""
-        self.is_asked = True
-        """Whether the judge is asked about the text that was released last."""
-        self._num_characters = 0
-        self._pieces: deque[tuple[int, int]] = deque()
-        """For each piece of the released text that is not judged: where it ends, and its tokens."""
+    num_released: int = 0
+    num_unjudged: int = 0
+    """Released tokens that no verdict covers."""
+    max_unjudged: int = 0
+    """The most such tokens at a time, while the judge was asked."""
+    was_asked: bool = False
+    """Whether the judge was asked about a part of the stream."""
+    is_asked: bool = True
+    """Whether the judge is asked about the text that was released last."""
+    _num_characters: int = 0
+    _pieces: deque[tuple[int, int]] = field(default_factory=deque)
+    """For each piece of the released text that is not judged: where it ends, and its tokens."""
 
     def release(self, fragments: Iterable[Fragment], unjudged: int | None) -> None:
         """`fragments` were released. `unjudged`: see `emit`. Raises `ValueError` for more characters than
