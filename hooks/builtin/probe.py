@@ -5,7 +5,7 @@ only for the first window of `max_of_means`. The guard smooths the scores and co
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Annotated, Any, Literal, Unpack
 
@@ -16,10 +16,9 @@ from hooks import Chunk, ProbeNeeds, Verdict, checked, emit, rewind, suspect
 from hooks.builtin.probe_scores.reader import Finding, ScoreReader
 from hooks.detect.acting_guard import StreamOptions
 from hooks.detect.argument_types import Count, Names
-from hooks.detect.coverage import Coverage, Judged
+from hooks.detect.coverage import Judged
 from hooks.detect.coverage_guard import CoverageGuard, ReadStream
 from hooks.detect.detector import Match
-from hooks.detect.excerpt import Excerpt
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -114,20 +113,17 @@ class Probe(CoverageGuard):
         return ScoreReader(info, probes, used, self._labels)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ProbedStream(ReadStream):
     """One stream, judged token by token as it comes."""
 
-    __slots__ = ("_ahead", "_reader", "due", "prompt_label")
-
-    def __init__(self, excerpt: Excerpt, coverage: Coverage, reader: ScoreReader) -> None:
-        super().__init__(excerpt, coverage)
-        self._reader = reader
-        self._ahead: list[Finding] = []
-        """The reader's findings in the chunk's first tokens, if it has read them already."""
-        self.due: str | None = None
-        """A label that was found, and that no text is blamed for yet."""
-        self.prompt_label: str | None = None
-        """The label that was found in the prompt, if that ends the stream."""
+    _reader: ScoreReader
+    _ahead: list[Finding] = field(default_factory=list, init=False)
+    """The reader's findings in the chunk's first tokens, if it has read them already."""
+    due: str | None = field(default=None, init=False)
+    """A label that was found, and that no text is blamed for yet."""
+    prompt_label: str | None = field(default=None, init=False)
+    """The label that was found in the prompt, if that ends the stream."""
 
     def passes(self, chunk: Chunk) -> bool:
         """Judge the chunk quickly, as most can be. True: all text so far is judged, and nothing is

@@ -5,6 +5,7 @@ Positions and lengths count the stream's characters, as the judge reads them, fr
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, NamedTuple
 
 from hooks import Chunk
@@ -65,6 +66,7 @@ class _Piece(NamedTuple):
     num_tokens: int
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Coverage:
     """One stream's account: text that came, text that the judge was asked about, text that it has judged.
 
@@ -75,57 +77,40 @@ class Coverage:
     windows alone). The stream waits when more than `window` + `debounce` tokens would be out unjudged.
     """
 
-    __slots__ = (
-        "_debounce",
-        "_ended",
-        "_enough",
-        "_has_whole_windows",
-        "_num_open",
-        "_open",
-        "_pieces",
-        "_window",
-        "mode",
-        "num_asked",
-        "num_characters",
-        "num_judged",
-        "offences",
-        "open_from",
-    )
+    mode: Mode
+    window: int
+    """Tokens, 1 or more."""
+    _: KW_ONLY
+    debounce: int = 0
+    """Tokens at the end of a text that the judge leaves unjudged, because its rule needs to see the tokens
+    after them."""
+    first_window: int = 1
+    """Tokens, 1 or more."""
+    whole_windows: bool = False
+    num_characters: int = field(default=0, init=False)
+    """Characters of the stream so far."""
+    num_asked: int = field(default=0, init=False)
+    """Characters that the judge was asked about."""
+    num_judged: int = field(default=0, init=False)
+    """Characters that a verdict covers."""
+    offences: list[Match] = field(default_factory=list, init=False)
+    """The offences that nobody has acted on yet. Whoever acts clears the list."""
+    open_from: int | None = field(default=None, init=False)
+    """As in `Judged`."""
+    _enough: int = field(init=False)
+    """Tokens of the window that ends next."""
+    _pieces: deque[_Piece] = field(default_factory=deque, init=False)
+    """The pieces that have characters that are not judged."""
+    _ended: list[str] = field(default_factory=list, init=False)
+    """Windows that the judge was not asked about. If it was asked about a part, the rest."""
+    _open: list[str] = field(default_factory=list, init=False)
+    """The same of the window that has not ended."""
+    _num_open: int = field(default=0, init=False)
+    """Tokens of the window that has not ended."""
 
-    def __init__(
-        self,
-        mode: Mode,
-        window: int,
-        *,
-        debounce: int = 0,
-        first_window: int = 1,
-        whole_windows: bool = False,
-    ) -> None:
-        """`window`, `first_window`: tokens, 1 or more. `debounce`: tokens at the end of a text that the judge
-        leaves unjudged, because its rule needs to see the tokens after them."""
-        self.mode: Mode = mode
-        self._window = window
-        self._debounce = debounce
-        self._enough = min(first_window, window) if mode == "hold" else max(1, window // 2)
-        self._pieces: deque[_Piece] = deque()
-        """The pieces that have characters that are not judged."""
-        self._has_whole_windows = whole_windows
-        self._ended: list[str] = []
-        """Windows that the judge was not asked about. If it was asked about a part, the rest."""
-        self._open: list[str] = []
-        """The same of the window that has not ended."""
-        self._num_open = 0
-        """Tokens of the window that has not ended."""
-        self.num_characters = 0
-        """Characters of the stream so far."""
-        self.num_asked = 0
-        """Characters that the judge was asked about."""
-        self.num_judged = 0
-        """Characters that a verdict covers."""
-        self.offences: list[Match] = []
-        """The offences that nobody has acted on yet. Whoever acts clears the list."""
-        self.open_from: int | None = None
-        """As in `Judged`."""
+    def __post_init__(self) -> None:
+        is_held = self.mode == "hold"
+        self._enough = min(self.first_window, self.window) if is_held else max(1, self.window // 2)
 
     def add(self, text: str, num_tokens: int, num_written: int | None = None) -> None:
         """The stream has a piece more. `num_written`: its characters as written; None: those of `text`."""
@@ -143,7 +128,7 @@ class Coverage:
         self._open.clear()
         self._num_open = 0
         if self.mode == "hold":
-            self._enough = min(2 * self._enough, self._window)
+            self._enough = min(2 * self._enough, self.window)
 
     def add_judged(self, text: str) -> None:
         """The stream has a piece more, which is judged already. So is all text before it."""
@@ -163,7 +148,7 @@ class Coverage:
     @property
     def has_unasked(self) -> bool:
         """Whether the judge can be asked about more, before the stream ends."""
-        return bool(self._ended) or (bool(self._open) and not self._has_whole_windows)
+        return bool(self._ended) or (bool(self._open) and not self.whole_windows)
 
     @property
     def must_wait(self) -> bool:
@@ -182,7 +167,7 @@ class Coverage:
         """Characters of the stream that may be out now."""
         if self.mode == "hold":
             return self.num_judged
-        end, left = self.num_judged, self._window + self._debounce
+        end, left = self.num_judged, self.window + self.debounce
         for piece in self._pieces:
             left -= piece.num_tokens
             if left < 0:
@@ -194,7 +179,7 @@ class Coverage:
         """The text that the judge is asked about next, in windows. `is_final`: the stream ends, and all of
         its text is taken."""
         windows, self._ended = self._ended, []
-        if self._open and (is_final or not self._has_whole_windows):
+        if self._open and (is_final or not self.whole_windows):
             windows.append("".join(self._open))
             self._open.clear()
         self.num_asked += sum(map(len, windows))

@@ -1,6 +1,6 @@
 """A guard that holds or releases text by what a judge has judged of a stream. No I/O."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Unpack
 
 from hooks import Chunk, Verdict, checked, emit, hold, rewind, suspect, terminate
@@ -23,16 +23,14 @@ class CoverageOptions(StreamOptions, total=False):
     prompt: Literal["refuse"] | None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ReadStream:
     """One stream as a guard that judges it has read it."""
 
-    __slots__ = ("coverage", "excerpt", "text")
-
-    def __init__(self, excerpt: Excerpt, coverage: Coverage) -> None:
-        self.excerpt = excerpt
-        self.coverage = coverage
-        self.text = ""
-        """The excerpt's text, with the chunk that is decided now."""
+    excerpt: Excerpt
+    coverage: Coverage
+    text: str = field(default="", init=False)
+    """The excerpt's text, with the chunk that is decided now."""
 
     def read(self, chunk: Chunk) -> None:
         new = self.excerpt.read(chunk.text_diff, chunk.is_final)

@@ -4,6 +4,7 @@ Its length has a bound, however long the stream is.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import InitVar, dataclass, field
 
 from hooks.detect.detector import Match, going_on, moved
 from hooks.detect.lead import Lead
@@ -13,54 +14,42 @@ _SLACK = 512
 """Characters that a plain excerpt may keep beyond what it needs, so that it is seldom cut."""
 
 
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class Excerpt:
     """The part of a stream that may still matter: some decided text, and all pending text.
 
     Positions count the characters of `text`. For JSON, `text` has the characters that escapes stand for.
     """
 
-    __slots__ = (
-        "_json",
-        "_waiting",
-        "clear_from",
-        "covered",
-        "is_plain",
-        "keeps_alternatives",
-        "leads",
-        "num_read",
-        "owed",
-        "pending",
-        "start",
-        "taken",
-        "text",
-    )
+    is_json: InitVar[bool]
+    leads: list[Lead] = field(default_factory=list)
+    """The searches behind the text that the output continues, one for each form that the text may have in the
+    prompt. A search that can find nothing more is not among them."""
+    keeps_alternatives: bool = True
+    """Whether the released tokens keep their top alternatives."""
+    text: str = ""
+    start: int = 0
+    """The detector continues here. Text between `start` and `pending` belongs to a replaced match."""
+    pending: int = 0
+    """The beginning of the pending text."""
+    taken: list[Match] = field(default_factory=list)
+    """Matches that end at `start` or later."""
+    covered: int = 0
+    """The end of the last replaced match."""
+    owed: str = ""
+    """The replacement of that match if it is not written yet: the match was only JSON structure."""
+    is_plain: bool = False
+    """Whether `text` is the stream as it is written, and no earlier match reaches beyond `start`."""
+    num_read: int = 0
+    """Characters of `text` that a `Reader` has searched for tokens of its reading."""
+    clear_from: int = 0
+    """No token begins from here up to `num_read`."""
+    _waiting: list[Match] = field(default_factory=list)
+    """Matches that were found, and that the guard cannot act on yet."""
+    _json: JsonText | None = field(init=False)
 
-    def __init__(self, *, is_json: bool, leads: Iterable[Lead] = ()) -> None:
-        self.keeps_alternatives = True
-        """Whether the released tokens keep their top alternatives."""
-        self.leads = [*leads]
-        """The searches behind the text that the output continues, one for each form that the text may have in
-        the prompt. A search that can find nothing more is not among them."""
+    def __post_init__(self, is_json: bool) -> None:
         self._json = JsonText() if is_json else None
-        self.text = ""
-        self.start = 0
-        """The detector continues here. Text between `start` and `pending` belongs to a replaced match."""
-        self.pending = 0
-        """The beginning of the pending text."""
-        self.taken: list[Match] = []
-        """Matches that end at `start` or later."""
-        self.covered = 0
-        """The end of the last replaced match."""
-        self.owed = ""
-        """The replacement of that match if it is not written yet: the match was only JSON structure."""
-        self._waiting: list[Match] = []
-        """Matches that were found, and that the guard cannot act on yet."""
-        self.is_plain = False
-        """Whether `text` is the stream as it is written, and no earlier match reaches beyond `start`."""
-        self.num_read = 0
-        """Characters of `text` that a `Reader` has searched for tokens of its reading."""
-        self.clear_from = 0
-        """No token begins from here up to `num_read`."""
 
     def read(self, piece: str, is_final: bool, num_read: int = 0) -> str:
         """The new characters of `text` in the next piece of the stream. `num_read`: the characters that were

@@ -72,7 +72,7 @@ class SpanGuard(ActingGuard):
         return self._act(chunk, excerpt, text, [*matches, *whole], end, withheld_from=undecided)
 
     def _begun(self, chunk: Chunk, *, is_json: bool) -> Excerpt:
-        return Excerpt(is_json=is_json, leads=map(self._searched, self._leads(chunk)))
+        return Excerpt(is_json=is_json, leads=[*map(self._searched, self._leads(chunk))])
 
     def _leads(self, chunk: Chunk) -> tuple[str, ...]:
         """The forms of the lead. The outputs of a chat have the same, which are found once."""

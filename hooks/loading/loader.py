@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from pkgutil import extend_path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
@@ -17,7 +17,7 @@ from engine.protocol.did_you_mean import did_you_mean
 from engine.protocol.guard_models import GuardModels
 from engine.protocol.import_path import ImportPathError, describe, find_class, search_working_folder_last
 from engine.protocol.parts import PartError
-from hooks.api.decision import Decision
+from hooks.api.decision import Decision, Mode
 from hooks.api.probe_needs import ProbeNeeds
 from hooks.loading.alarm import interrupting
 from hooks.loading.arguments import ArgumentError, check_arguments
@@ -40,7 +40,7 @@ class HookSpec:
     path: str
     args: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments for its `__init__`."""
-    mode: Literal["enforce", "shadow"] = "enforce"
+    mode: Mode = "enforce"
     """shadow: its verdicts are counted, and nothing it says has an effect (contract 3.10)."""
     name: str | None = None
     """The name in metrics, logs and requests; None: the path."""
@@ -105,6 +105,10 @@ class LoadedHook:
             bool(getattr(instance, "judges", False)),
             getattr(instance, "needs_probe", None),
         )
+
+    @property
+    def mode(self) -> Mode:
+        return "shadow" if self.is_shadow else "enforce"
 
     @property
     def depends_on_cuts(self) -> bool:

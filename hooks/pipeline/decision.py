@@ -1,6 +1,7 @@
 """Hooks' decisions, for hooks that keep account of them, and how verdicts become decisions (contract 8.2)."""
 
 from collections import deque
+from dataclasses import dataclass, field
 from operator import itemgetter
 
 from engine.protocol import GenerationRequest
@@ -34,27 +35,23 @@ class DecisionLog(list[Decision]):
         return taken
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class StreamDecisions:
     """Turns one hook's verdicts on one stream into decisions.
 
     It keeps no text: only when each piece of the held text came, and where the piece ends.
     """
 
-    __slots__ = ("_arrivals", "_context", "_hook", "_log", "_mode", "_num_pieces", "_num_shown", "_tally")
-
-    def __init__(
-        self, context: StreamContext, hook: str, is_shadow: bool, tally: Tally, log: DecisionLog
-    ) -> None:
-        self._context = context
-        self._hook = hook
-        self._mode: Mode = "shadow" if is_shadow else "enforce"
-        self._tally = tally
-        self._log = log
-        self._num_pieces = 0
-        self._num_shown = 0
-        """Characters of the context's first `_num_pieces` pieces."""
-        self._arrivals: deque[tuple[int, float]] = deque()
-        """For each piece of the held text, where it ends and when it came."""
+    _context: StreamContext
+    _hook: str
+    _mode: Mode
+    _tally: Tally
+    _log: DecisionLog
+    _num_pieces: int = 0
+    _num_shown: int = 0
+    """Characters of the context's first `_num_pieces` pieces."""
+    _arrivals: deque[tuple[int, float]] = field(default_factory=deque)
+    """For each piece of the held text, where it ends and when it came."""
 
     def decided(self, chunk: Chunk, verdict: Verdict, num_held: int) -> None:
         """`verdict` was carried out; `num_held` characters stay undecided."""
@@ -163,7 +160,7 @@ class StreamDecisions:
 
 
 def request_decision(
-    request: GenerationRequest, hook: str, action: Action, reason: str | None, *, is_shadow: bool = False
+    request: GenerationRequest, hook: str, action: Action, reason: str | None, mode: Mode = "enforce"
 ) -> Decision:
     """A hook's decision on the request itself."""
     return Decision(
@@ -174,7 +171,7 @@ def request_decision(
         hook=hook,
         action=action,
         reason=reason,
-        mode="shadow" if is_shadow else "enforce",
+        mode=mode,
         output_index=None,
         channel="prompt",
     )

@@ -123,9 +123,7 @@ class Guard:
     def _decided_prompt(self, hook: LoadedHook, action: Action, reason: str | None) -> None:
         guarded = self.guarded
         if guarded.decisions is not None:
-            guarded.decisions.append(
-                request_decision(guarded.request, hook.name, action, reason, is_shadow=hook.is_shadow)
-            )
+            guarded.decisions.append(request_decision(guarded.request, hook.name, action, reason, hook.mode))
 
     def _answer(self, text: str, reason: str) -> Asking[list[Delta]]:
         """Answer in the engine's place."""

@@ -143,7 +143,7 @@ class Pipeline:
 
     @property
     def modes(self) -> Mapping[str, Mode]:
-        return {hook.name: "shadow" if hook.is_shadow else "enforce" for hook in self._all}
+        return {hook.name: hook.mode for hook in self._all}
 
     @property
     def prompt_readers(self) -> frozenset[str]:

@@ -74,7 +74,7 @@ class HookStage:
         self.pieces = context.pieces
         self._counts_characters = log is not None
         self._decisions = (
-            None if log is None else StreamDecisions(context, hook.name, hook.is_shadow, self.tally, log)
+            None if log is None else StreamDecisions(context, hook.name, hook.mode, self.tally, log)
         )
         self._suspicions = guarded.suspicions
         self._keeps_tokens = guarded.options.rewritten_tokens == "keep"

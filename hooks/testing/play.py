@@ -180,7 +180,7 @@ async def behind_worker(pipeline: Pipeline) -> AsyncIterator[WorkerPool]:
     between the two go through a real socket."""
     ours, theirs = socket.socketpair()
     specs, allowed = (
-        [HookSpec(hook.name, mode="shadow" if hook.is_shadow else "enforce") for hook in hooks]
+        [HookSpec(hook.name, mode=hook.mode) for hook in hooks]
         for hooks in (pipeline.hooks, pipeline.allowed.values())
     )
     pool = WorkerPool(0, specs, allowed, pipeline.options)

@@ -4,11 +4,16 @@ More text can change the last tokens of a text: `play` and `ing` may be one toke
 many of the earlier tokens stand. All tokens together are those of the whole text, wherever it was cut.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 from engine.protocol import Tokenizer
 
+T = TypeVar("T")
+
+_ON_THREAD = 4096
+"""More characters are tokenized on a thread."""
 _MANY = 160
 """A tail of this many characters is made shorter."""
 _FEW = 48
@@ -132,3 +137,11 @@ def _num_same(one: list[int], other: list[int]) -> int:
         if a != b:
             return i
     return min(len(one), len(other))
+
+
+async def tokenize(num_characters: int, call: Callable[[], T]) -> T:
+    """The result of `call`, which tokenizes so many characters. It may run on another thread, so that other
+    streams continue meanwhile."""
+    if num_characters <= _ON_THREAD:
+        return call()
+    return await asyncio.to_thread(call)

@@ -6,11 +6,13 @@ shared by all requests; the rest is kept under a salt of the request.
 
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from functools import partial
 
 from engine.protocol import SamplingParams, Tokenizer
 from hooks import GenerationRequest
 from hooks.builtin.guard_prompts.conversation import Turn, length_of
+from hooks.builtin.guard_prompts.growing_text import tokenize
 from hooks.builtin.guard_prompts.spliced_prompt import (
     AddedTokens,
     SplicedPrompt,
@@ -18,7 +20,6 @@ from hooks.builtin.guard_prompts.spliced_prompt import (
     mark,
     text_behind_marks,
 )
-from hooks.builtin.guard_prompts.threads import tokenize
 from hooks.builtin.judge_families.asking import (
     JudgeModel,
     MayMatter,
@@ -104,18 +105,17 @@ class Layouts:
         return self._ids[key]
 
 
+@dataclass
 class ConversationByIds:
-    """One conversation. `turns`: the last one's text is the beginning of the text that grows."""
+    """One conversation."""
 
-    def __init__(
-        self, judge: JudgeModel, layouts: Layouts, turns: Sequence[Turn], request: GenerationRequest
-    ) -> None:
-        self._judge = judge
-        self._layouts = layouts
-        self._turns = turns
-        self._request = request
-        self._prompts: list[tuple[str, str, SplicedPrompt]] = []
-        """Criterion, layout, prompt."""
+    _judge: JudgeModel
+    _layouts: Layouts
+    _turns: Sequence[Turn]
+    """The last one's text is the beginning of the text that grows."""
+    _request: GenerationRequest
+    _prompts: list[tuple[str, str, SplicedPrompt]] = field(default_factory=list)
+    """Criterion, layout, prompt."""
 
     async def ask(self, text: str, may_matter: MayMatter) -> list[Opinion]:
         num_new = len(text) + (0 if self._prompts else length_of(self._turns))

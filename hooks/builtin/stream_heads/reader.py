@@ -7,7 +7,7 @@ from engine.protocol import GenerationRequest, TextTooLongError
 from engine.protocol.guard_models import TokenClassifier, TokenStream
 from hooks import PromptTooLongError
 from hooks.builtin.guard_prompts.conversation import Turn, conversation_of, length_of
-from hooks.builtin.guard_prompts.threads import tokenize
+from hooks.builtin.guard_prompts.growing_text import tokenize
 from hooks.builtin.stream_heads.heads import HeadOptions, Reading, heads_of
 from hooks.builtin.stream_heads.reply_prompt import ReplyLayout, ReplyPrompt
 

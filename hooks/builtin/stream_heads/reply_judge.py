@@ -5,8 +5,7 @@ from functools import partial
 
 from engine.protocol.guard_models import TokenStream
 from hooks.builtin.guard_prompts.conversation import Turn
-from hooks.builtin.guard_prompts.growing_text import GrowingText
-from hooks.builtin.guard_prompts.threads import tokenize
+from hooks.builtin.guard_prompts.growing_text import GrowingText, tokenize
 from hooks.builtin.stream_heads.reader import ChatReader
 from hooks.builtin.stream_heads.reply_verdicts import ReplyVerdicts
 from hooks.detect.coverage import Judged

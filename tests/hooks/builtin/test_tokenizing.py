@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from hooks.builtin.guard_prompts.threads import tokenize
+from hooks.builtin.guard_prompts.growing_text import tokenize
 
 
 @pytest.fixture(autouse=True)
