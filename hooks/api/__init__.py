@@ -159,7 +159,7 @@ class rewind(Verdict):
     last call, aborted (contract 2.6); new streams are shown the kept text from its beginning.
 
     A rewind acts as `terminate(reason, after=after, text=text, scope=scope)` if the engine cannot go back, if
-    there is nothing to take back, if no other token may come, and after `max_rewinds` rewinds of the request.
+    no token can be withdrawn, if no other token may come, and after `max_rewinds` rewinds of the request.
     Only hooks with a true attribute `may_rewind` may return it; from any other hook it is a hook error.
     `alternatives`, `unjudged`: as in `emit`.
     """
@@ -207,7 +207,7 @@ class Hook(Protocol):
     - `on_request(request)`, plain or `async`: it sees every request before the engine, the prompts as text,
       and returns the request for the engine, or `refuse(reason)`. It may change `sampling.stop` and the
       fields that `hooks.prompts.texts.PROMPT_FIELDS` names (contract 8.1).
-    - `on_decision(decision)`: called with every `Decision` of its requests, made by whichever hook, before
+    - `on_decision(decision)`: called with every `Decision` of its requests, of any hook, before
       the client receives the result. If it raises, the request fails as in a call (contract 8.2).
     - `max_hold`, a number: the hook never leaves more characters undecided. `weir hooks fuzz` checks it.
     - `thread_safe = True`: a plain `on_request` may run on another thread, beside all other calls. A

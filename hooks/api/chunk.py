@@ -76,7 +76,7 @@ class Chunk:
         self.is_final = is_final
         """The last call for this stream. It may carry text or be empty."""
         self.aborted = aborted
-        """The stream ended early: no part of this chunk reaches a client, whatever the verdict."""
+        """The stream ended early: no part of this chunk reaches a client, with any verdict."""
         self.num_incomplete = num_incomplete
         """Characters at the end of `text_diff` whose token comes with later text, because a hook before this
         one holds the rest of the token's text (contract 2.4)."""
@@ -128,7 +128,7 @@ class Chunk:
 
     @property
     def suspicion(self) -> str | None:
-        """The reason that a hook before this one gave in a `suspect` for this request, on whichever output
+        """The reason that a hook before this one gave in a `suspect` for this request, on any output
         (contract 2.11, 3.16). None: no hook has returned one so far."""
         suspicions, place = self._context.suspicions, self._context.place
         return next((reason for by, reason in suspicions.items() if by < place), None)

@@ -197,11 +197,9 @@ class ProbedStream(ReadStream):
 
 def _parts(chunk: Chunk) -> list[tuple[str, Sequence[Token]]]:
     """The chunk's new text in parts, each with its tokens. Text whose token comes later is the last part."""
-    text, tokens = chunk.text_diff, chunk.tokens_diff
-    if not chunk.num_incomplete:
-        return _whole_parts(text, tokens)
-    end = len(text) - chunk.num_incomplete
-    return [*_whole_parts(text[:end], tokens), (text[end:], ())]
+    text, end = chunk.text_diff, len(chunk.text_diff) - chunk.num_incomplete
+    parts = _whole_parts(text[:end], chunk.tokens_diff)
+    return [*parts, (text[end:], ())] if chunk.num_incomplete else parts
 
 
 def _whole_parts(text: str, tokens: Sequence[Token]) -> list[tuple[str, Sequence[Token]]]:

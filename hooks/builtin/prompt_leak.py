@@ -151,7 +151,7 @@ class _Words:
         return self._spans[index]
 
     def without_numbers(self, first: int, end: int) -> tuple[list[str], Sequence[int]]:
-        """Return the words from `first` up to `end` that are no numbers as in a list. Also return their
+        """Return the words from `first` up to `end` that are not numbers as in a list. Also return their
         indices, and after them `end`."""
         said = self.all[first:end]
         if "".join(said).isalpha():

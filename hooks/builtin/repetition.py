@@ -45,7 +45,7 @@ class Repetition(SpanGuard):
         `max_period` characters of each stream, or `min_length` if that is more.
 
         `action` is `terminate` by default, and ends only the output that loops. `redact` and `suppress`
-        withhold a loop until it ends, as `prompt: redact` does: a tool call may then be no valid JSON.
+        withhold a loop until it ends, as `prompt: redact` does: a tool call may then be invalid JSON.
         """
         options.setdefault("action", "terminate")
         super().__init__(LoopDetector(min_repeats, min_length, max_period), **options)

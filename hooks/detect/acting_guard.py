@@ -192,13 +192,12 @@ class ActingGuard:
             if matches:
                 return self._suspect(chunk, min(matches, key=order).entity)
         keeps = excerpt.keeps_alternatives
+        withheld = None if withheld_from is None else excerpt.written(max(withheld_from, excerpt.pending))
         if matches and self._ends:
             first = min(matches, key=order)
             after = excerpt.written(excerpt.widened(text, first)[0])
-            if withheld_from is not None:
-                after = min(after, excerpt.written(max(withheld_from, excerpt.pending)))
+            after = after if withheld is None else min(after, withheld)
             return self._end(first.entity, after=after, text=self._text, alternatives=keeps)
-        withheld = None if withheld_from is None else excerpt.written(max(withheld_from, excerpt.pending))
         spans, held = self._decide(excerpt, text, matches, undecided, self._template)
         if withheld is not None:
             spans += _gaps(spans, withheld, len(chunk.pending))

@@ -120,19 +120,14 @@ class CoverageGuard(ActingGuard):
         is_out = any(offence.end <= at + excerpt.pending for offence in coverage.offences)
         undecided = max(excerpt.pending, coverage.num_releasable - at)
         matches, end = excerpt.settled(text, self._matches(stream, at), undecided, chunk.is_final)
-        verdict = self._act(chunk, excerpt, text, matches, end, self._withheld_from(chunk, coverage, at))
+        # Withheld, because an offence may begin there and the client has cut the output (contract 3.12).
+        open_from = coverage.open_from if self._withholds_at_cut(chunk) else None
+        verdict = self._act(chunk, excerpt, text, matches, end, None if open_from is None else open_from - at)
         if is_out and isinstance(verdict, rewind):
             verdict = verdict.as_terminate  # the offence cannot be said otherwise any more
         if is_held and not isinstance(verdict, suspect):
             return verdict  # a verdict covers all that it releases
         return self._with_unjudged(chunk, verdict, coverage.num_unjudged_written)
-
-    def _withheld_from(self, chunk: Chunk, coverage: Coverage, at: int) -> int | None:
-        """The beginning of the text that is withheld, because an offence may begin there and the client has
-        cut the output (contract 3.12). None: nowhere."""
-        if coverage.open_from is None or not self._withholds_at_cut(chunk):
-            return None
-        return coverage.open_from - at
 
     @staticmethod
     def _with_unjudged(chunk: Chunk, verdict: Verdict, count: int) -> Verdict:

@@ -76,8 +76,8 @@ class Excerpt:
         is_final: bool,
         behind_lead: Iterable[Match] = (),
     ) -> tuple[list[Match], int]:
-        """Take the detector's new `matches`, and have it go on from `undecided`. `behind_lead`: new matches
-        of the searches behind the lead.
+        """Take the detector's new `matches`, and have it continue from `undecided`. `behind_lead`: new
+        matches of the searches behind the lead.
 
         Returns the matches to act on, and the start of the text that must wait. In JSON two more things wait:
         a number or word at the end of the text, because it may continue, with the part of a match that

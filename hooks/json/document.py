@@ -8,6 +8,7 @@ keys only in the schema's order, and would end valid answers.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -32,22 +33,20 @@ MAX_POWER = 5
 _WORDS = {"true": TRUE, "false": FALSE, "null": None}
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Frame:
     """An open object or array."""
 
-    __slots__ = ("checks", "count", "is_object", "key", "keys", "seen", "values")
-
-    def __init__(self, checks: list[Check], is_object: bool, keeps_values: bool) -> None:
-        self.checks = checks
-        self.is_object = is_object
-        self.keys: set[str] = set()
-        self.key = ""
-        self.count = 0
-        """The number of items that have begun, for an array."""
-        self.values: list[tuple[str, Any]] | None = [] if keeps_values else None
-        """The complete values in the form of `canonical`, each with its key; None: values are not kept."""
-        self.seen: set[Any] = set()
-        """The same values without their keys, for an array."""
+    checks: list[Check]
+    is_object: bool
+    values: list[tuple[str, Any]] | None
+    """The complete values in the form of `canonical`, each with its key; None: values are not kept."""
+    seen: set[Any] = field(default_factory=set)
+    """The same values without their keys, for an array."""
+    keys: set[str] = field(default_factory=set)
+    key: str = ""
+    count: int = 0
+    """The number of items that have begun, for an array."""
 
     @property
     def value(self) -> Any:
@@ -122,7 +121,8 @@ class Document:
             self._begin_item(self._frames[-1])
         self._check_kind(kind)
         if kind in ("object", "array"):
-            self._frames.append(_Frame(self._checks, kind == "object", self.schema.needs_values))
+            values: list[tuple[str, Any]] | None = [] if self.schema.needs_values else None
+            self._frames.append(_Frame(self._checks, kind == "object", values))
         elif kind == "string":
             self._begin_string()
 

@@ -35,7 +35,7 @@ _TOKEN = re.compile(
 _STRUCTURE = frozenset(' \t\n\r{}[]:,"')
 _BARE = re.compile(r'[^\s{}\[\]:,"]+')
 _RUN = re.compile(r'[^{}\[\]:,"]+')
-"""The text between structure: a scalar, or words that are no JSON, and the space around them."""
+"""The text between structure: a scalar, or words that are not JSON, and the space around them."""
 _SCALAR = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
 _OPEN = re.compile(r"[-+.\deE]+|t(?:r(?:ue?)?)?|f(?:a(?:l(?:se?)?)?)?|n(?:u(?:ll?)?)?")
 """A beginning of a scalar."""
@@ -226,7 +226,7 @@ class JsonText:
 
 
 def _between(text: str, start: int, end: int, edges: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """The parts between strings: numbers that do not begin or end at an edge, and words that are no JSON."""
+    """The parts between strings: numbers that do not begin or end at an edge, and words that are not JSON."""
     for found in _BARE.finditer(text, start, end):
         begin, stop = found.span()
         if _NUMERIC.fullmatch(text, begin, stop):

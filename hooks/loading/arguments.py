@@ -47,7 +47,7 @@ def _unexpected(name: str, known: Collection[str]) -> str:
 
 @lru_cache(maxsize=256)
 def _adapters(init: Callable[..., Any]) -> tuple[Mapping[str, Adapter], Adapter | None]:
-    """The adapters of the named arguments, and the one for any other name; None: there may be no other."""
+    """The adapters of the named arguments, and the one for any other name; None: no other name is allowed."""
     hints = _hints(init)
     named: dict[str, Adapter] = {}
     of_any_name: Adapter | None = None

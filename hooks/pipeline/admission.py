@@ -1,6 +1,5 @@
 """A hook's answer to a request: the request, one with another prompt, or a refusal (contract 8.1)."""
 
-import inspect
 from dataclasses import fields, replace
 from typing import Any
 
@@ -8,7 +7,7 @@ import orjson
 
 from engine.protocol import GenerationRequest, RequestError
 from hooks.pipeline.ask import Reply
-from hooks.pipeline.failure import BadVerdictError, HookFailure
+from hooks.pipeline.failure import BadVerdictError, HookFailure, discard
 from hooks.pipeline.release import checked_text
 from hooks.prompts.texts import PROMPT_FIELDS, Refusal
 
@@ -33,8 +32,7 @@ def checked_answer(answer: Reply, request: GenerationRequest) -> GenerationReque
         text = None if answer.text is None else checked_text(answer.text)
         return Refusal(checked_text(answer.reason), text)
     if not isinstance(answer, GenerationRequest):
-        if inspect.iscoroutine(answer):
-            answer.close()  # a plain method's coroutine is never awaited
+        discard(answer)
         raise BadVerdictError(f"its on_request returned {type(answer).__name__}")
     return request if answer == request else _rewritten(answer, request)
 

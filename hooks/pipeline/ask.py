@@ -20,7 +20,7 @@ Reply = Any
 class Ask:
     """A question: what does `hook` say to `shown`? It holds until the next one is asked.
 
-    The driver sets `reply` before it lets the machine go on.
+    The driver sets `reply` before the machine continues.
     """
 
     hook: LoadedHook
@@ -31,8 +31,8 @@ class Ask:
     """The argument for `method`."""
     reply: Reply = None
     is_abandoned: bool = False
-    """The request was cancelled and the call goes on. The hook gets no last call, which would overlap with it
-    (contract 2.3)."""
+    """The request was cancelled and the call continues. The hook gets no last call, which would overlap with
+    it (contract 2.3)."""
 
     @property
     def may_run_beside(self) -> bool:
@@ -64,7 +64,7 @@ class Step:
     released: list[Delta]
     """The deltas that the client may have now."""
     rewind: Rewind | None = None
-    """The place that the engine has to take this delta's output back to."""
+    """The place that the engine has to rewind this delta's output to."""
     is_over: bool = False
     """Whether every output has its finish reason and a hook ended one: the engine's work can be cancelled."""
     refused: str | None = None

@@ -23,10 +23,10 @@ class DiffersError(Exception):
 
 
 class LastRewind(NamedTuple):
-    """Why an output was last taken back."""
+    """The reason of an output's last rewind."""
 
     instead: terminate
-    """The verdict that takes the rewind's place if the engine finds no other way to go on."""
+    """The verdict that takes the rewind's place if the engine cannot continue differently."""
     stream: str | int
     """The stream's key, as in `Output.streams`."""
     place: int
@@ -91,7 +91,7 @@ class Delivery:
         return released
 
     def begin_again(self, num_kept: int, why: LastRewind) -> None:
-        """The output was taken back to `num_kept` tokens. The guard is fed from the first one again."""
+        """The output was rewound to `num_kept` tokens. The guard is fed from the first one again."""
         self.num_tokens = self.num_decided = 0
         self.num_kept, self.last_rewind = num_kept, why
         self._due_texts = {key: "".join(pieces) for key, pieces in self._texts.items()}

@@ -132,7 +132,7 @@ class GuardDriver:
         min_held: float = 0.0,
         prompt_threads: PromptThreads | None = None,
     ) -> None:
-        """`tallies`: counts of what the hooks do. `can_rewind`: whether the engine can take outputs back.
+        """`tallies`: counts of what the hooks do. `can_rewind`: whether the engine can rewind outputs.
         `listener`: receives the decisions, as hooks that listen do. `min_held`: see `GuardFactory.open`.
         `prompt_threads`: where thread-safe hooks read prompts that are not short; None: in this
         thread."""

@@ -246,7 +246,7 @@ class HeldText:
     num_characters: int = 0
     pieces: tuple[list[str], int] | None = None
     """The text as `Chunk` takes it. None: nothing is held. The list only grows or is replaced: earlier chunks
-    go on reading their part of it."""
+    continue to read their part of it."""
 
     @property
     def text(self) -> str:

@@ -4,8 +4,8 @@
                         ▲    │
                         └────┘ the driver calls the hook and sets `Ask.reply`
 
-The machine knows the rules: who sees which text, what a verdict releases, what a failure closes, what a
-rewind takes back. `hooks.pipeline.driver` knows hooks, deadlines, tasks and listeners. It runs the machine in
+The machine knows the rules: which hook sees which text, and the effect of a verdict, a failure and a rewind.
+`hooks.pipeline.driver` knows hooks, deadlines, tasks and listeners. It runs the machine in
 the service and in hook workers alike.
 """
 
@@ -54,10 +54,10 @@ class Guard:
         can_rewind: bool = False,
         decisions: DecisionLog | None = None,
     ) -> None:
-        """`can_rewind`: whether the engine can take outputs back. `decisions`: where hooks' decisions go,
+        """`can_rewind`: whether the engine can rewind outputs. `decisions`: where hooks' decisions go,
         for the driver to report them; None if nobody listens."""
         self.may_rewind = can_rewind and any(hook.may_rewind and not hook.is_shadow for hook in hooks)
-        """Whether a hook may take outputs back, and the engine can."""
+        """Whether a hook may rewind outputs, and the engine can."""
         self.guarded = GuardedRequest(request, hooks, tallies, options, decisions)
         self._outputs = list(map(self._output, range(request.num_outputs)))
         self._released_usage = _ReleasedUsage() if options.usage == "released" else None
@@ -140,8 +140,8 @@ class Guard:
     ) -> Delta | list[Delta] | HookReply | None:
         """The shortcut: it asks plain hooks directly, and carries out verdicts that end nothing.
 
-        Returns the released delta or deltas; the first reply that only `feed` carries out, for it to go on
-        from; or None if the delta cannot take the shortcut. Raises `HookError`. `clock`: seconds, for the
+        Returns the released delta or deltas; the first reply that only `feed` carries out, which continues
+        from it; or None if the delta cannot take the shortcut. Raises `HookError`. `clock`: seconds, for the
         deadline and the tally. Decisions stay in the log: listeners get them before anything released leaves.
         """
         output = self._outputs[delta.index]

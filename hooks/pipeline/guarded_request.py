@@ -14,7 +14,7 @@ class GuardedRequest:
     """The facts that all parts of one request's guard share."""
 
     request: GenerationRequest
-    """As the guard was opened for it; once hooks have admitted it, as they let it go on."""
+    """The request that the guard was opened for; once hooks have admitted it, the one that they returned."""
     hooks: list[LoadedHook]
     tallies: Tallies
     """The pipeline's counts of what its hooks do."""
@@ -30,5 +30,5 @@ class GuardedRequest:
 
     @property
     def can_rewind(self) -> bool:
-        """Whether hooks may take an output back once more (contract 8.3)."""
+        """Whether hooks may rewind an output once more (contract 8.3)."""
         return self.num_rewinds < self.options.max_rewinds and not self.request.is_searched

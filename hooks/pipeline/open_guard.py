@@ -13,7 +13,7 @@ class OpenGuard(Protocol):
 
     @property
     def request(self) -> GenerationRequest:
-        """The request that the guard was opened for; after `admit`, as the hooks let it go on."""
+        """The request that the guard was opened for; after `admit`, the one that the hooks returned."""
 
     @property
     def reads_prompts(self) -> bool:
@@ -25,7 +25,7 @@ class OpenGuard(Protocol):
 
     @property
     def may_rewind(self) -> bool:
-        """Whether a hook may take outputs back, and the engine can. The deltas must then come from
+        """Whether a hook may rewind outputs, and the engine can. The deltas must then come from
         `engine.streams.generation`: tokens with positions, and an output from its start after a rewind."""
 
     def admit(self, shown: GenerationRequest) -> Awaitable[Step]:

@@ -12,7 +12,7 @@ from hooks.pipeline.release import Ledger, piece_of, pieces_of
 from hooks.pipeline.stage import Stream
 
 Vetted = tuple[list[Delta], terminate | Rewind | None]
-"""The released deltas; and a verdict that ends the output, or the engine's order to take it back."""
+"""The released deltas; and a verdict that ends the output, or the order to the engine to rewind it."""
 
 
 class Output:
@@ -33,7 +33,7 @@ class Output:
     )
 
     def __init__(self, guarded: GuardedRequest, index: int, delivery: Delivery | None = None) -> None:
-        """`delivery`: what the client has of the output; None: the output is never taken back."""
+        """`delivery`: the part of the output that the client has; None: the output is never rewound."""
         self._guarded = guarded
         self.index = index
         self.delivery = delivery
@@ -92,7 +92,7 @@ class Output:
         return self._begin_or_end(delta, first)
 
     def _end_without_rewind(self, last: Delta, why: LastRewind) -> Asking[Vetted]:
-        """The engine found no other way to go on: the rewind acts as terminate (contract 8.3)."""
+        """The engine cannot continue differently: the rewind acts as terminate (contract 8.3)."""
         stream = self.streams.get(why.stream) or self.streams.get(_key_of(last))
         if stream is None:
             stream = self.streams[_key_of(last)] = Stream(self._guarded, last, self._prompt_scores)
@@ -235,7 +235,7 @@ class Output:
         return deltas
 
     def _num_decided(self, delivery: Delivery) -> int | None:
-        """The number of tokens that are decided, on every channel. None: the output cannot be taken back."""
+        """The number of tokens that are decided, on every channel. None: the output cannot be rewound."""
         if delivery.boundary >= delivery.num_tokens or not self._guarded.can_rewind:
             return None
         return delivery.num_decided

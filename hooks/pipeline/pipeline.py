@@ -62,7 +62,7 @@ class GuardFactory(Protocol):
         listener: Listener | None = None,
         min_held: float = 0.0,
     ) -> OpenGuard:
-        """A guard for the request. `can_rewind`: whether the engine can take outputs back. `listener`:
+        """A guard for the request. `can_rewind`: whether the engine can rewind outputs. `listener`:
         receives the hooks' decisions. Without one, and without a hook that listens, no decision is made.
         `min_held`: seconds; a shorter hold whose text was released untouched is not reported, and costs less.
 
@@ -208,8 +208,8 @@ class Pipeline:
         return self._own_models.are_alive
 
     async def _test(self, hook: LoadedHook, tallies: Tallies) -> None:
-        """Show the hook two requests, whatever it says of them, and then a short stream to its end."""
-        # The canaries' decisions are nobody's to hear. A hook in shadow mode would fail in silence.
+        """Show the hook two requests, with any result, and then a short stream to its end."""
+        # No listener gets the canaries' decisions. A hook in shadow mode would fail in silence.
         hook = replace(hook, on_decision=None, is_shadow=False)
         chat, *_ = _CANARIES
         for request in _CANARIES if hook.on_request else ():
@@ -226,7 +226,7 @@ class Pipeline:
             await guard.close()
 
     async def aclose(self) -> None:
-        """Wait a moment for calls that go on past their deadlines, and close the hooks."""
+        """Wait a moment for calls that continue past their deadlines, and close the hooks."""
         if self._prompt_threads is not None:
             self._prompt_threads.close()
         late = {task: hook.name for hook in self._all for task in hook.late}

@@ -35,7 +35,7 @@ from hooks.pipeline.tally import JudgedTokens
 logger = logging.getLogger("weir.hooks")
 
 Ending = terminate | rewind
-"""A verdict that ends the request or the output, or takes the output back."""
+"""A verdict that ends the request or the output, or rewinds the output."""
 
 Settled = tuple[list[Fragment], Ending | None]
 """The released fragments, and the verdict that ends things, if one came."""
@@ -122,7 +122,7 @@ class HookStage:
     ) -> Settled:
         """Carry the reply out on `fragments`, whose text the chunk showed.
 
-        `num_decided`: how many of the output's tokens are decided; None: the output cannot be taken back.
+        `num_decided`: how many of the output's tokens are decided; None: the output cannot be rewound.
         Raises `HookError` if the hook failed (contract 4.1), but for a hook in shadow mode.
         """
         is_shadow = self.hook.is_shadow
@@ -384,7 +384,7 @@ class Stream:
                 ended, self.ended_by = ends, place
             if isinstance(ends, terminate) and ends.after is None and ends.text is None:
                 return [], ended
-            # Later hooks see the rest as the stream's last chunk, unless the stream goes on after a rewind.
+            # Later hooks see the rest as the stream's last chunk, unless the stream continues after a rewind.
             is_final = isinstance(ended, terminate)
         return fragments, ended
 

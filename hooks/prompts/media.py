@@ -1,7 +1,4 @@
-"""The images, sounds and files of a prompt. They are no text.
-
-Hooks see that they are there, and may refuse the prompt.
-"""
+"""The images, sounds and files of a prompt. Hooks see that they are there, and may refuse the prompt."""
 
 import base64
 import binascii

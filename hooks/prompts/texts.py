@@ -204,7 +204,7 @@ class _Walk:
         return self.value(value, place)
 
     def _medium_field(self, name: str, value: Any, place: str) -> Any:
-        """Inline bytes are no text. A web address is."""
+        """A web address is a text. Inline bytes are not."""
         is_data = isinstance(value, str) and (name == "data" or value.startswith("data:"))
         return value if is_data else self.value(value, place)
 

@@ -41,7 +41,7 @@ _LEVELS = {"safe": Level.SAFE, "controversial": Level.CONTROVERSIAL, "unsafe": L
 
 
 class LogitsError(EngineError):
-    """A model gave logits that are no numbers. The message has no text."""
+    """A model gave logits that are not finite numbers. The message has no text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class ReplyVerdicts:
         return bool(ends) and ends[-1] > self._num_lead
 
     def begin_with(self, num_characters: int) -> None:
-        """The text begins with so many characters that stand before the reply's first. They are no offence.
+        """The text begins with so many characters before the reply's first one. They are not an offence.
         Called before the first token comes, or not at all."""
         self._num_lead = num_characters
 
@@ -63,7 +63,7 @@ class ReplyVerdicts:
         the reply ends, and its text has `num_characters`, which the verdict covers."""
         num_decided = len(self._ends) if is_final else self._offences.num_decided
         runs = self._offences.runs(self._num_reported)
-        # A token that is not decided yet may go on with the offence right before it.
+        # A token that is not decided yet may continue the offence right before it.
         if self._waits_for_end and not is_final and runs and runs[-1][1] >= num_decided:
             num_decided = runs.pop()[0]
         matches: list[Match] = []

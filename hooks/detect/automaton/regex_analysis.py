@@ -75,6 +75,13 @@ def analyse(pattern: str) -> Analysis:
     return Analysis(whole.narrowest, whole.widest, walk.ahead, walk.behind, f"(?:{walk.opened})\\Z[\\s\\S]")
 
 
+def bounds_of(repeat: re.Match[str]) -> tuple[int, int]:
+    """Return the fewest and the most times that a token `repeat` asks for."""
+    most = repeat["exactly"] or repeat["most"] or ("1" if repeat[0][0] == "?" else "")
+    fewest = repeat["exactly"] or repeat["fewest"] or ("1" if repeat[0][0] == "+" else "0")
+    return int(fewest), int(most) if most else UNLIMITED
+
+
 Find = Callable[[str, int], "regex.Match[str] | None"]
 """Finds a match in a text, from a place on."""
 
@@ -162,9 +169,7 @@ class _Walk:
         elif kind == "bar":
             group.next_branch()
         elif kind == "repeat":
-            most = token["exactly"] or token["most"] or ("1" if text[0] == "?" else "")
-            fewest = token["exactly"] or token["fewest"] or ("1" if text[0] == "+" else "0")
-            group.repeat(int(fewest), int(most) if most else UNLIMITED)
+            group.repeat(*bounds_of(token))
         else:
             # A line break may be \r\n.
             widest = {"one": 1, "line_break": 2, "reference": self._captured}.get(kind or "", 0)

@@ -1,9 +1,9 @@
 """A lazily built automaton that reads a text backwards, for many rules at once.
 
-At each place it knows the positions from which the text goes on to its end within a match (`going`), and the
-positions from which some text is the rest of a match (`whole`). A rule's first position that is one of these
-shows a place where a match may be open, or may be whole. What the automaton excludes is excluded; what it
-reports, the rule's own pattern must confirm.
+At each place it knows the positions from which the text continues to its end within a match (`going`), and
+the positions from which some text is the rest of a match (`whole`). A rule's first position that is one of
+these shows a place where a match may be open, or may be whole. The automaton excludes places for good. The
+rule's own pattern must confirm the places that it reports.
 """
 
 from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hooks.detect.automaton.regex_analysis import TOKEN, UNLIMITED
+from hooks.detect.automaton.regex_analysis import TOKEN, UNLIMITED, bounds_of
 
 _LINE_BREAK = r"[\n\v\f\r\x85\u2028\u2029]"
 
@@ -189,7 +189,7 @@ class _Parser:
         elif kind == "bar":
             self._frames[-1].end_branch()
         elif kind == "repeat":
-            parts[-1:] = [Repeat(parts[-1], *_bounds(token))]
+            parts[-1:] = [Repeat(parts[-1], *bounds_of(token))]
         elif kind == "end":
             parts.append(Ahead(Repeat(One(r"\n"), 0, 1)))
         elif kind == "line_break":
@@ -231,9 +231,3 @@ class _Parser:
             around = [opener for opener in around if opener != "(?:"]
         around = [self._flags, *around]
         return f"{''.join(around)}{text}{')' * (len(around) - 1)}"
-
-
-def _bounds(token: re.Match[str]) -> tuple[int, int]:
-    most = token["exactly"] or token["most"] or ("1" if token[0][0] == "?" else "")
-    fewest = token["exactly"] or token["fewest"] or ("1" if token[0][0] == "+" else "0")
-    return int(fewest), int(most) if most else UNLIMITED
