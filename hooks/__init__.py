@@ -32,10 +32,10 @@ from hooks.api import (
     suppress,
     suspect,
     terminate,
+    trace_headers,
 )
 from hooks.api.decision import Decision
 from hooks.api.probe_needs import ProbeNeeds
-from hooks.api.tracing import trace_headers
 from hooks.loading.checked import checked
 from hooks.prompts.media import PromptMedium, prompt_media
 from hooks.prompts.texts import PromptText, Refusal, prompt_texts, refuse, with_prompt_texts

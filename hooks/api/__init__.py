@@ -1,9 +1,10 @@
 """The interface of a hook: a `Chunk` in, a `Verdict` out. `hooks` exports these public names."""
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal, Protocol
 
+from engine.protocol.tracing import CURRENT_SPAN
 from hooks.api.chunk import Chunk as Chunk
 from hooks.api.chunk import StreamContext as StreamContext
 from hooks.api.decision import Action, Change
@@ -222,6 +223,12 @@ class Hook(Protocol):
     """
 
     def __call__(self, chunk: Chunk, /) -> Verdict | Awaitable[Verdict]: ...
+
+
+def trace_headers() -> Mapping[str, str]:
+    """The headers for a service that a hook asks: the service's spans then belong to the request's trace (W3C
+    Trace Context). Empty without tracing."""
+    return CURRENT_SPAN.get().headers
 
 
 PostProcessorHookChunk = Chunk

@@ -67,15 +67,12 @@ class RuleDetector:
     is searched only there.
     """
 
-    def __init__(
-        self, rules: Iterable[Rule], timeout: float | None = None, *, is_plain: bool = False
-    ) -> None:
-        """`timeout`: seconds that one search may take before it raises `TimeoutError`. `is_plain`: search for
-        every rule everywhere, without the automaton. The matches are the same."""
+    def __init__(self, rules: Iterable[Rule], timeout: float | None = None) -> None:
+        """`timeout`: seconds that one search may take before it raises `TimeoutError`."""
         searchers = [_Searcher(rule, i, timeout) for i, rule in enumerate(rules)]
         if not searchers:
             raise ValueError("there is nothing to look for")
-        sketches = [None if is_plain else searcher.sketch for searcher in searchers]
+        sketches = [searcher.sketch for searcher in searchers]
         self._searchers = searchers
         self._everywhere = [one for one, sketch in zip(searchers, sketches, strict=True) if sketch is None]
         self._automaton = Automaton(sketches)

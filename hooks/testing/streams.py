@@ -24,6 +24,7 @@ from engine.protocol import (
     Token,
     ToolCall,
 )
+from engine.protocol.deltas import without_prompt
 from engine.protocol.parser_names import known_parsers
 from engine.streams.generation import Generation
 from engine.streams.recording import Recording, TimedDelta
@@ -221,7 +222,7 @@ class _Run:
         base = replace(self.first, finish_reason=None, stop_reason=None, usage=None)
         for start, stop in pairs:
             yield replace(base, text=self.text[start:stop], tokens=tuple(_take(left, stop - start)))
-            base = replace(base, prompt_token_ids=None, prompt_scores=None)
+            base = without_prompt(base)
         yield replace(
             base,
             text=self.text[final:],

@@ -14,9 +14,9 @@ from typing import Any
 
 from engine.protocol import Delta, EngineError, GenerationRequest
 from engine.protocol.guard_models import GuardModels
+from hooks.api import trace_headers
 from hooks.api.decision import Held, Listener, Mode
 from hooks.api.probe_needs import ProbeNeeds
-from hooks.api.tracing import trace_headers
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec
 from hooks.pipeline.ask import HookReply, Step

@@ -13,6 +13,7 @@ from hooks.builtin.pii import LOCALES, Pii
 from hooks.builtin.secrets import Secrets
 from hooks.detect.automaton import states
 from hooks.detect.automaton.positions import MOST_COPIES
+from hooks.detect.automaton.states import Automaton
 from hooks.detect.detector import Findings, Match, going_on
 from hooks.detect.rules import Rule, RuleDetector
 from tests.helpers import examples
@@ -25,7 +26,11 @@ def mode() -> str:
 
 
 def both(rules: list[Rule]) -> tuple[RuleDetector, RuleDetector]:
-    return RuleDetector(rules), RuleDetector(rules, is_plain=True)
+    """A detector, and one that searches for every rule everywhere, without the automaton."""
+    plain = RuleDetector(rules)
+    plain._everywhere = plain._searchers
+    plain._automaton = Automaton([None] * len(rules))
+    return RuleDetector(rules), plain
 
 
 def rules_of(guard: Pii | Secrets) -> list[Rule]:
