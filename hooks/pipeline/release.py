@@ -21,7 +21,7 @@ from hooks.pipeline.fragments import (
 from hooks.pipeline.tally import JudgedTokens
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Outcome:
     """The result of a verdict: fragments to pass on, undecided fragments, and a verdict that ends things."""
 

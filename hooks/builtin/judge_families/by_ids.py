@@ -105,7 +105,7 @@ class Layouts:
         return self._ids[key]
 
 
-@dataclass
+@dataclass(slots=True, eq=False, repr=False)
 class ConversationByIds:
     """One conversation."""
 
