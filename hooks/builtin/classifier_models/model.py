@@ -71,7 +71,7 @@ class ClassifierModel(ABC):
             some = rows[start : start + MAX_ROWS]
             logits = self._model(**self._inputs([row for _, row in some])).logits.float().cpu()
             if not logits.isfinite().all():  # otherwise no score would reach the threshold
-                raise ValueError("the model's scores are no numbers")
+                raise ValueError("the model's scores are not finite numbers")
             for (owner, row), its in zip(some, logits, strict=True):
                 yield owner, row, its
 

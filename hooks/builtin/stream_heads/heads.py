@@ -160,7 +160,7 @@ def softmax(logits: npt.NDArray[np.float32]) -> Floats:
 
 def _finite(logits: npt.NDArray[np.float32]) -> Floats:
     if not np.isfinite(logits).all():
-        raise LogitsError("The guard model gave logits that are no numbers.")
+        raise LogitsError("The guard model gave logits that are not finite numbers.")
     return logits.astype(np.float64)
 
 
