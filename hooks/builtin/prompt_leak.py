@@ -87,8 +87,8 @@ def _texts(messages: Iterable[Mapping[str, Any]], roles: frozenset[str]) -> Iter
     for message in messages:
         if message.get("role") in roles:
             content = message.get("content") or ""
-            parts = [{"text": content}] if isinstance(content, str) else content
-            yield "\n".join(part.get("text") or "" for part in parts)
+            parts = [content] if isinstance(content, str) else content
+            yield "\n".join(part if isinstance(part, str) else part.get("text") or "" for part in parts)
 
 
 def _plain(text: str) -> str:

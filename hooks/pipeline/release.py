@@ -121,8 +121,6 @@ def _redact(
 
 def _terminate(verdict: terminate, pending: list[Fragment], length: int) -> Outcome:
     after = _checked_after(verdict, length)
-    if verdict.scope not in ("request", "output"):
-        raise BadVerdictError("terminate(scope=) is 'request' or 'output'")
     text = None if verdict.text is None else checked_text(verdict.text)
     plain = replace(verdict, reason=checked_text(verdict.reason), text=text)
     released, withheld = cut(pending, after)
@@ -147,6 +145,8 @@ def _rewind(verdict: rewind, pending: list[Fragment], length: int) -> Outcome:
 
 
 def _checked_after(verdict: terminate | rewind, length: int) -> int:
+    if verdict.scope not in ("request", "output"):
+        raise BadVerdictError(f"{type(verdict).__name__}(scope=) is 'request' or 'output'")
     after = 0 if verdict.after is None else verdict.after
     if type(after) is not int or not 0 <= after <= length:
         raise BadVerdictError("after= is out of range")

@@ -106,6 +106,7 @@ def test_the_prompt_is_what_those_roles_say() -> None:
     parts = [{"type": "text", "text": part} for part in ("Be kind.", *PROMPT.partition("the shop"))]
     parts.append({"type": "image_url"})
     assert said(PromptLeak(), [LEAK], request=asked("Be brief.", parts, None)) == "[prompt_leak]"
+    assert said(PromptLeak(), [LEAK], request=asked(["Be kind.", PROMPT])) == "[prompt_leak]"
 
 
 def test_a_leak_that_goes_on_is_one_match_that_grows() -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from engine.protocol import Delta, EngineError, Token, ToolCall, Usage
-from hooks import Chunk, Verdict, emit, hold, redact, suppress, terminate
+from hooks import Chunk, Verdict, emit, hold, redact, rewind, suppress, terminate
 from hooks.pipeline.failure import HookError
 from tests.helpers import (
     Script,
@@ -307,6 +307,7 @@ async def _coroutine() -> Verdict:
         terminate("x", after=99),
         terminate("x", text=cast(Any, 1)),
         terminate("x", scope=cast(Any, "world")),
+        rewind("x", scope=cast(Any, "world")),
     ],
     ids=repr,
 )
