@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hooks.testing import assert_chunk_invariant, play
 from tests.serving import ROOT, serving
 
 WEIR = (sys.executable, "-m", "proxy")
@@ -48,6 +49,13 @@ def test_a_package_adds_an_engine_a_guard_and_a_parser_by_name(site: Path, tmp_p
         with urllib.request.urlopen(asked) as answered:
             message = json.load(answered)["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("a horse", "my horse runs")
+
+
+def test_its_guard_finds_every_zebra_of_a_chunk() -> None:
+    guard = f"{ROOT}/examples/plugin/acme_weir/guard.py:NoZebra"
+    said = "zebra or zebra? A zebzebra, a zeb"
+    assert play(guard, [said]).content == "horse or horse? A zebhorse, a zeb"
+    assert_chunk_invariant(guard, said)
 
 
 def test_a_package_adds_a_command(site: Path, tmp_path: Path) -> None:

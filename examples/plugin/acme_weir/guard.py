@@ -1,5 +1,7 @@
 """`weir serve --hook no_zebra`: an answer never says zebra."""
 
+import re
+
 from hooks import Chunk, Verdict, redact
 
 
@@ -10,7 +12,6 @@ class NoZebra:
 
     def __call__(self, chunk: Chunk) -> Verdict:
         text = chunk.pending
-        start = text.find("zebra")
-        spans = [(start, start + len("zebra"), "horse")] if start >= 0 else []
+        spans = [(*found.span(), "horse") for found in re.finditer("zebra", text)]
         held = 0 if chunk.is_final else max(n for n in range(5) if text.endswith("zebra"[:n]))
         return redact(spans, hold=held)
