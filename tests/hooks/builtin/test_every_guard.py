@@ -1,19 +1,24 @@
 """Promises of every guard that ships."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.guards import PROSE
 from engine.protocol import Delta, SamplingParams, Token, TopLogprob
+from engine.protocol.import_path import find_class
+from hooks import builtin
 from hooks.api import Chunk, StreamContext
+from hooks.detect.span_guard import SpanGuard
 from hooks.loading.loader import HookSpec, load_hook
 from hooks.loading.short_names import SHORT_NAMES
 from hooks.testing.check import check
 from tests.helpers import guard_all, make_request, pipeline_of, slow, text_of
 from tests.hooks.builtin.streams import Watch, said
 
+FOLDER = Path(builtin.__file__).parent
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "patterns": {
         "patterns": [r"\bproject \w{1,12}", r"\d{4}(?: ?\d{4}){3}", "a{2,9}", r"[\w.]{1,64}@[\w.]{1,64}"]
@@ -32,9 +37,14 @@ def mode() -> str:
 
 
 def test_all_have_a_short_name() -> None:
-    not_spans = {"audit", "json_schema", "media", "presidio", "prompt_leak", "remote"}
-    models = {"classifier", "judge", "probe", "stream_guard"}
-    assert {*ARGUMENTS, *not_spans, *models} == set(SHORT_NAMES)
+    files = {f"hooks.builtin.{file.stem}": file.stem for file in FOLDER.glob("[!_]*.py")}
+    assert {path.rpartition(".")[0]: name for name, path in SHORT_NAMES.items()} == files
+
+
+def test_all_that_find_spans_are_tested_here() -> None:
+    names = SHORT_NAMES.keys() - {"presidio"}  # a large library
+    finding = {name for name in names if issubclass(find_class(SHORT_NAMES[name]), SpanGuard)}
+    assert finding == ARGUMENTS.keys(), "give them arguments in ARGUMENTS"
 
 
 OTHER_ACTIONS = ("suppress", "terminate", "rewind")

@@ -1,11 +1,16 @@
 """The guards that ship are described from their source."""
 
+import re
 import subprocess
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from engine.protocol.import_path import find_class
+from hooks.loading.arguments import ArgumentError, check_arguments
 from hooks.loading.describe import Argument, GuardDescription, common_arguments, guards
 from hooks.loading.short_names import SHORT_NAMES
 
@@ -47,7 +52,23 @@ def test_guards_that_act_on_matches_have_arguments_in_common() -> None:
         "action", "'redact' | 'suppress' | 'terminate' | 'rewind' | 'suspect'", False, "redact"
     )
     assert not any(argument.is_required for argument in common.values())
-    assert [one.name for one in guards() if not one.has_common_arguments] == ["audit", "json_schema", "media"]
+
+
+@pytest.mark.parametrize("one", guards(), ids=lambda one: one.name)
+def test_a_guard_has_the_arguments_in_common_if_it_takes_them(one: GuardDescription) -> None:
+    if one.name == "presidio":
+        pytest.importorskip("presidio_analyzer")
+    checking: AbstractContextManager[object] = nullcontext()
+    if not one.has_common_arguments:
+        checking = pytest.raises(ArgumentError, match="unexpected keyword argument 'alternatives'")
+    with checking:
+        check_arguments(cast(Any, find_class(one.path)).__init__, {"alternatives": "keep"})
+
+
+def test_the_page_names_the_guards_that_have_only_arguments_of_their_own() -> None:
+    page = (ROOT / "docs" / "guards.md").read_text()
+    (named,) = re.findall(r"^All guards but (.*) take these arguments beside their own:$", page, re.MULTILINE)
+    assert {*re.findall(r"`(\w+)`", named)} == {one.name for one in guards() if not one.has_common_arguments}
 
 
 @pytest.mark.parametrize("library", ["regex", "torch", "presidio_analyzer", "ahocorasick", "phonenumbers"])
