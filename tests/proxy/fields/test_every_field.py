@@ -14,13 +14,13 @@ import pytest
 from engine.local.engine import LocalEngine
 from engine.protocol import GenerationRequest
 from engine.protocol.demo import MODEL_DIR
+from engine.protocol.engines import ENGINES
 from engine.protocol.fields.names import BINDING, HINTS, engine_name
 from engine.protocol.fields.support import Treatment
 from engine.protocol.options import EngineConfig, LogitsProcessorConfig
 from engine.streams.recording import Recording, TimedDelta
-from engine.upstream.echo import EchoEngine
+from engine.upstream.dialects import DIALECTS
 from engine.upstream.messages.engine import MessagesEngine
-from engine.upstream.openai.engine import OpenAIEngine
 from engine.upstream.replay import ReplayEngine
 from engine.vllm.engine import VLLMEngine
 from engine.vllm.options import VLLMOptions
@@ -119,14 +119,12 @@ async def engine_named(name: str, folder: Path, upstream: FakeUpstream) -> Async
         case "vllm":
             arguments = {"dtype": "float32", "enforce_eager": True, "max_num_seqs": 8}
             yield VLLMEngine(config(folder), VLLMOptions(vllm=arguments))
-        case "openai":
-            yield OpenAIEngine(upstream.url)
-        case "messages":
-            yield MessagesEngine(upstream.url)
-        case "echo":
-            yield EchoEngine()
         case "replay":
             yield ReplayEngine([])
+        case dialect if dialect in DIALECTS:
+            yield ENGINES.load(name)(upstream.url)
+        case _:
+            yield ENGINES.load(name)()
 
 
 class Sender:
@@ -239,7 +237,7 @@ def test_every_field_is_decided(endpoint: str) -> None:
     fields = ENDPOINTS[endpoint].fields
     known = names_of(fields) | BINDING | HINTS | fields.refused.keys()
     undecided = {row.name for row in rows(endpoint)} - known
-    assert not undecided, "put them among BINDING or HINTS in engine/protocol/fields/names.py"
+    assert not undecided, "give them a row in engine/protocol/fields/table.py"
 
 
 VLLM = pytest.param("vllm", [*ENDPOINTS], marks=[pytest.mark.vllm, pytest.mark.filterwarnings("default")])
