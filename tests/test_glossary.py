@@ -14,8 +14,8 @@ def test_each_word_has_one_meaning() -> None:
     assert sorted(words) == sorted(set(words))
 
 
-def test_every_class_that_is_named_exists() -> None:
+def test_every_class_or_type_that_is_named_exists() -> None:
     named = set(re.findall(r"`([A-Z]\w+)`", " ".join(f"{word} {meaning}" for word, meaning in ROWS)))
     code = [file.read_text() for room in ("engine", "hooks", "proxy") for file in (ROOT / room).rglob("*.py")]
-    exist = {name for text in code for name in re.findall(r"^class (\w+)", text, re.M)}
+    exist = {name for text in code for name in re.findall(r"^(?:class )?([A-Z]\w+)(?= = |[(:])", text, re.M)}
     assert {name for name in named if not name.isupper() and "_" not in name} <= exist
