@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from engine.protocol.engines import ENGINES
 from proxy.settings.did_you_mean import problems
 from proxy.settings.serve import ServeSettings
 
@@ -27,7 +28,7 @@ def problems_of(settings: type[BaseModel], **given: Any) -> list[str]:
     ("given", "says"),
     [
         ({"hook_timeot": 3}, "hook_timeot: there is no such option; did you mean 'hook_timeout'?"),
-        ({"engine": "opnai"}, "'replay' or 'echo'; did you mean 'openai'?"),
+        ({"engine": "opnai"}, f"or {ENGINES.names()[-1]!r}; did you mean 'openai'?"),
         ({"zebra": 3}, "zebra: there is no such option"),
         (
             {"upstream": [{"url": "http://a/v1", "nmae": "x"}]},
