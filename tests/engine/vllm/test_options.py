@@ -1,11 +1,14 @@
 """vLLM's engine arguments from the command line and from options. vLLM itself is not needed."""
 
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 from engine.protocol.options import EngineConfig
 from engine.vllm.options import VLLMOptions, check_names, engine_arguments
+from proxy.deployment.engines import make_engine
+from proxy.settings.serve import ServeSettings
 
 
 @pytest.mark.parametrize(
@@ -70,3 +73,9 @@ def test_an_unknown_argument_is_refused_and_the_nearest_one_named() -> None:
         check_names(["tensor_parallel"], ["seed", "tensor_parallel_size"])
     with pytest.raises(ValueError, match=r"no engine argument 'x'$"):
         check_names(["x"], ["seed"])
+
+
+@pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
+def test_vllm_that_is_not_installed_is_named_with_its_extra() -> None:
+    with pytest.raises(ValueError, match="extra 'vllm' of weir-proxy"):
+        make_engine(ServeSettings(engine="vllm"))

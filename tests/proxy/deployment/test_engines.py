@@ -1,7 +1,6 @@
 """The settings choose the engine."""
 
 import re
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -100,12 +99,6 @@ def test_the_settings_choose_the_routing(name: str, routing: type) -> None:
 def test_zero_turns_timeouts_and_checks_off() -> None:
     pool = pool_of(["http://a", "http://b"], upstream_first_token_timeout=0, upstream_health_interval=0)
     assert (pool._first_token_timeout, pool._health._interval) == (None, None)
-
-
-@pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
-def test_vllm_that_is_not_installed_is_named_with_its_extra() -> None:
-    with pytest.raises(ValueError, match="extra 'vllm' of weir-proxy"):
-        make_engine(ServeSettings(engine="vllm"))
 
 
 def test_a_model_for_guards_may_be_one_that_ships() -> None:
