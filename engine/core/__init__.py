@@ -1,1 +1,1 @@
-"""The in-process engine's step: scheduling, sequences, blocks of the cache, and what is measured."""
+"""`EngineCore`: one step of the in-process engine; beam search, `best_of` and drafts over its sequences."""

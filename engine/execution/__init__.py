@@ -1,5 +1,1 @@
-"""Computes a scheduled step's logits: batches, attention, the key-value cache, models and kernels.
-
-`model_runner` is the entry. It makes a `layout` and a `batch` of the step, and runs a model from `models`,
-whose operators come from `kernels`.
-"""
+"""Computes a step's logits. `ModelRunner` is the entry: it makes a batch of the step and runs the model."""
