@@ -19,6 +19,10 @@ class MissingPart(PartError):
     """There is no code for the part."""
 
 
+class MissingLibrary(ImportError, PartError):
+    """A part that ships needs a library that is not installed. `name`: the library's module."""
+
+
 class Kind(NamedTuple):
     """A kind of parts."""
 
@@ -46,20 +50,26 @@ class Kind(NamedTuple):
         path = self.find(name)
         if path is None:
             raise KeyError(name)
-        package = "" if name in self.shipped else f" of {_package(_installed(self.group)[name][0])}"
-        return load(path, f"{self.noun} {name!r}{package}")
+        if name in self.shipped:
+            return load(path, f"{self.noun} {name!r}")
+        package = _package(_installed(self.group)[name][0])
+        try:
+            return load(path, f"{self.noun} {name!r} of {package}")
+        except MissingLibrary as error:  # the package knows how to install it
+            raise PartError(str(error)) from error.__cause__
 
 
 def load(path: str, what: str) -> Any:
-    """Import `module:name`. Raises `MissingPart` if there is no such module, and `PartError` if it cannot be
-    imported. Both begin with `what`."""
+    """Import `module:name` of a part that ships. Raises `MissingPart` if there is no such module,
+    `MissingLibrary` if it imports one that is not installed, and `PartError` if it cannot be imported. All
+    begin with `what`."""
     module = path.partition(":")[0]
     try:
         return resolve_name(path)
     except ModuleNotFoundError as error:
         if error.name and f"{module}.".startswith(f"{error.name}."):
             raise MissingPart(f"{what} is not installed: there is no module {error.name}") from error
-        raise PartError(f"{what} cannot be imported from {path}: {error}") from error
+        raise MissingLibrary(f"{what} cannot be imported from {path}: {error}", name=error.name) from error
     except Exception as error:
         raise PartError(f"{what} cannot be imported from {path}: {type(error).__name__}: {error}") from error
 

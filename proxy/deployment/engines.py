@@ -36,13 +36,14 @@ def make_engine(settings: EngineSettings, *, can_withhold: bool = True, only_gua
 
 
 def _backend(settings: EngineSettings, can_withhold: bool, only_guards: bool) -> Engine:
+    if settings.engine == "vllm":  # before its code asks for the libraries that come with vLLM
+        load("engine.vllm.options:require_vllm", "the engine 'vllm'")()
     engine: Any = ENGINES.load(settings.engine)
     made: Engine
     match settings.engine:
         case "local":
             made = engine(engine_config(settings, can_withhold, only_guards))
         case "vllm":
-            load("engine.vllm.options:require_vllm", "the engine 'vllm'")()
             made = engine(engine_config(settings, can_withhold), settings.options(OPTIONS_OF["vllm"]))
         case "replay":
             made = engine(settings.recordings, speed=settings.replay_speed)

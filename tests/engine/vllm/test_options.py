@@ -1,5 +1,7 @@
 """vLLM's engine arguments from the command line and from options. vLLM itself is not needed."""
 
+import subprocess
+import sys
 from importlib.util import find_spec
 from typing import Any
 
@@ -9,6 +11,7 @@ from engine.protocol.options import EngineConfig
 from engine.vllm.options import VLLMOptions, check_names, engine_arguments
 from proxy.deployment.engines import make_engine
 from proxy.settings.serve import ServeSettings
+from tests.serving import ROOT
 
 
 @pytest.mark.parametrize(
@@ -79,3 +82,10 @@ def test_an_unknown_argument_is_refused_and_the_nearest_one_named() -> None:
 def test_vllm_that_is_not_installed_is_named_with_its_extra() -> None:
     with pytest.raises(ValueError, match="extra 'vllm' of weir-proxy"):
         make_engine(ServeSettings(engine="vllm"))
+
+
+@pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
+def test_vllm_is_named_before_the_libraries_that_come_with_it() -> None:
+    serve = (sys.executable, "-m", "tests.blocked", "torch", "proxy", "serve", "--engine", "vllm")
+    run = subprocess.run(serve, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "weir serve: the engine 'vllm' needs vLLM: install the extra 'vllm'" in run.stderr
