@@ -44,8 +44,6 @@ from proxy.wire.answer_decisions import AnswerDecisions
 from proxy.wire.errors import APIError
 
 DECISIONS_HEADER = "X-Weir-Decisions"
-GENERATIONS = frozenset({"chat", "completions", "responses", "messages"})
-"""The endpoints whose requests an engine answers with outputs."""
 
 
 class Fields(Protocol):
@@ -71,7 +69,7 @@ class Exchange(Generic[F]):
     fields: F
     route: Route
     request: GenerationRequest
-    """If it generates, within the limits of its policy."""
+    """If it is counted, within the limits of its policy."""
     metrics: RequestMetrics
     spending: Spending
     running: RunningRequest
@@ -100,8 +98,10 @@ class Exchange(Generic[F]):
 
         The hooks admit the prompt first. Each later step takes the deltas of the step before it, and runs
         when the caller takes the first delta. Closing the last one closes all of them and cancels the
-        engine's work.
+        engine's work. Raises `RuntimeError` for a request that is not counted: nothing has limited it.
         """
+        if self.arrival.metrics is None:
+            raise RuntimeError("a request that generates has an endpoint")
         model, engine = self.route.model, self.route.model.engine
         decisions = self.arrival.decisions
         guard = self._opened(decisions)
@@ -200,9 +200,9 @@ async def admitted(
     """Admits one request. Leaves counts, quotas, turns and the log line settled, however the request ends.
 
     `kind`: the shape of the body, of which `make` makes the request. `endpoint`: the name in metrics; None:
-    neither metrics nor the log count the request as one to a model. `names_model`: whether the body names a
-    served model. A counted request to a model needs an engine with room. Raises `APIError` 400, 413, 415, 429
-    or 503, `QueueFullError`, `RequestError` and `ValidationError`.
+    the request cannot generate, and neither metrics nor the log count it as one to a model. `names_model`:
+    whether the body names a served model. A counted request to a model needs an engine with room. Raises
+    `APIError` 400, 403, 413, 415, 429 or 503, `QueueFullError`, `RequestError` and `ValidationError`.
     """
     arrival = http[ARRIVAL]
     service, deployment, key = arrival.service, arrival.deployment, arrival.key
@@ -224,13 +224,12 @@ async def admitted(
             metrics = arrival.metrics = stack.enter_context(counts)
         made = make(arrival, fields, route)
         request = made if isinstance(made, GenerationRequest) else await made
-        if endpoint in GENERATIONS:
-            if DECISIONS_HEADER in http.headers:
-                arrival.decisions = asked_decisions(http)
+        if DECISIONS_HEADER in http.headers:
+            arrival.decisions = asked_decisions(http)
+        if endpoint is not None:
             engine = route.model.engine
             steers = steers_end(request, engine.fields, engine.info)
             request = under_policy(route, replace(request, steers_end=steers))
-        if endpoint is not None:
             arrival.begin(request)
         spending = service.quotas.unlimited
         if route.limited:
