@@ -51,6 +51,15 @@ def test_a_package_adds_an_engine_a_guard_and_a_parser_by_name(site: Path, tmp_p
     assert (message["reasoning_content"], message["content"]) == ("a horse", "my horse runs")
 
 
+def test_its_engine_takes_no_defaults_of_other_models(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "weir.yaml").write_text(
+        "logits_processors: [bad_words]\nvllm: {seed: 1}\nmodels:\n"
+        "  own: {}\n  theirs: {engine: canned, engine_options: {text: hello}}\n"
+    )
+    checked = run("config", "check", "weir.yaml", env=variables(site), cwd=tmp_path)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
 def test_its_guard_finds_every_zebra_of_a_chunk() -> None:
     guard = f"{ROOT}/examples/plugin/acme_weir/guard.py:NoZebra"
     said = "zebra or zebra? A zebzebra, a zeb"

@@ -11,18 +11,19 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from engine.protocol.options import mapping
 from hooks.pipeline.options import PipelineOptions
-from proxy.settings.model import OF_VLLM, UPSTREAM_ENGINES, EngineSettings, ModelSettings
+from proxy.settings.model import OF_VLLM, WITH_LOGITS, EngineSettings, ModelSettings
 from proxy.settings.policy import HookSettings, KeySettings, PolicySettings
 from proxy.settings.values import Names
 
 _OF_LOGITS = {"logits_processors", "enable_test_logits_processor"}
-_UNFIT = {
-    "local": OF_VLLM,
-    **dict.fromkeys(UPSTREAM_ENGINES, OF_VLLM | _OF_LOGITS),
-    "replay": OF_VLLM | _OF_LOGITS | {"tokenizer"},
-    "echo": OF_VLLM | _OF_LOGITS | {"tokenizer"},
-}
-"""Options that an engine refuses: as defaults they are for other models."""
+
+
+def _unfit(engine: Any) -> Collection[str]:
+    """Options that the engine refuses: as defaults they are for other models."""
+    if engine in WITH_LOGITS:
+        return OF_VLLM if engine != "vllm" else ()
+    of_engines = OF_VLLM | _OF_LOGITS
+    return of_engines | {"tokenizer"} if engine in ("replay", "echo") else of_engines
 
 
 class DirectorySettings(HookSettings, EngineSettings, BaseModel):
@@ -71,8 +72,7 @@ def _with_engine_defaults(own: Any, data: Mapping[str, Any]) -> Any:
     if isinstance(own, dict) and own.get("only_guards"):
         return own  # the defaults are for models that answer requests
     engine = (own or {}).get("engine", data.get("engine", "local")) if isinstance(own, dict | None) else None
-    unfit: Collection[str] = _UNFIT.get(engine, set()) if isinstance(engine, str) else set()
-    return _with(own, data, EngineSettings.model_fields.keys() - unfit)
+    return _with(own, data, EngineSettings.model_fields.keys() - _unfit(engine))
 
 
 def _with(own: Any, data: Mapping[str, Any], names: Iterable[str]) -> Any:

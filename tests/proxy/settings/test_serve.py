@@ -1,13 +1,16 @@
 """Settings from the command line, the environment and a YAML file."""
 
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from pydantic import BaseModel
 
+from engine.protocol.engines import ENGINES
 from engine.protocol.options import EngineOptions
 from hooks.pipeline.options import PipelineOptions
+from proxy.settings.model import OF_VLLM
 from proxy.settings.removed import REMOVED
 from proxy.settings.serve import ServeSettings, load_settings
 
@@ -278,3 +281,13 @@ def test_a_misspelt_variable_is_warned_of(
     assert caplog.messages == [
         "the variable WEIR_HOOK_TIMEOT is no option; did you mean 'WEIR_HOOK_TIMEOUT'?"
     ]
+
+
+@pytest.mark.parametrize("engine", ENGINES.shipped)
+def test_a_model_takes_only_the_defaults_that_its_engine_can_obey(engine: str) -> None:
+    defaults = {"logits_processors": ["bad_words"], "vllm": {"seed": 1}, "tokenizer": "t"}
+    needs = {"recordings": "r", "upstream": ["http://u"]}
+    given: dict[str, Any] = {**defaults, **needs, "models": {"a": {"engine": engine}}}
+    model = ServeSettings(**given).models["a"]
+    assert bool(model.logits_processors) is (engine in ("local", "vllm"))
+    assert any(getattr(model, name) for name in OF_VLLM) is (engine == "vllm")
