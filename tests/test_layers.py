@@ -1,8 +1,10 @@
 """The rooms' floors and the packages' arrows, read off the files; and no torch where none is needed."""
 
 import ast
+import itertools
 import subprocess
 import sys
+from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -53,10 +55,44 @@ def test_only_the_admission_of_requests_touches_an_engine() -> None:  # contract
     assert touching == {"proxy.http.admission"}
 
 
+@pytest.mark.parametrize(
+    ("code", "takes"),
+    [
+        ("route.model.engine", True),
+        ("model.settings.engine", False),
+        ("await deployment.guard_models.generator(name)", True),
+        ("deployment.guard_models.all", True),
+        ("attrgetter('model.engine.info')(route)", True),
+        ("attrgetter('settings.engine')(model)", False),
+        ("getattr(model, 'engine')", True),
+        ("operator.attrgetter('guard_models')", True),
+    ],
+)
+def test_an_engine_is_found_under_each_name(code: str, takes: bool, tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text(f"async def f():\n    {code}\n")
+    assert takes_an_engine(tmp_path / "module.py") is takes
+
+
 def takes_an_engine(file: Path) -> bool:
-    """Whether the file reads an attribute `engine`. The one of settings is an engine's name."""
-    read = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Attribute)]
-    return any(node.attr == "engine" and getattr(node.value, "attr", "") != "settings" for node in read)
+    """Whether the file reads an attribute that holds engines, also by a string. The attribute `engine` of
+    settings is an engine's name."""
+    return any(
+        name in ("engine", "guard_models") and owner != "settings"
+        for path in paths_read(ast.parse(file.read_text()))
+        for owner, name in itertools.pairwise(["", *path])
+    )
+
+
+def paths_read(tree: ast.AST) -> Iterator[list[str]]:
+    """The attributes that code reads, each behind the one that it is read of."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield [getattr(node.value, "attr", ""), node.attr]
+        elif isinstance(node, ast.Call):
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if called in ("attrgetter", "getattr"):
+                strings = [one.value for one in node.args if isinstance(one, ast.Constant)]
+                yield from (text.split(".") for text in strings if isinstance(text, str))
 
 
 def test_nothing_imports_what_prints() -> None:

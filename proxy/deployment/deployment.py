@@ -191,6 +191,10 @@ class Deployment:
         faults = {name: fault_of(model.engine) for name, model in self.models.items()}
         return {name: error for name, error in faults.items() if error is not None}
 
+    def guards(self) -> dict[str, EngineError | None]:
+        """The models that only hooks use, by name, and why they cannot be used now."""
+        return {name: fault_of(model) for name, model in self.guard_models.guards}
+
     def problems(self) -> dict[str, dict[str, str]]:
         """The faults of upstreams, by the model's name and the upstream's."""
         found = {}

@@ -1,11 +1,8 @@
 """The configuration in effect: its models and policies, the route of a key's request, and the reload."""
 
-from typing import Any
-
 from aiohttp import web
 
 from proxy.deployment.explain import explain, explain_policy
-from proxy.deployment.guard_models import Model, fault_of
 from proxy.deployment.keys import Key
 from proxy.http.access.operator import admin_name
 from proxy.http.admin.wire import answer, listing
@@ -38,12 +35,11 @@ async def list_models(http: web.Request) -> web.Response:
         }
         for name, model in deployment.models.items()
     ]
-    return listing([*served, *map(_guard_model, deployment.guard_models.guards)])
-
-
-def _guard_model(used: tuple[str, Model]) -> dict[str, Any]:
-    name, model = used
-    return {"object": "model", "name": name, "is_healthy": fault_of(model) is None, "only_guards": True}
+    guards = [
+        {"object": "model", "name": name, "is_healthy": fault is None, "only_guards": True}
+        for name, fault in deployment.guards().items()
+    ]
+    return listing([*served, *guards])
 
 
 async def list_policies(http: web.Request) -> web.Response:
