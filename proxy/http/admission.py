@@ -103,8 +103,7 @@ class Exchange(Generic[F]):
         if self.arrival.metrics is None:
             raise RuntimeError("a request that generates has an endpoint")
         model, engine = self.route.model, self.route.model.engine
-        decisions = self.arrival.decisions
-        guard = self._opened(decisions)
+        guard = self._opened()
         admitted = await admit(guard, engine.tokenizer)
         if self.spending.is_limited:
             self.metrics.on_usage = partial(self.spending.settle, self.request)
@@ -120,8 +119,8 @@ class Exchange(Generic[F]):
             answer = Rewindable(answer)
         if parsers is not None:
             answer = parsed(parsers, admitted, answer, engine.tokenizer)
-        if decisions is not None:
-            answer = decisions.watched(guard, answer)
+        if self.arrival.decisions is not None:
+            answer = self.arrival.decisions.watched(guard, answer)
         return answer if isinstance(guard, PassThrough) else guarded(guard, answer)
 
     def spend_estimate(self) -> None:
@@ -161,13 +160,13 @@ class Exchange(Generic[F]):
         finally:
             await guard.close()
 
-    def _opened(self, decisions: AnswerDecisions | None = None) -> OpenGuard:
-        """The request's guard, which is closed with the exchange. `decisions`: receive them. Raises
-        `RequestError` for a hook that the request may not name, and for a prompt that is too long."""
+    def _opened(self) -> OpenGuard:
+        """The request's guard, which is closed with the exchange. Raises `RequestError` for a hook that the
+        request may not name, and for a prompt that is too long."""
         if self._guard is not None:
             return self._guard
         route, request, feed = self.route, self.request, self.arrival.service.decisions
-        info = route.model.engine.info
+        info, decisions = route.model.engine.info, self.arrival.decisions
         asker = Asker(route.key.tenant, route.key.name, route.policy.name, route.model.name)
         listener = feed.listener(asker, decisions)
         span = None if CURRENT_SPAN.get() is NO_SPAN else GuardSpan()
@@ -305,10 +304,10 @@ async def _in_own_words(guard: OpenGuard, answer: Awaitable[T]) -> T:
 
 
 def asked_decisions(http: web.Request) -> AnswerDecisions | None:
-    """The decisions to put into the answer; None if the request asks for none. Raises `APIError` 403 if it
-    asks and is not the operator's, and 400 for another value of the header."""
-    given = http.headers.get(DECISIONS_HEADER)
-    if given is None or (value := given.strip().lower()) == "false":
+    """The decisions to put into the answer of a request with the header; None if it asks for none. Raises
+    `APIError` 403 if it asks and is not the operator's, and 400 for another value of the header."""
+    value = http.headers[DECISIONS_HEADER].strip().lower()
+    if value == "false":
         return None
     if value != "true":
         raise APIError(400, f"{DECISIONS_HEADER}: the value is true or false.", param=DECISIONS_HEADER)
