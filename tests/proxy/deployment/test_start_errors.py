@@ -41,3 +41,16 @@ def test_a_model_of_a_guard_says_which_extra_has_its_library(start: tuple[str, s
     hook.write_text("\n".join(lines))
     said = start_without("torch", "--engine", "echo", "--hook", f"{hook}:NeedsModel")
     assert f"the model 'weir-demo-guard' needs torch: {EXTRA}" in said
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "what"),
+    [
+        ("proxy.http.page", ["--page"], "the page"),
+        ("proxy.http.admin", ["--admin-key", "boss"], "the operator's API"),
+        ("proxy.http.admin", ["--admin-port", "0"], "the operator's API"),
+    ],
+)
+def test_an_option_of_code_that_is_left_out_is_refused(module: str, options: list[str], what: str) -> None:
+    said = start_without(module, "--engine", "echo", "--port", "0", *options)
+    assert said == f"weir serve: {what} is not installed: there is no module {module}"
