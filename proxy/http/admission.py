@@ -26,7 +26,7 @@ from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN
 from engine.sampling.logits_processors.names import OTHER_FIELDS, PARAMETER_FIELDS
 from engine.streams.generation import Generation, Rewindable
 from engine.text.chat_echo import with_echo
-from hooks.api.decision import Decision
+from hooks.api.decision import Listener
 from hooks.pipeline.driver import admit, as_deltas, guarded, in_own_words
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.deployment.deployment import Route
@@ -127,6 +127,14 @@ class Exchange(Generic[F]):
         """Count the prompt's tokens, about, for a request without usage."""
         self.spending.spend(estimated_tokens(self.request))
 
+    def listener(self) -> Listener | None:
+        """Passes decisions on to the operator, as ones about this request. None: the operator does not
+        listen."""
+        publish = self.service.decisions.listener(_asker(self.route))
+        if publish is None:
+            return None
+        return lambda decision: publish(replace(decision, request_id=self.request.request_id))
+
     def has_hooks(self) -> bool:
         """Whether hooks must see all text before the caller."""
         return not isinstance(self._opened(), PassThrough)
@@ -150,11 +158,10 @@ class Exchange(Generic[F]):
         return len(await self.service.prompt_threads.run(encode, size=size, caller=admitted.caller))
 
     @asynccontextmanager
-    async def judged(self, request: GenerationRequest, decisions: list[Decision]) -> AsyncIterator[OpenGuard]:
-        """A guard for another request than this one, without an engine. It adds its decisions to `decisions`.
-        A rewind acts as a terminate."""
+    async def judged(self, request: GenerationRequest, listener: Listener) -> AsyncIterator[OpenGuard]:
+        """A guard for another request than this one, without an engine. A rewind acts as a terminate."""
         check_prompts(request, self.info)
-        guard = self.route.policy.pipeline.open(request, listener=decisions.append)
+        guard = self.route.policy.pipeline.open(request, listener=listener)
         try:
             yield guard
         finally:
@@ -167,8 +174,7 @@ class Exchange(Generic[F]):
             return self._guard
         route, request, feed = self.route, self.request, self.arrival.service.decisions
         info, decisions = route.model.engine.info, self.arrival.decisions
-        asker = Asker(route.key.tenant, route.key.name, route.policy.name, route.model.name)
-        listener = feed.listener(asker, decisions)
+        listener = feed.listener(_asker(route), decisions)
         span = None if CURRENT_SPAN.get() is NO_SPAN else GuardSpan()
         guard = route.policy.pipeline.open(
             request,
@@ -236,6 +242,10 @@ async def admitted(
             spending = await stack.enter_async_context(limits)
         running = stack.enter_context(service.requests.running(route, request))
         yield Exchange(arrival, fields, route, request, metrics, spending, running, stack)
+
+
+def _asker(route: Route) -> Asker:
+    return Asker(route.key.tenant, route.key.name, route.policy.name, route.model.name)
 
 
 _max_model_len = attrgetter("engine.info.max_model_len")

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 
 from engine.protocol import Delta, GenerationRequest
-from hooks.api.decision import Decision
+from hooks.api.decision import Decision, Listener
 from hooks.pipeline.open_guard import PassThrough
 from proxy.http.admission import Exchange
 from proxy.wire.errors import APIError
@@ -20,38 +20,54 @@ async def moderated(exchange: Exchange[ModerationRequest]) -> JSONObject:
     hook judges texts, `RequestError` for a field that it does not take, and `HookError`."""
     fields, request_id, results = exchange.fields, exchange.request.request_id, []
     exchange.spend_estimate()
+    publish = exchange.listener()
     for i, texts in enumerate(fields.inputs()):
         requests = fields.to_requests(f"{request_id}-{i}", texts, caller=exchange.arrival.owner.caller)
-        decisions = await _of_prompt(exchange, requests[0])
-        decisions += await _of_answer(exchange, requests[1], texts)
-        results.append(result(decisions))
+        of_prompt, of_answer = _Decisions(publish), _Decisions(publish)
+        await _judge_prompt(exchange, requests[0], of_prompt)
+        await _judge_answer(exchange, requests[1], texts, of_answer)
+        # If a hook answers in the engine's place, later hooks also decide on that answer.
+        decisions = [decision for decision in of_prompt.made if decision.channel == "prompt"]
+        results.append(result(decisions + of_answer.made))
     exchange.metrics.end("finished")
     return {"id": request_id, "model": MODEL, "results": results}
 
 
-async def _of_prompt(exchange: Exchange[ModerationRequest], request: GenerationRequest) -> list[Decision]:
-    decisions: list[Decision] = []
-    async with exchange.judged(request, decisions) as guard:
+class _Decisions:
+    """A listener that keeps the decisions for the answer, and passes each on to the operator."""
+
+    def __init__(self, publish: Listener | None) -> None:
+        self.made: list[Decision] = []
+        self._publish = publish
+
+    def __call__(self, decision: Decision) -> None:
+        self.made.append(decision)
+        if self._publish is not None:
+            self._publish(decision)
+
+
+async def _judge_prompt(
+    exchange: Exchange[ModerationRequest], request: GenerationRequest, listener: Listener
+) -> None:
+    async with exchange.judged(request, listener) as guard:
         if isinstance(guard, PassThrough):
             raise APIError(501, "This server has no hooks to judge a text by.", "server_error")
-        if not guard.reads_prompts:
-            return []
-        await guard.admit(request)
-        # If a hook answers in the engine's place, later hooks also decide on that answer.
-        return [decision for decision in decisions if decision.channel == "prompt"]
+        if guard.reads_prompts:
+            await guard.admit(request)
 
 
-async def _of_answer(
-    exchange: Exchange[ModerationRequest], request: GenerationRequest, texts: tuple[str, ...]
-) -> list[Decision]:
-    decisions: list[Decision] = []
-    async with exchange.judged(request, decisions) as guard:
+async def _judge_answer(
+    exchange: Exchange[ModerationRequest],
+    request: GenerationRequest,
+    texts: tuple[str, ...],
+    listener: Listener,
+) -> None:
+    async with exchange.judged(request, listener) as guard:
         for delta in _deltas(texts):
             step = await guard.feed(delta)
             if step.is_over:
                 break
             await asyncio.sleep(0)
-    return decisions
 
 
 def _deltas(texts: tuple[str, ...]) -> Iterator[Delta]:

@@ -49,7 +49,7 @@ class DecisionFeed:
 
         def hear(decision: Decision) -> None:
             record = DecisionRecord.of(decision, asker, with_text=self.keeps_withheld_text)
-            if not (own and is_short(decision, self.min_held)):
+            if not is_short(decision, self.min_held):
                 self.publish(record)
             if own is not None:
                 own(record)

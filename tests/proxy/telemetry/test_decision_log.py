@@ -6,6 +6,10 @@ from typing import Any
 import pytest
 
 from hooks import Chunk, emit, redact
+from hooks.loading.loader import HookSpec
+from hooks.pipeline.options import PipelineOptions
+from hooks.pipeline.pipeline import Pipeline
+from hooks.workers.pool import WorkerPool
 from tests.helpers import Script, ScriptedEngine, make_deltas
 from tests.proxy.conftest import CHAT, Serve
 
@@ -40,3 +44,23 @@ async def test_decisions_are_not_logged_unless_asked(serve: Serve, caplog: pytes
     client = await serve(ScriptedEngine(lambda _: make_deltas(["zebra"])), Script(redacts))
     await client.post("/v1/chat/completions", CHAT)
     assert not [one for one in caplog.records if one.name == "weir.decisions"]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+async def test_a_decision_of_a_moderation_reaches_the_operator_once(
+    serve: Serve, caplog: pytest.LogCaptureFixture, workers: int
+) -> None:  # contract 8.14
+    caplog.set_level(logging.INFO)
+    hooks = [HookSpec("phrases", args={"phrases": ["zebra"]}, name="phrases")]
+    given: Any = (hooks, [], PipelineOptions())
+    pipeline: Any = WorkerPool(workers, *given) if workers else await Pipeline.load(*given)
+    engine = ScriptedEngine(lambda _: ())
+    client = await serve(engine, pipeline=pipeline, moderations=True, decision_log=True)
+    _, body, _ = await client.post("/v1/moderations", {"input": ["a zebra", "a horse"]})
+    assert [one["flagged"] for one in body["results"]] == [True, False]
+    lines = [vars(one)["fields"] for one in caplog.records if one.name == "weir.decisions"]
+    told = ("answer_id", "endpoint", "hook", "channel", "num_withheld")
+    assert [tuple(line[name] for name in told) for line in lines] == [
+        (body["id"], "moderations", "phrases", "content", 5)
+    ]
+    assert client.server.service.decisions.num_requests == {"default": 1}
