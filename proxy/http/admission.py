@@ -33,7 +33,7 @@ from proxy.deployment.deployment import Route
 from proxy.http.access.bodies import check_counts, read_json, yield_to_event_loop
 from proxy.http.access.operator import has_admin_key, is_operator
 from proxy.http.arrival import ARRIVAL, Arrival
-from proxy.service.metrics import RequestMetrics, uncounted
+from proxy.service.metrics import RequestMetrics
 from proxy.service.prompts import check_prompts
 from proxy.service.quotas import Spending, estimated_tokens
 from proxy.service.running import RunningRequest
@@ -70,15 +70,22 @@ class Exchange(Generic[F]):
     route: Route
     request: GenerationRequest
     """If it is counted, within the limits of its policy."""
-    metrics: RequestMetrics
     spending: Spending
-    running: RunningRequest
+    running: RunningRequest | None
+    """None: the request is not counted as one to a model, and the operator neither sees nor cancels it."""
     _stack: AsyncExitStack
     _guard: OpenGuard | None = None
 
     @property
     def service(self) -> Service:
         return self.arrival.service
+
+    @property
+    def metrics(self) -> RequestMetrics:
+        """Raises `RuntimeError` for a request that is not counted as one to a model."""
+        if self.arrival.metrics is None:
+            raise RuntimeError("a request to a model is admitted with its endpoint")
+        return self.arrival.metrics
 
     @property
     def info(self) -> ModelInfo:
@@ -100,13 +107,11 @@ class Exchange(Generic[F]):
         when the caller takes the first delta. Closing the last one closes all of them and cancels the
         engine's work. Raises `RuntimeError` for a request that is not counted: nothing has limited it.
         """
-        if self.arrival.metrics is None:
-            raise RuntimeError("a request that generates has an endpoint")
-        model, engine = self.route.model, self.route.model.engine
+        model, engine, metrics = self.route.model, self.route.model.engine, self.metrics
         guard = self._opened()
         admitted = await admit(guard, engine.tokenizer)
         if self.spending.is_limited:
-            self.metrics.on_usage = partial(self.spending.settle, self.request)
+            metrics.on_usage = partial(self.spending.settle, self.request)
         if not isinstance(admitted, GenerationRequest):
             return as_deltas(admitted)
         parsers = model.parsers_for(admitted)
@@ -222,11 +227,9 @@ async def admitted(
     fields = await _read(arrival, kind)
     route = arrival.route = deployment.route(key, fields.model if names_model else None)
     async with AsyncExitStack() as stack:
-        if endpoint is None:
-            metrics = uncounted()
-        else:
+        if endpoint is not None:
             counts = service.metrics.request(endpoint, route.model.name, key.tenant)
-            metrics = arrival.metrics = stack.enter_context(counts)
+            arrival.metrics = stack.enter_context(counts)
         made = make(arrival, fields, route)
         request = made if isinstance(made, GenerationRequest) else await made
         if DECISIONS_HEADER in http.headers:
@@ -240,8 +243,10 @@ async def admitted(
         if route.limited:
             limits = service.quotas.admitted(route.limited, arrival.headers)
             spending = await stack.enter_async_context(limits)
-        running = stack.enter_context(service.requests.running(route, request))
-        yield Exchange(arrival, fields, route, request, metrics, spending, running, stack)
+        running = None
+        if endpoint is not None:
+            running = stack.enter_context(service.requests.running(route, request))
+        yield Exchange(arrival, fields, route, request, spending, running, stack)
 
 
 def _asker(route: Route) -> Asker:

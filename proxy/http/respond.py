@@ -15,6 +15,7 @@ from engine.protocol import Delta
 from proxy.http.admission import Exchange
 from proxy.wire.errors import APIError, to_api_error
 from proxy.wire.openai.answer import COMMENT, Answer
+from proxy.wire.openai.endpoint_fields import ignored_header
 
 logger = logging.getLogger("weir.proxy")
 
@@ -110,26 +111,26 @@ async def respond(exchange: Exchange[Any], answer: Answer) -> web.StreamResponse
     """Generate, and send the answer. Streaming changes only the time of sending, not the deltas (contract
     2.5)."""
     http = exchange.arrival.http
-    answer.ignored = exchange.arrival.ignored = answer.fields.ignored(exchange.support)
+    ignored = exchange.arrival.ignored = answer.fields.ignored(exchange.support)
+    headers = answer.headers | ignored_header(ignored) if ignored else answer.headers
     async with aclosing(await exchange.generation()) as deltas:
         if answer.request.stream:
             keep_alive = exchange.arrival.service.settings.keep_alive_interval
-            stream = EventStream(
-                http, keep_alive=keep_alive, headers=answer.headers, filler=answer.keep_alive
-            )
+            stream = EventStream(http, keep_alive=keep_alive, headers=headers, filler=answer.keep_alive)
             async with stream:
                 response = await _send_events(stream, deltas, answer, exchange)
                 exchange.arrival.status = response.status
                 return response
+        metrics = exchange.metrics
         async for delta in deltas:
-            exchange.metrics.release(delta)
+            metrics.release(delta)
             answer.fold(delta)
-        exchange.metrics.end("finished")
+        metrics.end("finished")
         await answer.settle()
         body = answer.whole()
         if exchange.arrival.decisions is not None:
             body = exchange.arrival.decisions.added_to(body)
-        return web.Response(body=body, content_type="application/json", headers=answer.headers)
+        return web.Response(body=body, content_type="application/json", headers=headers)
 
 
 async def _send_events(
@@ -157,7 +158,8 @@ async def _send_events(
             metrics.end("finished")
             await answer.settle()
         except asyncio.CancelledError as error:
-            exchange.running.raise_if_cancelled(error)  # the answer can still say so
+            if exchange.running is not None:
+                exchange.running.raise_if_cancelled(error)  # the answer can still say so
             raise
         last = answer.end()
     except ConnectionError:  # the client is gone

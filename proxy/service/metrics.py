@@ -128,11 +128,6 @@ class RequestMetrics:
         }
 
 
-def uncounted() -> RequestMetrics:
-    """The metrics of a request that is in no count."""
-    return RequestMetrics(EndpointMetrics(), TenantMetrics())
-
-
 def _outcome(error: BaseException) -> str:
     if isinstance(error, CancelledByOperator):
         return "closed"

@@ -28,6 +28,7 @@ class MessagesAnswer(Answer):
 
     def __init__(self, fields: MessagesRequest, request: GenerationRequest) -> None:
         super().__init__(fields, request)
+        self.headers = {"request-id": request.request_id}
         self._blocks: list[Block] = []
         self._open: Block | None = None
         """The last block, if it is not complete."""
@@ -37,10 +38,6 @@ class MessagesAnswer(Answer):
         """The delta with the finish reason."""
         self._has_begun = False
         self._last_events: list[Event] = []
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {**super().headers, "request-id": self.request.request_id}
 
     def chunk(self, delta: Delta) -> bytes:
         return written(self._take(delta))

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import orjson
 
 from engine.protocol import Channel, Delta, GenerationRequest, Token, TopLogprob, Usage
-from proxy.wire.openai.endpoint_fields import ignored_header
 from proxy.wire.openai.fields import GenerationFields
 from proxy.wire.openai.prompt_logprobs import prompt_logprobs
 
@@ -37,13 +36,9 @@ class Answer(ABC):
     def __init__(self, fields: GenerationFields, request: GenerationRequest) -> None:
         self.fields = fields
         self.request = request
-        self.ignored: list[str] = []
-        """Fields of the request that have no effect."""
+        self.headers: dict[str, str] = {}
+        """Those of the response that the API has of its own."""
         self._usage = Usage(0, 0)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return ignored_header(self.ignored) if self.ignored else {}
 
     @abstractmethod
     def chunk(self, delta: Delta) -> bytes:

@@ -38,7 +38,7 @@ class Endless(ScriptedEngine):
 async def endless(serve: Serve) -> tuple[Client, Endless]:
     engine = Endless()
     store = SecretStr("sqlite:///:memory:")
-    return await serve(engine, admin_key=[SecretStr(ADMIN)], store=store), engine
+    return await serve(engine, admin_key=[SecretStr(ADMIN)], store=store, moderations=True), engine
 
 
 async def begun(client: Client, engine: Endless, stream: bool) -> tuple["asyncio.Task[Any]", dict[str, Any]]:
@@ -154,3 +154,30 @@ async def test_a_request_that_waits_for_a_hook_on_its_prompt_is_cancelled_too(se
     await ask(client, "DELETE", f"/admin/requests/{facts['id']}")
     status, body, _ = await task
     assert (status, body["error"]["code"]) == (403, "request_cancelled")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "is_listed"),
+    [
+        ("/tokenize", {"prompt": "a"}, False),
+        ("/detokenize", {"tokens": [1]}, False),
+        ("/v1/messages/count_tokens", CHAT, False),
+        ("/v1/moderations", {"input": "a"}, True),
+        ("/v1/embeddings", {"input": "a"}, True),
+    ],
+)
+async def test_only_requests_with_an_id_in_their_answer_are_listed(
+    endless: tuple[Client, Endless], path: str, body: dict[str, Any], is_listed: bool
+) -> None:
+    client, _ = endless
+    requests, num_begun = client.server.service.requests, 0
+    running = requests.running
+
+    def noted(*args: Any) -> Any:
+        nonlocal num_begun
+        num_begun += 1
+        return running(*args)
+
+    requests.running = noted  # type: ignore[assignment, method-assign]
+    await client.post(path, body)
+    assert num_begun == is_listed
