@@ -92,7 +92,7 @@ def parsed(
     `tokenizer` decodes the prompt's end, if the deltas hold the prompt's ids. Reasoning tokens are counted
     here unless the engine counts them.
     """
-    return source if parsers == Parsers() else _Parsed(parsers, request, source, tokenizer)
+    return _Parsed(parsers, request, source, tokenizer)
 
 
 class _Parsed(Stage):

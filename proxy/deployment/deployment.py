@@ -39,13 +39,13 @@ class ServedModel:
     can_withhold: bool = True
     """Whether the engine was built for requests that hooks may see."""
     name: str = field(init=False)
-    parsers: Parsers = field(init=False)
-    has_parsers: bool = field(init=False)
+    parsers: Parsers | None = field(init=False)
+    """None: no parser is configured."""
 
     def __post_init__(self) -> None:
         self.name = self.settings.name
-        self.parsers = Parsers(self.settings.reasoning_parser, self.settings.tool_call_parser)
-        self.has_parsers = self.parsers != Parsers()
+        parsers = Parsers(self.settings.reasoning_parser, self.settings.tool_call_parser)
+        self.parsers = None if parsers == Parsers() else parsers
 
     @property
     def info(self) -> ModelInfo:
@@ -63,13 +63,13 @@ class ServedModel:
     def parsers_for(self, request: GenerationRequest) -> Parsers | None:
         """The answer's parsers, if it needs any. Raises `RequestError` for tools if nothing could tell calls
         from content."""
-        finds_calls = self.engine.info.parses_tool_calls or self.parsers.tool_calls
+        finds_calls = self.engine.info.parses_tool_calls or (self.parsers and self.parsers.tool_calls)
         if not finds_calls and request.uses_tools:
             raise RequestError(
                 "tools: this server has no parser for its model's tool calls (--tool-call-parser).",
                 param="tools",
             )
-        return self.parsers if self.has_parsers and request.is_chat else None
+        return self.parsers if request.is_chat else None
 
 
 @dataclass(eq=False, slots=True)

@@ -5,7 +5,7 @@ from functools import partial
 from time import perf_counter
 
 from engine.protocol import Delta, GenerationRequest
-from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, NoSpan, Span, current, part
+from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, Span, current, part
 from hooks.api.decision import Decision, Held, Listener
 from hooks.pipeline.ask import HookReply, Step
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
@@ -19,21 +19,20 @@ def trace_decision(record: DecisionRecord) -> None:
 
 
 class GuardSpan:
-    """The span `guard` of one request, from the first delta to the end. Nothing if nobody traces the request,
-    or if its guard has no hooks."""
+    """The span `guard` of one traced request, from the first delta to the end. Nothing if its guard has no
+    hooks."""
 
     def __init__(self) -> None:
         self._request_span = CURRENT_SPAN.get()
-        self._is_traced = not isinstance(self._request_span, NoSpan)
         self._span: Span | None = None
 
     def listener(self, listener: Listener | None) -> Listener | None:
         """A guard's listener, called with the span as the current one. To set it for each delta would cost
         too much."""
-        return partial(self._hear, listener) if listener is not None and self._is_traced else listener
+        return partial(self._hear, listener) if listener is not None else None
 
     def traced(self, guard: OpenGuard) -> OpenGuard:
-        return TracedGuard(guard, self) if self._is_traced and not isinstance(guard, PassThrough) else guard
+        return TracedGuard(guard, self) if not isinstance(guard, PassThrough) else guard
 
     def begin(self) -> None:
         self._span = self._request_span.child("guard")
