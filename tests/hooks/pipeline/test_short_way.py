@@ -59,6 +59,14 @@ class Answer:
         match self.kind:
             case "emit":
                 return emit(text, **options)
+            case "emit equal":  # the same text, as another string
+                return emit("".join(list(text)), **options)
+            case "emit as held":
+                return emit(text, **options) if chunk.is_final else hold(0, **options)
+            case "hold too much":
+                return hold(len(text) + 1, **options)
+            case "hold no number":
+                return hold(True, **options)
             case "emit new":
                 return emit(chunk.text_diff, **options)
             case "rewrite":
@@ -102,8 +110,11 @@ class Scripted:
         return self._answers[number % len(self._answers)].verdict(chunk, self.judges)
 
 
-USUAL = ("emit", "emit", "emit new", "hold", "hold", "hold all", "redact", "rewrite", "suspect", "suppress")
-ENDING = ("terminate", "end output", "rewind", "raise", "nothing")
+USUAL = (
+    *("emit", "emit", "emit new", "emit equal", "emit as held", "hold", "hold", "hold all"),
+    *("redact", "rewrite", "suspect", "suppress"),
+)
+ENDING = ("terminate", "end output", "rewind", "raise", "nothing", "hold too much", "hold no number")
 CHANNELS: Sequence[Channel] = ("content", "content", "content", "reasoning", "tool_call")
 ENDS: Sequence[FinishReason | None] = ("stop", "length", None)
 
