@@ -4,7 +4,7 @@ The thread owns torch and the core. The loop owns the streams. A call of `feed` 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,13 +14,11 @@ from engine.core.classification.core import ClassifierCore, Output, by_group, ne
 from engine.execution.model_runner import ModelRunner
 from engine.local.running_core import RunningCore
 from engine.protocol import DeadEngineError, EngineError, EngineStats, TextTooLongError, Tokenizer
+from engine.protocol.errors import Failure
 from engine.protocol.guard_models import Logits
 from engine.protocol.options import EngineConfig
 from engine.scheduling.sequence import SequenceGroup
 from engine.text.tokenizer import LocalTokenizer
-
-Failure = Callable[[], EngineError]
-"""Makes the error of every call from now on."""
 
 ONLY_TO_GENERATE = ("probes", "speculative_model", "num_speculative_tokens", "logits_processors")
 

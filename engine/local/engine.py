@@ -15,7 +15,7 @@ from engine.core.input_processor import FIELDS, InputProcessor
 from engine.execution.model_runner import ModelRunner
 from engine.local.admission import Admission
 from engine.local.delta_queue import DeltaQueue
-from engine.local.preparation import Preparation, PreparingEngine
+from engine.local.preparation import Preparation, PreparingEngine, not_started
 from engine.local.running_core import RunningCore
 from engine.protocol import (
     DeadEngineError,
@@ -28,13 +28,12 @@ from engine.protocol import (
     Rewind,
     Tokenizer,
 )
+from engine.protocol.errors import Failure
 from engine.protocol.options import EngineConfig
 from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, Span
 from engine.sampling.logits_processors.load import find_processors
 from engine.scheduling.sequence import SequenceGroup
 from engine.text.tokenizer import LocalTokenizer, check_draft_tokenizer
-
-_FAILED = "The engine has failed."
 
 
 class LocalEngine(PreparingEngine):
@@ -47,6 +46,7 @@ class LocalEngine(PreparingEngine):
         self.info = ModelInfo()
         """`start` fills it, and `tokenizer`."""
         self.tokenizer: Tokenizer | None = None
+        self._failure: Failure | None = not_started
         self._core = RunningCore(
             config.model, self._load, self._deliver, self._fail, judges=config.only_guards
         )
@@ -59,7 +59,7 @@ class LocalEngine(PreparingEngine):
         """Load model and tokenizer. Raises `ValueError` or `OSError` if they cannot be loaded or served."""
         await self._core.start()
         processor = self._processor
-        self._out_of_service = None
+        self._failure = None
         self.tokenizer = processor.tokenizer
         self.fields = processor.fields
         self.info = ModelInfo(
@@ -115,19 +115,17 @@ class LocalEngine(PreparingEngine):
 
     def check_health(self) -> None:
         """Raises `DeadEngineError` once a step has failed for good."""
-        if self._out_of_service == _FAILED:
-            raise DeadEngineError(_FAILED)
-        if self._out_of_service is not None:
-            raise EngineError(self._out_of_service, status=503)
+        if self._failure is not None:
+            raise self._failure()
 
     async def aclose(self) -> None:
         # Clients need not wait for the end of a step that runs.
-        self._close("The engine is shutting down.")
+        self._close(partial(EngineError, "The engine is shutting down.", status=503))
         self._preparation.close()
         await self._core.aclose()
         if self.tokenizer is not None:
             self._processor.guidance.close()
-        self._close("The engine has been shut down.")
+        self._close(partial(EngineError, "The engine has been shut down.", status=503))
 
     # Callbacks on the event loop, which the thread posts.
 
@@ -146,14 +144,14 @@ class LocalEngine(PreparingEngine):
         if group in self._streams:
             self._streams[group].resume(rewind.index)
 
-    def _close(self, reason: str) -> None:
-        self._out_of_service = reason
+    def _close(self, failure: Failure) -> None:
+        self._failure = failure
         self._stats = replace(self._stats, num_running=0, num_waiting=0, kv_blocks_used=0)
         for stream in self._streams.values():
-            stream.fail(EngineError(reason, status=503))
+            stream.fail(failure())
 
     def _fail(self) -> None:
-        self._close(_FAILED)
+        self._close(partial(DeadEngineError, "The engine has failed."))
 
     # Methods of other threads.
 

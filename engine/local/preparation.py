@@ -9,7 +9,8 @@ from functools import partial
 from engine.core.beam_search import beam_search, is_beam_search
 from engine.core.input_processor import InputProcessor
 from engine.local.admission import Admission
-from engine.protocol import Deltas, GenerationRequest
+from engine.protocol import Deltas, EngineError, GenerationRequest
+from engine.protocol.errors import Failure
 from engine.protocol.processor_specs import NamedProcessorSpec
 from engine.protocol.prompt_size import prompt_size
 from engine.sampling.guided.compiler import NUM_COMPILERS
@@ -41,16 +42,21 @@ class Preparation:
         self._prompt_threads.close()
 
 
+def not_started() -> EngineError:
+    return EngineError("The engine has not been started.", status=503)
+
+
 class PreparingEngine(ABC):
-    """The base of engines that make their sequences here. `start` makes `_processor` and `_admission`."""
+    """The base of engines that make their sequences here. A started one has `_processor` and `_admission`."""
 
     _preparation: Preparation
     _processor: InputProcessor
     _admission: Admission
-    _out_of_service: str | None = "The engine has not been started."
+    _failure: Failure | None
+    """None: the engine has been started, and serves."""
 
     def generate(self, request: GenerationRequest) -> Deltas:
-        if is_beam_search(request) and self._out_of_service is None:
+        if is_beam_search(request) and self._failure is None:
             return self._search(request)
         return self._generate(request)
 

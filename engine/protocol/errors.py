@@ -1,5 +1,7 @@
 """The errors of engines: who is at fault, and what the caller may read."""
 
+from collections.abc import Callable
+
 
 class RequestError(ValueError):
     """The caller is at fault. The message is for the caller; `param` names the field.
@@ -41,6 +43,10 @@ class DeadEngineError(EngineError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, status=503)
+
+
+Failure = Callable[[], EngineError]
+"""Makes the error of every call of an engine that is out of service."""
 
 
 class DeviceLostError(DeadEngineError):

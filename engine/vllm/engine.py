@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from engine.core.input_processor import FIELDS, InputProcessor
 from engine.core.output_processor import OutputProcessor
 from engine.local.admission import Admission
-from engine.local.preparation import Preparation, PreparingEngine
+from engine.local.preparation import Preparation, PreparingEngine, not_started
 from engine.protocol import DeadEngineError, Deltas, EngineError, EngineStats, GenerationRequest, ModelInfo
 from engine.protocol.options import EngineConfig
 from engine.scheduling.sequence import SequenceGroup
@@ -47,6 +47,7 @@ class VLLMEngine(PreparingEngine, TrackedEngine):
         """Raises `ValueError` for options that vLLM cannot honour."""
         super().__init__()
         self.config, self.options = config, options
+        self._failure = not_started
         self._prefill: Mapping[str, Any] = options.vllm.get("prefill", {})
         """Arguments of the engine that computes prompts. Empty: there is none."""
         self._given = {name: value for name, value in options.vllm.items() if name != "prefill"}
@@ -61,7 +62,7 @@ class VLLMEngine(PreparingEngine, TrackedEngine):
         """Start vLLM's processes and load the model. Raises `ValueError`, `OSError` or `EngineError`."""
         os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # where Weir's own log goes
         self._runtime = await asyncio.to_thread(self._launch)
-        self._out_of_service = None
+        self._failure = None
 
     async def _generate(
         self, request: GenerationRequest, *, is_admitted: bool = False, is_counted: bool = False
@@ -122,14 +123,14 @@ class VLLMEngine(PreparingEngine, TrackedEngine):
         )
 
     def check_room(self, caller: str) -> None:
-        if self._out_of_service is None:
+        if self._failure is None:
             self._admission.check(caller)
 
     def check_health(self) -> None:
         """Raises `DeadEngineError` once vLLM's processes have failed."""
         super().check_health()
-        if self._out_of_service is not None:
-            raise EngineError(self._out_of_service, status=503)
+        if self._failure is not None:
+            raise self._failure()
         if any(llm.errored for llm in self._llms):
             raise DeadEngineError("The engine has failed.")
 

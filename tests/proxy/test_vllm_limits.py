@@ -57,7 +57,7 @@ class SecondRunner(VLLMEngine):
         self._runtime: Any = SimpleNamespace(limits=LIMITS)
         self.tokenizer, self.fields = tokenizer, self._processor.fields
         self.info = ModelInfo(model.max_model_len, model.vocab_size, parses_tool_calls=False)
-        self._out_of_service = None
+        self._failure = None
 
 
 # contract 8.5
