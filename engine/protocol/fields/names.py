@@ -32,6 +32,9 @@ BINDING = frozenset(field.name for field in FIELDS.values() if field.binds)
 """Fields that change what the caller gets. An engine of its own honours or refuses each, and all whose name
 begins with `guided_`."""
 
+SCHEMAS = frozenset(field.name for field in FIELDS.values() if field.is_schema)
+"""Fields that hold a schema, a grammar or a pattern."""
+
 HINTS = FIELDS.keys() - BINDING
 """Known fields that an engine may ignore: they change no text, or every client of some kind sends them."""
 

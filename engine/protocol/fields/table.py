@@ -38,6 +38,8 @@ class RequestField:
     """`text`: the caller's own words. `tokens`: a prompt or its part in another form. None: a setting."""
     default: Any = EMPTY
     """The value that asks for nothing, beside null."""
+    is_schema: bool = False
+    """Whether it holds a schema, a grammar or a pattern, which costs the engine time by its size."""
 
 
 def _limit(name: str, dialect: str) -> RequestField:
@@ -46,6 +48,10 @@ def _limit(name: str, dialect: str) -> RequestField:
 
 def _text(name: str, dialect: str, **more: Any) -> RequestField:
     return RequestField(name, dialect, carries="text", **more)
+
+
+def _schema(name: str, dialect: str, **more: Any) -> RequestField:
+    return _text(name, dialect, is_schema=True, **more)
 
 
 def _hint(name: str, dialect: str, **more: Any) -> RequestField:
@@ -98,7 +104,7 @@ _ROWS = (
     RequestField("watermarking", "vLLM", default=None),
     _never("logits_processors", "Weir"),
     _never("custom_logit_processor", "SGLang"),
-    _text("stop_regex", "SGLang"),
+    _schema("stop_regex", "SGLang"),
     _hint("early_stopping", "TensorRT-LLM"),
     _hint("top_p_min", "TensorRT-LLM"),
     _hint("prompt_ignore_length", "TensorRT-LLM"),
@@ -124,18 +130,18 @@ _ROWS = (
     _hint("samplers", "llama.cpp"),
     _hint("t_max_predict_ms", "llama.cpp"),
     # The form that the output must have.
-    _text("response_format", "OpenAI", default={"type": "text"}),
-    _text("structured_outputs", "vLLM"),
-    _text("guided_json", "vLLM"),
-    _text("guided_regex", "vLLM"),
-    _text("guided_choice", "vLLM"),
-    _text("guided_grammar", "vLLM"),
-    _text("guided_whitespace_pattern", "vLLM"),
+    _schema("response_format", "OpenAI", default={"type": "text"}),
+    _schema("structured_outputs", "vLLM"),
+    _schema("guided_json", "vLLM"),
+    _schema("guided_regex", "vLLM"),
+    _schema("guided_choice", "vLLM"),
+    _schema("guided_grammar", "vLLM"),
+    _schema("guided_whitespace_pattern", "vLLM"),
     RequestField("guided_decoding_backend", "vLLM"),
-    _text("regex", "SGLang"),
-    _text("ebnf", "SGLang"),
-    _text("json_schema", "SGLang"),
-    _text("grammar", "llama.cpp"),
+    _schema("regex", "SGLang"),
+    _schema("ebnf", "SGLang"),
+    _schema("json_schema", "SGLang"),
+    _schema("grammar", "llama.cpp"),
     # Tools, and other things that the answer is to have.
     _text("tools", "OpenAI"),
     _text("tool_choice", "OpenAI"),

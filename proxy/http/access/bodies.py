@@ -13,6 +13,7 @@ import orjson
 from aiohttp import web
 
 from engine.protocol import RequestError
+from engine.protocol.fields.names import ENGINE_NAMES, SCHEMAS
 from proxy.http.arrival import Arrival
 from proxy.settings.requests import BodyOptions
 from proxy.wire.errors import APIError
@@ -30,12 +31,11 @@ SMALL = 32 * 1024
 SLICE = 256 * 1024
 """Bytes that are counted at a time. Other requests are served between two slices."""
 
-_SCHEMAS = (
-    *("response_format", "text", "structured_outputs", "json_schema", "regex", "ebnf", "grammar"),
-    "output_config",
-    *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding"),
+_OWN_NAMES = [pair for names in ENGINE_NAMES.values() for pair in names.items()]
+_SCHEMAS = sorted(
+    {"guided_decoding", *SCHEMAS} | {own.partition(".")[0] for own, name in _OWN_NAMES if name in SCHEMAS}
 )
-"""Fields that hold a schema or a grammar for the answer."""
+"""Fields that hold a schema, a grammar or a pattern, by each endpoint's names."""
 _BESIDE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else"})
 """Keywords whose schemas apply to the same value."""
 

@@ -42,6 +42,10 @@ TOO_MANY: list[tuple[str, dict[str, Any], str, str]] = [
     (CHATS, {**CHAT, "functions": [TOOL] * 3000}, "functions", "max_tools"),
     (CHATS, {**CHAT, "tools": [{**TOOL, "more": "x" * 200_000}]}, "tools.0", "max_schema_size"),
     (CHATS, {**CHAT, "response_format": FORMAT}, "response_format", "max_schema_size"),
+    *(
+        (CHATS, {**CHAT, name: "x" * 200_000}, name, "max_schema_size")
+        for name in ("guided_whitespace_pattern", "stop_regex")
+    ),
     (CHATS, {**CHAT, "response_format": format_of(WIDE)}, "response_format", "max_schema_branches"),
     (CHATS, {**CHAT, "response_format": format_of(DEEP)}, "response_format", "max_schema_branches"),
     (CHATS, {**CHAT, "tools": [TOOL, {**TOOL, "parameters": WIDE}]}, "tools.1", "max_schema_branches"),
