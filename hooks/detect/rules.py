@@ -47,6 +47,8 @@ class Rule:
     """Most characters of a match; required if the pattern has no bound."""
     until: str | None = None
     """A pattern that ends a match at any distance; if it is not found, the match ends with the text."""
+    country: str = ""
+    """The country (ISO 3166 code, in upper case) whose data this is; empty: of no country."""
 
 
 def chosen(rules: list[Rule], entities: Iterable[str] | None) -> list[Rule]:
@@ -60,6 +62,26 @@ def chosen(rules: list[Rule], entities: Iterable[str] | None) -> list[Rule]:
     return [rule for rule in rules if rule.entity in wanted]
 
 
+class Allowed:
+    """The texts that are no finds, whatever rules say: given texts, without regard to case, and patterns."""
+
+    def __init__(self, allow: Iterable[str]) -> None:
+        """`allow`: texts, and patterns between slashes as `/EXAMPLE$/`, which a match must contain. Raises
+        `ValueError` for a pattern that is invalid."""
+        given = list(allow)
+        patterns = [one[1:-1] for one in given if len(one) > 2 and one[0] == one[-1] == "/"]
+        self._texts = {one.casefold() for one in given}
+        try:
+            self._search = (
+                regex.compile("|".join(f"(?:{one})" for one in patterns)).search if patterns else None
+            )
+        except regex.error as error:
+            raise ValueError(f"allow: {error}") from error
+
+    def __contains__(self, text: str) -> bool:
+        return text.casefold() in self._texts or bool(self._search and self._search(text))
+
+
 class RuleDetector:
     """Finds the matches of rules: for each rule the leftmost ones that do not overlap, as `finditer` does.
 
@@ -67,9 +89,13 @@ class RuleDetector:
     is searched only there.
     """
 
-    def __init__(self, rules: Iterable[Rule], timeout: float | None = None) -> None:
-        """`timeout`: seconds that one search may take before it raises `TimeoutError`."""
-        searchers = [_Searcher(rule, i, timeout) for i, rule in enumerate(rules)]
+    def __init__(
+        self, rules: Iterable[Rule], timeout: float | None = None, *, allow: Iterable[str] = ()
+    ) -> None:
+        """`timeout`: seconds that one search may take before it raises `TimeoutError`. `allow`: see
+        `Allowed`."""
+        allowed = Allowed(allow) if allow else None
+        searchers = [_Searcher(rule, i, timeout, allowed) for i, rule in enumerate(rules)]
         if not searchers:
             raise ValueError("there is nothing to look for")
         sketches = [searcher.sketch for searcher in searchers]
@@ -138,8 +164,9 @@ class RuleDetector:
 class _Searcher:
     """One rule with its compiled patterns."""
 
-    def __init__(self, rule: Rule, index: int, timeout: float | None) -> None:
+    def __init__(self, rule: Rule, index: int, timeout: float | None, allowed: Allowed | None = None) -> None:
         self.rule = rule
+        self._allowed = allowed
         self.index = index
         analysis = analyse(rule.pattern)
         longest = min(analysis.longest, rule.max_length or UNLIMITED)
@@ -228,4 +255,5 @@ class _Searcher:
         """Return how many of the matched characters at `start` are the rule's entity."""
         if not self._fits(text, start) or (self.rule.check is not None and not self.rule.check(matched)):
             return 0
-        return len(matched) if self.rule.length is None else self.rule.length(matched)
+        length = len(matched) if self.rule.length is None else self.rule.length(matched)
+        return 0 if length and self._allowed is not None and matched[:length] in self._allowed else length
