@@ -13,7 +13,7 @@ from hooks.builtin.pii_rules.national_ids import NATIONAL_IDS
 from hooks.builtin.pii_rules.phones import phone_rules
 from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Names
-from hooks.detect.readings import ESCAPES, Reader
+from hooks.detect.readings import VALUES, Reader
 from hooks.detect.rules import Rule, RuleDetector, chosen
 from hooks.detect.span_guard import SpanGuard
 
@@ -39,7 +39,7 @@ class Pii(SpanGuard):
         known = {rule.entity for rule in rules}
         if foreign := {*(entities or ())} & {rule.entity for rule in _rules(LOCALES)} - known:
             raise ValueError(f"entities: {', '.join(sorted(foreign))} is of a country that locales leave out")
-        super().__init__(Reader(RuleDetector(chosen(rules, entities)), ESCAPES), **options)
+        super().__init__(Reader(RuleDetector(chosen(rules, entities)), VALUES), **options)
 
 
 def _rules(locales: Iterable[str]) -> list[Rule]:

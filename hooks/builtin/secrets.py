@@ -13,7 +13,8 @@ from hooks.builtin.secret_rules.keys import KEYS
 from hooks.builtin.secret_rules.passwords import PASSWORDS
 from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Names
-from hooks.detect.readings import ESCAPES, Reader
+from hooks.detect.readings import KEYS as KEY_READING
+from hooks.detect.readings import Reader
 from hooks.detect.rules import RuleDetector, chosen
 from hooks.detect.span_guard import SpanGuard
 
@@ -26,4 +27,4 @@ class Secrets(SpanGuard):
     @checked
     def __init__(self, *, entities: Names | None = None, **options: Unpack[Options]) -> None:
         """`entities`: the kinds of secret to find (None: all). Raises `ValueError` for an unknown entity."""
-        super().__init__(Reader(RuleDetector(chosen([*KEYS, *PASSWORDS], entities)), ESCAPES), **options)
+        super().__init__(Reader(RuleDetector(chosen([*KEYS, *PASSWORDS], entities)), KEY_READING), **options)

@@ -221,8 +221,12 @@ class ActingGuard:
             excerpt.covered = stop
         decided = max(undecided, excerpt.covered)
         held = excerpt.held(text, decided)
-        excerpt.move(text, decided, self._reach)
+        excerpt.move(text, decided, self._reach_of(excerpt, text))
         return spans, held
+
+    def _reach_of(self, excerpt: Excerpt, text: str) -> int:
+        """Most characters of decided text that are read once more."""
+        return self._reach
 
     def _places(
         self, matches: list[Match], text: str, excerpt: Excerpt, template: str

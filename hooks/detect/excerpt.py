@@ -8,6 +8,7 @@ from dataclasses import InitVar, dataclass, field
 
 from hooks.detect.detector import Match, going_on, moved
 from hooks.detect.lead import Lead
+from hooks.detect.view import View
 from hooks.json.editing import JsonText
 
 _SLACK = 512
@@ -42,8 +43,8 @@ class Excerpt:
     """Whether `text` is the stream as it is written, and no earlier match reaches beyond `start`."""
     num_read: int = 0
     """Characters of `text` that a `Reader` has searched for tokens of its reading."""
-    clear_from: int = 0
-    """No token begins from here up to `num_read`."""
+    view: View | None = None
+    """The reading of `text` by a `Reader`. None: it is `text`."""
     _waiting: list[Match] = field(default_factory=list)
     """Matches that were found, and that the guard cannot act on yet."""
     _json: JsonText | None = field(init=False)
@@ -159,11 +160,13 @@ class Excerpt:
     def forget(self) -> None:
         """Forget the text of a plain excerpt that has no undecided text."""
         self.text = ""
-        self.start = self.pending = self.covered = self.num_read = self.clear_from = 0
+        self.start = self.pending = self.covered = self.num_read = 0
+        self.view = None
 
     def _forget_read(self, gone: int) -> None:
         self.num_read = max(0, self.num_read - gone)
-        self.clear_from = max(0, self.clear_from - gone)
+        if self.view is not None:
+            self.view.forget(gone)
 
     def _move_leads(self, gone: int, reach: int) -> int:
         """Move the searches behind the lead on. Returns how many of the first `gone` characters to forget."""

@@ -1,29 +1,45 @@
 """Readings: a text with its escapes decoded and without its markup, searched besides the written text.
 
-An answer may show JSON or a program, in which a line's end is `\\n` and an h is `\\u0068`. It may show HTML
-or Markdown, in which a word is `<b>t</b>his` or `t**his**`. A few characters, as `C:\\new`, do not show
-whether an escape is meant. Therefore a reader searches both texts and reports the matches of either.
+An answer may show JSON or a program, in which a line's end is `\\n` and an h is `\\u0068`. It may show an
+address of the web, in which an @ is `%40`, or HTML, in which it is `&#64;` and a word is `<b>t</b>his`. A few
+characters, as `C:\\new`, do not show whether an escape is meant. Therefore a reader searches both texts and
+reports the matches of either.
 """
 
+import html
 import re
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from hooks.detect.detector import Detector, Findings, Match
+from hooks.detect.dress import HOMOGLYPHS, TYPOGRAPHY
 from hooks.detect.excerpt import Excerpt
+from hooks.detect.view import Place, View
 
+_HEX = r"[\da-fA-F]"
+_NEXT = rf"(?:%[89abAB]{_HEX})"
+"""A further byte of a character in UTF-8."""
 _ESCAPES = {
     # JSON's escapes, also within a string of JSON, where backslashes are doubled and quotes have three.
-    "pair": r"\\{1,3}u[dD][89abAB][\da-fA-F]{2}\\{1,3}u[dD][c-fC-F][\da-fA-F]{2}",
+    "pair": rf"\\{{1,3}}u[dD][89abAB]{_HEX}{{2}}\\{{1,3}}u[dD][c-fC-F]{_HEX}{{2}}",
     "unfinished_pair": (
-        r"\\{1,3}u[dD][89abAB][\da-fA-F]{2}(?:\\{1,3}(?:u(?:[dD](?:[c-fC-F][\da-fA-F]?)?)?)?)?\Z"
+        rf"\\{{1,3}}u[dD][89abAB]{_HEX}{{2}}(?:\\{{1,3}}(?:u(?:[dD](?:[c-fC-F]{_HEX}?)?)?)?)?\Z"
     ),
-    "code": r"\\{1,3}u[\da-fA-F]{4}",
-    "unfinished_escape": r"\\{1,3}(?:u[\da-fA-F]{0,3})?\Z",
+    "code": rf"\\{{1,3}}(?:u(?:{_HEX}{{4}}|\{{{_HEX}{{1,6}}\}})|x{_HEX}{{2}})",
+    "unfinished_escape": rf"\\{{1,3}}(?:u(?:{_HEX}{{0,3}}|\{{{_HEX}{{0,6}})|x{_HEX}?)?\Z",
     "letter": r"""\\{1,3}[nrt"/]""",
     "backslash": r"(?<!\\)\\\\(?!\\)",
+    # RFC 3986, also where the percent sign is encoded again. Three and four bytes are UTF-8.
+    "bytes": rf"%(?:[cC][2-9a-fA-F]|[dD]{_HEX}|[eE]{_HEX}{_NEXT}|[fF][0-4]{_NEXT}{_NEXT}){_NEXT}",
+    "unfinished_bytes": rf"%(?:[c-fC-F](?:{_HEX}{_NEXT}{{0,2}}(?:%[89abAB]?)?)?)?\Z",
+    "unfinished_percent": rf"%(?:25){{0,2}}{_HEX}?\Z",
+    "percent": rf"%(?:25){{0,2}}(?:0[9aAdD]|[2-7]{_HEX})",
+    # HTML's character references, also where the ampersand is one.
+    "entity": rf"&(?:amp;){{0,2}}(?:#(?:\d{{1,6}}|[xX]{_HEX}{{1,5}})|[A-Za-z]{{2,16}}\d?);",
+    "unfinished_entity": rf"&(?:amp;){{0,2}}(?:#(?:\d{{0,6}}|[xX]{_HEX}{{0,5}})|[A-Za-z]{{0,16}}\d?)?\Z",
 }
+_OF_ESCAPES = r"\\|%(?=[\da-fA-F]|\Z)|&(?=[#A-Za-z]|\Z)"
+"""The beginning of a token of `_ESCAPES`: a cheap check."""
 _BLANK = "\u115f\u1160\u180e\u2800\u3164\uffa0"
 """Characters that look like spaces, though Unicode counts them as letters, symbols or format characters."""
 _TAG = r"<(?=[^<>]{1,62}>)(?:\\{0,3}/)?"
@@ -36,6 +52,7 @@ _MARKUP = {
     "blank": f"[{_BLANK}]",
 }
 _UNSEEN = "\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"
+_IS_UNSEEN = re.compile(f"[{_UNSEEN}]").fullmatch
 _BETWEEN = {
     "link": r"\]\([^\s()\\]{1,60}\)",
     "unfinished_link": r"\](?:\([^\s()\\]{0,60})?\Z",
@@ -43,54 +60,109 @@ _BETWEEN = {
     "value": r'(?<="):[ ]?(?:-?\d[\d.]{0,15}|true|false|null)(?=[,}\s])',
     "unfinished_value": r'(?<="):[ ]?(?:-?\d[\d.]{0,15}|-|t(?:ru?e?)?|f(?:al?s?e?)?|n(?:ul?l?)?)?\Z',
 }
+_RUN = r"[\w/+=-]"
+_WITHIN = {
+    # Characters and line breaks inside one value. A value that is wrapped has a digit in both parts.
+    "unfinished_hidden": f"[{_UNSEEN}]{{1,7}}\\Z",
+    "hidden": f"[{_UNSEEN}]{{1,8}}",
+    "wrap": rf"(?<={_RUN})\r?\n[ \t]{{1,32}}(?={_RUN}{{0,24}}\d)",
+    "unfinished_wrap": rf"(?<={_RUN})(?:\r|\r?\n(?:[ \t]{{1,32}}{_RUN}{{0,24}})?)\Z",
+}
+_DIGIT_BEFORE = re.compile(rf"\d{_RUN}{{0,23}}\Z").search
+_GROUP_BEFORE = re.compile(r"\d([ -])\d{2,6}\Z").search
+"""A group of digits behind another one: a line break reads as what stands between them."""
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "/": "/"}
 _READ = {
-    # Each token is one character.
     "backslash": "\\",
     "value": ":",
     "link": "]",
     **dict.fromkeys(("block", "blank", "unseen"), " "),
     **dict.fromkeys(("tag", "emphasis"), "\u2060"),
+    **dict.fromkeys(("hidden", "wrap"), ""),
 }
 
 
 class Reading:
-    def __init__(self, first: str, kinds: Mapping[str, str], longest: int, single: str = "") -> None:
-        """`first`: the first characters of tokens, for a character class. `single`: the characters that are
-        tokens. `kinds`: patterns of tokens by name; `unfinished_` ones match an incomplete token at the end.
-        `longest`: most characters."""
+    """The tokens of a text that read as one character, or as none."""
+
+    def __init__(
+        self,
+        begins: str,
+        kinds: Mapping[str, str],
+        longest: int,
+        *,
+        single: str = "",
+        dress: Mapping[int, str] | None = None,
+    ) -> None:
+        """`begins`: a pattern of the first character of tokens, which looks one character ahead. `single`:
+        the characters that are tokens. `kinds`: patterns of tokens by name; `unfinished_` ones match an
+        incomplete token at the end. `longest`: most characters of a token. `dress`: characters that stand for
+        other ones. A reading with a dress leaves unseen characters out."""
         self.longest = longest
-        self._first = re.compile(f"[{first}]")
-        self._any = re.compile(f"[{first}{single}]")
-        self._only_first = "\\" if first + single == r"\\" else ""
+        self.dress = dress
+        self._first = re.compile(begins)
+        self._any = re.compile(f"{begins}|[{single}]" if single else begins)
         self._match = re.compile("|".join(f"(?P<{kind}>{one})" for kind, one in kinds.items())).match
 
-    def tokens(self, text: str, place: int) -> Iterator[re.Match[str]]:
+    def tokens(self, text: str, place: int) -> Iterator[tuple[int, int, str | None]]:
+        """The tokens from `place` on, as start, end, and the character that they read as. None: a token that
+        is not complete at the end of `text`."""
+        hidden_end = -1
         for found in self._any.finditer(text, place):
-            if found.start() >= place and (token := self._match(text, found.start())):
-                place = token.end()
-                yield token
+            begin = found.start()
+            if begin < place or (token := self._match(text, begin)) is None:
+                continue
+            kind, end = token.lastgroup or "", token.end()
+            if kind.endswith("wrap") and not _DIGIT_BEFORE(text, max(0, begin - 24), begin):
+                continue
+            if kind.startswith("unfinished"):
+                place = end
+                yield begin, end, None
+                continue
+            char = _read(kind, token[0])
+            if kind == "wrap" and (group := _GROUP_BEFORE(text, max(0, begin - 8), begin)):
+                char = group[1]
+            if self.dress is not None:
+                char = "" if _IS_UNSEEN(char) else char.translate(self.dress)
+                if not char and begin == hidden_end:
+                    continue  # what is left out between two characters has a bound
+            if len(char) > 1:
+                continue  # a character reference that HTML does not know
+            hidden_end = -1 if char else end
+            place = end
+            yield begin, end, char
 
     def may_be_in(self, text: str, place: int) -> bool:
-        """Whether `text[place:]` may contain a token: a cheap check."""
-        if self._only_first:
-            return text.find(self._only_first, place) >= 0
+        """Whether a token may begin at `place` or later: a cheap check."""
         return self._any.search(text, place) is not None
 
     def may_reach(self, text: str, place: int) -> bool:
         """Whether a token may begin before `place` and end behind it: a cheap check."""
-        return self._first.search(text, max(0, place - self.longest), place) is not None
+        return self._first.search(text, max(0, place - self.longest), place + 1) is not None
 
     def read(self, text: str) -> str:
-        return _View(self, text, 0, is_final=True).text
+        return self.view(text, 0, is_final=True).text
+
+    def view(self, text: str, left: int, *, is_final: bool) -> View:
+        view = View(left)
+        view.grow(text, self.tokens(text, left), is_final=is_final)
+        return view
 
 
-ESCAPES = Reading(r"\\", _ESCAPES, longest=16)
-MARKUP = Reading(r"\\<", {**_MARKUP, **_ESCAPES}, longest=64, single=rf"*_~`{_BLANK}")
+ESCAPES = Reading(_OF_ESCAPES, _ESCAPES, longest=32)
+MARKUP = Reading(f"{_OF_ESCAPES}|<", {**_MARKUP, **_ESCAPES}, longest=64, single=f"*_~`{_BLANK}")
 """The reading of `ESCAPES`, also without tags and emphasis."""
-LOOSE = Reading(r"\\<:\]", {**_BETWEEN, **_MARKUP, **_ESCAPES}, longest=64, single=rf"*_~`{_BLANK}{_UNSEEN}")
+LOOSE = Reading(
+    rf"{_OF_ESCAPES}|[<:\]]", {**_BETWEEN, **_MARKUP, **_ESCAPES}, longest=64, single=f"*_~`{_BLANK}{_UNSEEN}"
+)
 """The reading of `MARKUP`, also without other text between words: targets of links, values that are no
 strings, and invisible characters."""
+_OF_VALUES = rf"{_OF_ESCAPES}|[\r\n](?=[ \t\n]|\Z)|[{_UNSEEN}]"
+VALUES = Reading(_OF_VALUES, {**_WITHIN, **_ESCAPES}, longest=64, dress=TYPOGRAPHY)
+"""The reading of `ESCAPES`, also without invisible characters and line breaks inside a value, for data in
+plain characters: numbers, addresses and keys."""
+KEYS = Reading(_OF_VALUES, {**_WITHIN, **_ESCAPES}, longest=64, dress=HOMOGLYPHS)
+"""The reading of `VALUES`, also with letters of other alphabets that look like Latin ones."""
 
 
 class Reader:
@@ -98,56 +170,106 @@ class Reader:
 
     def __init__(self, detector: Detector, reading: Reading) -> None:
         self.longest = reading.longest * (detector.longest + 1) if detector.longest else 0
-        self.reach = reading.longest * (detector.reach + reading.longest + 1)
+        self.reach = detector.reach + 2 * reading.longest
+        self.far_reach = reading.longest * (detector.reach + reading.longest + 1)
+        """Most characters to the left of a place that `scan` reads; `follow` reads `reach`."""
+        self.dress = reading.dress
         self._detector = detector
         self._reading = reading
-        self._span = detector.reach + 2 * reading.longest
+        self._span = self.reach
         """Characters before a place that are read with it, if they contain no tokens."""
         self._clear_span = detector.reach + reading.longest
         """Characters before a place in which no token may begin, for the reading to be the written text."""
 
     def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         """Each rule of the detector becomes two: `2 * rule` for the written text, plus 1 for its reading."""
+        text = self.dressed(text)
         left = max(0, start - self._span) if taken else self._left(text, start)
         if not taken and not self._reading.may_be_in(text, left):
             matches, undecided = self._detector.scan(text, start, is_final)
             return _in_both(matches) if matches else matches, undecided
-        in_written = [match._replace(rule=match.rule // 2) for match in taken if match.rule % 2 == 0]
-        in_read = [match._replace(rule=match.rule // 2) for match in taken if match.rule % 2 == 1]
+        in_written, in_read = _of_both(taken)
         matches, undecided = self._detector.scan(text, start, is_final, in_written)
         if undecided == start and not is_final:
             return [], start
-        found = [match._replace(rule=2 * match.rule) for match in matches]
-        is_same = in_written == in_read
-        if not is_same or self._reading.may_be_in(text, left):
+        view = None
+        if in_written != in_read or self._reading.may_be_in(text, left):
             view = self._view(text, start, is_final, left)
-            is_same = is_same and view.is_as_written
-        if is_same:
+            if view.is_as_written(text) and in_written == in_read:
+                view = None
+        if view is None:
             return _in_both(matches), undecided
+        return self._in_view(view, text, start, is_final, in_read, matches, undecided)
+
+    def follow(self, excerpt: Excerpt, text: str, is_final: bool = False) -> Findings:
+        """Do what `scan` does from the start of an excerpt on, if `text` is the excerpt's with more
+        characters, all in plain form (see `dressed`). Only the new characters are read."""
+        start, taken = excerpt.start, excerpt.taken
+        view = self._grown(excerpt, text, start, is_final)
+        if view is None and not taken:
+            matches, undecided = self._detector.scan(text, start, is_final)
+            return (_in_both(matches), undecided) if matches else (matches, undecided)
+        in_written, in_read = _of_both(taken)
+        matches, undecided = self._detector.scan(text, start, is_final, in_written)
+        if undecided == start and not is_final:
+            return [], start
+        if view is None:
+            if in_written == in_read:
+                return _in_both(matches), undecided
+            view = View(0)
+            view.grow(text, (), is_final=is_final)
+        return self._in_view(view, text, start, is_final, in_read, matches, undecided)
+
+    def reach_in(self, text: str) -> int:
+        """Most characters to the left of a place in `text` that `scan` reads."""
+        return self.far_reach if self._reading.may_be_in(text, 0) else self.reach
+
+    def dressed(self, text: str) -> str:
+        """The text with its characters in plain form."""
+        return text if self.dress is None or text.isascii() else text.translate(self.dress)
+
+    def _grown(self, excerpt: Excerpt, text: str, start: int, is_final: bool) -> View | None:
+        """The reading of the excerpt. None: it is as written where the detector reads it."""
+        view = excerpt.view
+        if view is None:
+            if not self._reading.may_be_in(text, excerpt.num_read):
+                excerpt.num_read = len(text)
+                return None
+            view = self._view(text, start, is_final, max(0, start - self._span))
+        else:
+            view.grow(text, self._reading.tokens(text, view.end), is_final=is_final)
+            if view.read(start) > 2 * self._clear_span + 1024:
+                view.trim(view.read(start) - self._clear_span)
+        is_clear = view.last_end < 0 or view.last_end <= start - self._clear_span
+        excerpt.view = None if is_clear else view
+        excerpt.num_read = view.end
+        return view if not is_clear or view.end < len(text) else None
+
+    def _in_view(
+        self,
+        view: View,
+        text: str,
+        start: int,
+        is_final: bool,
+        in_read: Sequence[Match],
+        matches: Sequence[Match],
+        undecided: int,
+    ) -> Findings:
+        """Search the reading, too. `in_read`: matches there that are taken. `matches` and `undecided` are the
+        findings in the written text."""
+        found = [match._replace(rule=2 * match.rule) for match in matches]
         known = [match._replace(start=view.read(match.start), end=view.read(match.end)) for match in in_read]
         matches, open_from = self._detector.scan(view.text, view.read(start), is_final, known)
         if not is_final:  # an incomplete token may begin before `start`
             undecided = max(start, min(undecided, view.written(open_from)))
         for begin, end, entity, rule in matches:
-            found.append(Match(view.written(begin), view.written(end), entity, 2 * rule + 1))
-        found, within = _behind_escapes(found, view)
+            found.append(Match(view.written(begin), view.written_end(end), entity, 2 * rule + 1))
+        found, within = _behind_escapes(found, view, text)
         if not is_final:
             undecided = min([undecided, *(match.start for match, end in within if end >= undecided)])
         if undecided == start and not is_final:
             return [], start
         return [match for match in found if match.start < undecided], undecided
-
-    def scan_next(self, excerpt: Excerpt, text: str) -> Findings:
-        """Do what `scan` does from the start of a plain `excerpt` on, if `text` is the excerpt's with more
-        characters. Only the characters that are new are searched for tokens."""
-        length, start = len(text), excerpt.start
-        if self._reading.may_be_in(text, excerpt.num_read):
-            excerpt.clear_from = length
-        excerpt.num_read = length
-        if excerpt.clear_from and excerpt.clear_from > start - self._clear_span:
-            return self.scan(text, start, False)
-        findings = self._detector.scan(text, start, False)
-        return (_in_both(findings[0]), findings[1]) if findings[0] else findings
 
     def _left(self, text: str, start: int) -> int:
         """Return where the text begins that the detector reads from `start` on, or before it if a token may
@@ -155,71 +277,22 @@ class Reader:
         left = max(0, start - self._detector.reach)
         return max(0, start - self._span) if self._reading.may_reach(text, left) else left
 
-    def _view(self, text: str, start: int, is_final: bool, left: int) -> "_View":
+    def _view(self, text: str, start: int, is_final: bool, left: int) -> View:
         """Return a view with all text before `start` that the detector may read, and no token cut in two.
         `left`: see `_left`."""
         reach = self._detector.reach
         if start - left <= reach:
-            view = _View(self._reading, text, left, is_final)
+            view = self._reading.view(text, left, is_final=is_final)
             if left == 0 or view.read(start) >= reach:
                 return view
         needed = self._span - self._reading.longest
         span = self._span
         while True:
-            view = _View(self._reading, text, max(0, start - span), is_final)
+            view = self._reading.view(text, max(0, start - span), is_final=is_final)
             num_read = view.read(start)
             if span >= start or num_read >= needed:
                 return view
             span = max(2 * span, span * needed // max(1, num_read))
-
-
-class _View:
-    """The reading of `text[left:]` without an incomplete token at its end, and a map between the places."""
-
-    def __init__(self, reading: Reading, text: str, left: int, is_final: bool) -> None:
-        self._written = text
-        self._places: list[int] = []
-        """The places in the reading where one character stands for several."""
-        self._begins: list[int] = []
-        """The places in the written text where these tokens begin."""
-        self._ahead = [left]
-        """The written place minus the place in the reading, after 0, 1, 2, ... of these tokens."""
-        pieces: list[str] = []
-        done, length, end = left, 0, len(text)
-        for token in reading.tokens(text, left):
-            kind = token.lastgroup or ""
-            if kind.startswith("unfinished"):
-                if not is_final:
-                    end = token.start()
-                continue
-            pieces += (text[done : token.start()], _read(kind, token[0]))
-            length += token.start() - done
-            if len(token[0]) > 1:
-                self._places.append(length)
-                self._begins.append(token.start())
-                self._ahead.append(self._ahead[-1] + len(token[0]) - 1)
-            length += 1
-            done = token.end()
-        self.is_as_written = not pieces and end == len(text)
-        self.text = "".join([*pieces, text[done:end]])
-
-    def written(self, place: int) -> int:
-        """Return the place in the written text where the character at `place` of the reading begins."""
-        return place + self._ahead[bisect_left(self._places, place)]
-
-    def end_of_escape(self, place: int) -> int | None:
-        """Return the end of the escape that contains `place` of the written text; None: no escape."""
-        i = bisect_left(self._begins, place) - 1
-        if i < 0:
-            return None
-        begin, end = self._begins[i], self._begins[i] + self._ahead[i + 1] - self._ahead[i] + 1
-        return end if place < end and self._written[begin] == "\\" else None
-
-    def read(self, place: int) -> int:
-        """Return the place in the reading of the first character at or after `place` in the written text."""
-        num_before = bisect_left(self._begins, place)
-        least = self._places[num_before - 1] + 1 if num_before else 0
-        return max(least, place - self._ahead[num_before])
 
 
 @lru_cache(4096)
@@ -227,23 +300,38 @@ def _read(kind: str, token: str) -> str:
     if kind == "letter":
         return _LETTERS[token[-1]]
     if kind == "code":
-        code = int(token[-4:], 16)
-        return chr(code) if not 0xD800 <= code <= 0xDFFF else "\ufffd"
+        code = int(token.lstrip("\\ux{").rstrip("}"), 16)
+        return chr(code) if code < 0x110000 and not 0xD800 <= code <= 0xDFFF else "\ufffd"
     if kind == "pair":
         codes = "".join(re.findall("u(.{4})", token))
         return bytes.fromhex(codes).decode("utf-16-be")
+    if kind == "percent":
+        return chr(int(token[-2:], 16))
+    if kind == "bytes":
+        return bytes.fromhex(token.replace("%", "")).decode("utf-8", "replace")
+    if kind == "entity":
+        return html.unescape(f"&{token.rpartition('&')[2].replace('amp;', '') or 'amp;'}")
     return _READ[kind]
+
+
+def _of_both(taken: Sequence[Match]) -> tuple[list[Match], list[Match]]:
+    """The matches of the written text, and those of its reading."""
+    both = [match._replace(rule=match.rule // 2) for match in taken]
+    written = [match for match, one in zip(both, taken, strict=True) if one.rule % 2 == 0]
+    return written, [match for match, one in zip(both, taken, strict=True) if one.rule % 2]
 
 
 def _in_both(matches: Sequence[Match]) -> list[Match]:
     return [match._replace(rule=2 * match.rule + i) for i in (0, 1) for match in matches]
 
 
-def _behind_escapes(found: list[Match], view: _View) -> tuple[list[Match], list[tuple[Match, int]]]:
+def _behind_escapes(
+    found: list[Match], view: View, text: str
+) -> tuple[list[Match], list[tuple[Match, Place]]]:
     """Move matches that begin within an escape, as nann@example.org in \\nann@example.org, to the escape's
     end if a match of the entity is found there, so that the escape stays whole. Also return all matches that
     begin within an escape, each with the escape's end."""
-    within = {match: end for match in found if (end := view.end_of_escape(match.start)) is not None}
+    within = {match: end for match in found if (end := view.end_of_escape(match.start, text)) is not None}
     if not within:
         return found, []
     ends = {(match.start, match.entity): match.end for match in found}

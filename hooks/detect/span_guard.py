@@ -28,6 +28,8 @@ class SpanGuard(ActingGuard):
     def __init__(self, detector: Detector, **options: Unpack[Options]) -> None:
         super().__init__(detector.reach, detector.longest, **options)
         self.detector = detector
+        self._reader = detector if isinstance(detector, Reader) else None
+        self._is_dressed = self._reader is not None and self._reader.dress is not None
         self._chat_leads: tuple[GenerationRequest | None, tuple[str, ...]] = (None, ())
         self._searched = lru_cache(_LEADS)(partial(Lead.of, detector))
 
@@ -35,20 +37,20 @@ class SpanGuard(ActingGuard):
         excerpt: Excerpt | None = chunk.state.get("excerpt")
         if excerpt is None or not excerpt.is_plain or chunk.is_final:
             return self._vetted(chunk)
-        known = excerpt.text
-        text = known + chunk.text_diff
-        detector = self.detector
-        if isinstance(detector, Reader):
-            matches, undecided = detector.scan_next(excerpt, text)
+        known, piece = excerpt.text, chunk.text_diff
+        is_plain = not self._is_dressed or piece.isascii()
+        text = known + (piece if is_plain else self._plain(piece))
+        if self._reader is not None:
+            matches, undecided = self._reader.follow(excerpt, text)
         else:
-            matches, undecided = detector.scan(text, excerpt.start, False)
+            matches, undecided = self.detector.scan(text, excerpt.start, False)
         if matches:
             return self._act(chunk, excerpt, text, *excerpt.settled(text, matches, undecided, is_final=False))
         begin, held = excerpt.pending, len(text) - undecided
         excerpt.go_on(text, undecided, self._reach)
         if held:
             return hold(held) if excerpt.keeps_alternatives else hold(held, alternatives=False)
-        pending = chunk.text_diff if begin == len(known) else text[begin:]
+        pending = piece if begin == len(known) else chunk.pending
         return emit(pending, alternatives=excerpt.keeps_alternatives)
 
     def _vetted(self, chunk: Chunk) -> Verdict:
@@ -110,10 +112,20 @@ class SpanGuard(ActingGuard):
             pending = pending[end:]
         return "".join(released)
 
+    def _reach_of(self, excerpt: Excerpt, text: str) -> int:
+        # The searches behind the lead have no view of their own.
+        return self._reader.reach_in(text) if self._reader is not None and excerpt.leads else self._reach
+
+    def _plain(self, text: str) -> str:
+        return text if self._reader is None else self._reader.dressed(text)
+
     def _scan(self, excerpt: Excerpt, piece: str, is_final: bool) -> tuple[str, list[Match], int]:
         """The excerpt's text with the new piece, the matches to act on, and where the decided text ends."""
-        text = excerpt.text + excerpt.read(piece, is_final)
-        matches, undecided = self.detector.scan(text, excerpt.start, is_final, excerpt.taken)
+        text = excerpt.text + self._plain(excerpt.read(piece, is_final))
+        if self._reader is not None:
+            matches, undecided = self._reader.follow(excerpt, text, is_final)
+        else:
+            matches, undecided = self.detector.scan(text, excerpt.start, is_final, excerpt.taken)
         behind_lead: list[Match] = []
         for i, lead in enumerate(excerpt.leads):
             excerpt.leads[i], found = lead.read(self.detector, text, is_final=is_final)

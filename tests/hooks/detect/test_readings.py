@@ -15,7 +15,8 @@ from hooks.builtin.pii import Pii
 from hooks.builtin.prompt_leak import LeakDetector, PromptLeak
 from hooks.builtin.secrets import Secrets
 from hooks.detect.excerpt import Excerpt
-from hooks.detect.readings import ESCAPES, LOOSE, MARKUP, Reader
+from hooks.detect.readings import ESCAPES, KEYS, LOOSE, MARKUP, VALUES, Reader
+from hooks.detect.rules import Rule, RuleDetector
 from hooks.detect.span_guard import SpanGuard
 from hooks.loading.loader import HookSpec
 from hooks.testing import assert_chunk_invariant, stream_of
@@ -23,6 +24,7 @@ from tests.helpers import make_request
 from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, said, ways_to_cut
 
 KEY = "sk-EXAMPLE7f3K9mQ2xT8vB4nL6pR1"
+KEY_ID = "AKIA" + "Q3ZL7PXW2MTVK5RD"
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,32 @@ def test_markup_is_read_as_what_is_left_of_it() -> None:
     assert LOOSE.read("a\u200bb\ufeffc") == "a b c"
 
 
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("a%40b %2540 %252540 %C3%BC %e2%80%93 100% %zz %00 %c3x", "a@b @ @ ü – 100% %zz %00 %c3x"),
+        ("&#64;&#x40;&commat;&amp;#64; &nbsp;&nosuch; AT&T; &amp; &", "@@@@ \u00a0&nosuch; AT&T; & &"),
+        (r"\x40 \\x40 \u{40} \u{1f600} \u{ffffff}", "@ @ @ 😀 \ufffd"),
+    ],
+)
+def test_encodings_of_addresses_and_pages_are_read(written: str, read: str) -> None:
+    assert ESCAPES.read(written) == MARKUP.read(written) == LOOSE.read(written) == read
+
+
+def test_the_dress_of_a_value_is_left_out() -> None:
+    assert VALUES.read("41\u200b11\u00ad &shy;1\u2060\ufeff1 \\u200b2") == "4111 11 2"
+    assert VALUES.read("key 4111\n    1111\r\n\t22, x\n  y1 1\n2") == "key 4111111122, x\n  y1 1\n2"
+    assert VALUES.read("4111 1111\n  1111 k1\n  2 12-34\n  5") == "4111 1111 1111 k12 12-34-5"
+    assert VALUES.read("&nbsp;%C2%A0%EF%BC%91") == "  1"
+    assert Reader(Pii().detector, VALUES).dressed("４１\u202f1–2\u2212٣") == "41 1-2-3"
+    assert Reader(Pii().detector, KEYS).dressed("\u0410K\u0406A") == "AKIA"
+
+
+def test_what_is_left_out_between_two_characters_has_a_bound() -> None:
+    assert VALUES.read("1" + "\u200b" * 9 + "2") == "1\u200b2"
+    assert VALUES.read("1" + r"\u200b" * 2 + "2") == r"1\u200b2"
+
+
 PHRASES = ["hunter2", "project bluebird", "a b"]
 SAID: list[tuple[Any, str, str]] = [
     (Phrases(PHRASES), r'{"note":"a\nhunter2"}', r'{"note":"a\n[phrase]"}'),
@@ -81,6 +109,18 @@ SAID: list[tuple[Any, str, str]] = [
     (Phrases(PHRASES), r'{"a": "hun<b class=\"x\">ter2</b>"}', r'{"a": "[phrase]</b>"}'),
     (Pii(), r"card\n4111\u00201111 1111 1111", r"card\n[CREDIT_CARD]"),
     (Patterns([r"\bT-\d{6}\b"]), r"\nT-123456\t \u0054-123456.", r"\n[pattern]\t [pattern]."),
+    (Pii(), "ann%40example.org, bob%2540example.org", "[EMAIL_ADDRESS], [EMAIL_ADDRESS]"),
+    (Pii(), "?to=%3Cann%40example.org%3E&cc=1", "?to=%3C[EMAIL_ADDRESS]%3E&cc=1"),
+    (Pii(), "%20nann@example.org", "%20[EMAIL_ADDRESS]"),
+    (Pii(), "ann&#64;example&period;org&gt;", "[EMAIL_ADDRESS]&gt;"),
+    (Pii(), "is 4111\u00a01111\u202f1111\u20071111.", "is [CREDIT_CARD]."),
+    (Pii(), "is ４１１１-1111\u20111111\u20121111.", "is [CREDIT_CARD]."),
+    (Pii(), "is 4111 1111\n    1111 1111.", "is [CREDIT_CARD]."),
+    (Pii(), "is 4111 11\u200b11 1\u00ad111 111\u20601\u200b.", "is [CREDIT_CARD]\u200b."),
+    (Pii(), r"ann\x40example.org", "[EMAIL_ADDRESS]"),
+    (Secrets(), f"is {KEY[:9]}\u200b{KEY[9:]}.", "is [OPENAI_KEY]."),
+    (Secrets(), f"is {KEY[:14]}\n      {KEY[14:]}.", "is [OPENAI_KEY]."),
+    (Secrets(), "is \u0410KI\u0410" + KEY_ID[4:] + ".", "is [AWS_ACCESS_KEY]."),
     (Patterns([r"CORP\\\w{1,9}"]), r"CORP\ann CORP\\bob", "[pattern] [pattern]"),
 ]
 
@@ -129,11 +169,30 @@ PARTS = [
     *("a", "b", "ab", " ", "\n", "\\", "\\\\", "n", "u", "u0061", r"\u0062", r"\ud83d", r"\ude00", "😀", '"'),
     *["<", ">", "<b>", "</b>", "<br>", "*", "_", "true", "12", ",", ":", "](b)", "](", ")"],
     *("1. ", "\n2) ", '": ', "\u200b", "\u3164", r"\n", r"\\t", r"\u003c", r"<b c=\"d\">"),
+    *(
+        "%",
+        "%4",
+        "61",
+        "%61",
+        "%25",
+        "%C3%A4",
+        "&",
+        "&#97;",
+        "&amp;",
+        ";",
+        "\n ",
+        "\r",
+        "1",
+        "\u00ad",
+        "１",
+        "а",
+    ),
     *(f"<b {'c' * 40}>", f"]({'c' * 50})", "d " * 10),
 ]
 TEXTS = st.lists(st.sampled_from(PARTS), max_size=20).map("".join)
 REQUEST = make_request(messages=({"role": "system", "content": "a b ab 1. ba b<br>a"},))
 PROMPT = str(REQUEST.messages[0]["content"])
+DIGITS = SpanGuard(Reader(RuleDetector([Rule("ones", "1{2,5}"), Rule("a", "(?<=b)a{1,3}")]), KEYS))
 GUARDS: list[tuple[Any, Any]] = [
     (Phrases(["a b", "ab", "😀", "b"]), Reader(PhraseDetector(["a b", "ab", "😀", "b"]), MARKUP)),
     (PromptLeak(min_words=2), Reader(LeakDetector([PROMPT], 2), LOOSE)),
@@ -144,8 +203,10 @@ GUARDS: list[tuple[Any, Any]] = [
                 {"a": r"(?<!b )a[\sb]{1,5}", "b": r"\bb{1,9}\b", "c": r'"\\?n', "d": r"\w{1,3}:\w{1,3}"}
             ),
             Secrets(),
+            Pii(),
         )
     ),
+    (DIGITS, DIGITS.detector),
 ]
 
 
@@ -165,7 +226,10 @@ def test_nothing_is_lost_that_is_found_as_it_is_written(text: str) -> None:
     assert as_written <= {match[:3] for match in Reader(detector, MARKUP).scan(text)[0]}
 
 
-@given(st.sampled_from([ESCAPES, MARKUP, LOOSE]), st.lists(st.sampled_from([*PARTS, "x " * 60]), max_size=30))
+@given(
+    st.sampled_from([ESCAPES, MARKUP, LOOSE, VALUES]),
+    st.lists(st.sampled_from([*PARTS, "x " * 60]), max_size=30),
+)
 @example(MARKUP, ["<b", "x " * 60, "a b", "<", "b>", "x " * 60, "a", " ", "b", "*"])
 def test_a_search_of_new_text_finds_what_a_search_of_all_text_finds(reading: Any, pieces: list[str]) -> None:
     reader = Reader(PhraseDetector(["a b", "ab", "b a"]), reading)
@@ -173,14 +237,14 @@ def test_a_search_of_new_text_finds_what_a_search_of_all_text_finds(reading: Any
     for piece in pieces:
         text = excerpt.text + piece
         matches, undecided = expected = reader.scan(text, excerpt.start, False)
-        assert reader.scan_next(excerpt, text) == expected
+        assert reader.follow(excerpt, text) == expected
         if matches:  # the excerpt is no longer plain
             excerpt = Excerpt(is_json=False)
         else:
             excerpt.go_on(text, undecided, 300)
 
 
-@given(TEXTS, st.sampled_from([ESCAPES, MARKUP, LOOSE]), st.integers(0, 60))
+@given(TEXTS, st.sampled_from([ESCAPES, MARKUP, LOOSE, VALUES]), st.integers(0, 60))
 def test_what_is_read_is_found_where_it_is_written(text: str, reading: Any, start: int) -> None:
     """Read from any place on, a text reads the same, but for a token that is cut in two there."""
     place = min(start, len(text))
