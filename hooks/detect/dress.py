@@ -5,7 +5,6 @@ so places in a text stay the same.
 """
 
 import unicodedata
-from collections.abc import Mapping
 from itertools import chain
 
 _SPACES = "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
@@ -19,7 +18,7 @@ _MARKS = {
 # Quotes, brackets, commas, colons and backslashes stay: JSON is read by them.
 _LETTERS = chain(range(0xFF21, 0xFF3B), range(0xFF41, 0xFF5B), range(0x1D400, 0x1D7CC))
 
-TYPOGRAPHY: Mapping[int, str] = {
+TYPOGRAPHY: dict[int, str] = {
     **{ord(char): " " for char in _SPACES},
     **{ord(char): "-" for char in _HYPHENS},
     **{ord(char): plain for char, plain in _MARKS.items()},
@@ -36,7 +35,7 @@ _LOOK_ALIKE = {
     "АВЕЅІЈКМНОРСТУХаеѕіјорсухԁԛԝһ": "ABESIJKMHOPCTYXaesijopcyxdqwh",  # Cyrillic
     "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧνο": "ABEZHIKMNOPTYXvo",  # Greek
 }
-HOMOGLYPHS: Mapping[int, str] = TYPOGRAPHY | {
+HOMOGLYPHS = TYPOGRAPHY | {
     ord(char): plain
     for chars, plains in _LOOK_ALIKE.items()
     for char, plain in zip(chars, plains, strict=True)

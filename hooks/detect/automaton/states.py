@@ -7,12 +7,16 @@ rule's own pattern must confirm the places that it reports.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, reduce
 from operator import or_
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from hooks.api.extras import from_extra
 from hooks.detect.automaton.positions import Fragment, Positions, bits
 from hooks.detect.automaton.tree import After, Behind, Next, Node, begun, conditions_after, conditions_before
+
+with from_extra("guards", "pyahocorasick"):
+    import ahocorasick
 
 Place = tuple[int, int, int]
 """A place, the rules that may have an open match there, and those that may have a whole one, as bits."""
@@ -100,8 +104,9 @@ class Automaton:
                 for word in sketch.words:
                     words[word] = words.get(word, 0) | 1 << rule
                 self._width = max(self._width, sketch.width)
-        self._words_of = lru_cache(1 << 10)(partial(_words_of, words))
-        """Returns the words of rules, each with those of the rules that need it or another."""
+        self._words = _automaton_of(words)
+        """The words that rules need; each gives the rules that need it or another, as bits."""
+        self._shown_anywhere = words.get("", 0)
         self._needing_words = reduce(or_, words.values(), 0)
         self.conditional = self._shown_by_text | self._needing_words
         """The rules that the text before a match may exclude."""
@@ -199,12 +204,12 @@ class Automaton:
         return shown
 
     def _shown_by_words(self, text: str, start: int, rules: int) -> int:
-        near = text[max(0, start - NEAR) :].lower()
-        shown = 0
-        for word, needed_by in self._words_of(rules):
-            if word in near:
-                shown |= needed_by
-        return shown
+        """Return those of `rules` whose word may be near: one pass over the text, however many words there
+        are."""
+        shown: int = self._shown_anywhere
+        for _, needed_by in self._words.iter(text[max(0, start - NEAR) :].lower()):
+            shown |= needed_by
+        return shown & rules
 
     def step(self, state: State, char: str) -> State:
         """Return the state before `char`, which comes before the place of `state`."""
@@ -249,8 +254,16 @@ def numbers(rules: int) -> tuple[int, ...]:
     return tuple(bits(rules))
 
 
-def _words_of(words: Mapping[str, int], rules: int) -> list[tuple[str, int]]:
-    return [(word, needed_by & rules) for word, needed_by in words.items() if needed_by & rules]
+def _automaton_of(words: Mapping[str, int]) -> Any:
+    """An Aho-Corasick automaton that gives each word's rules."""
+    made = ahocorasick.Automaton()
+    for word, needed_by in words.items():
+        if word:
+            made.add_word(word, needed_by)
+    if not len(made):
+        made.add_word("\0", 0)  # without a word it cannot be asked
+    made.make_automaton()
+    return made
 
 
 def _between(first: int, end: int) -> int:
