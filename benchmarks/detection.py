@@ -1,10 +1,16 @@
 """How well the guards that ship find what they are for: `make bench-detection`.
 
-Each entity has made texts with a value of it, and as many near misses (see `samples`). A value is found if
-what is cut is just that value, under its own name. What is cut as an entity anywhere else, among its near
-misses or in the texts of all other entities, is a false alarm. `--seed` draws other texts: the rules were
-written with seed 1. `--cut` also runs every text through the guard as a stream: in characters, and cut at
-random.
+`made`: each entity has made texts with a value of it, and as many near misses (see `samples`). A value is
+found if what is cut is just that value, under its own name. What is cut as an entity anywhere else, among its
+near misses or in the texts of all other entities, is a false alarm. `--seed` draws other texts: the rules
+were written with seed 1. `--cut` also runs every text through the guard as a stream: in characters, and cut
+at random.
+
+`public`: the test strings of gitleaks, Presidio and detect-secrets, read from checkouts that the arguments
+name, and the same values in typographic dress. They are read at each run, and are no part of this project.
+`words`: passwords and tokens behind a word for them. `files`: real files of this machine, where next to
+nothing should be found. These are also given to the peers whose environments are here (`make bench-detection`
+makes them): gitleaks, detect-secrets, and Presidio's recognizers of patterns, also all of them.
 """
 
 import argparse
@@ -13,31 +19,24 @@ import random
 from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
+from pathlib import Path
 
 from benchmarks import pii_samples, secret_samples
+from benchmarks.cases import dress, files, passwords
+from benchmarks.cases.checkouts import Checkouts
+from benchmarks.cases.finders import Finder, Guards, Span, peers
+from benchmarks.cases.finders import cut_by as cut_by
+from benchmarks.cases.tables import print_dresses, print_files, print_groups
 from benchmarks.hooks import REQUEST, pipeline, source
 from benchmarks.machine import processor
 from benchmarks.samples import Kind, Sample, near_misses, positives
 from engine.protocol import Delta
+from hooks.builtin import pii
 from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
 from hooks.detect.detector import Detector
 from hooks.detect.span_guard import SpanGuard
 from hooks.testing.play import vetted
-
-Found = tuple[int, int, str]
-
-
-def cut_by(detector: Detector, text: str) -> list[Found]:
-    """What the guard cuts: matches that overlap are one, named as the first of them."""
-    found: list[Found] = []
-    matches, _ = detector.scan(text)
-    for start, end, entity, _ in sorted(matches, key=lambda match: (match.start, -match.end, match.rule)):
-        if not found or start >= found[-1][1]:
-            found.append((start, end, entity))
-        else:
-            found[-1] = (found[-1][0], max(end, found[-1][1]), found[-1][2])
-    return found
 
 
 def samples_of(kinds: Iterable[Kind], seed: int, count: int) -> list[tuple[Kind, Sample]]:
@@ -58,7 +57,7 @@ class Score:
         self.wrong: list[tuple[str, str, str]] = []
         """(entity, missed or false, text)."""
 
-    def add(self, kind: Kind, sample: Sample, found: list[Found]) -> None:
+    def add(self, kind: Kind, sample: Sample, found: list[Span]) -> None:
         wanted = (sample.start, sample.end, sample.entity)
         if sample.entity is not None:
             self.values[sample.entity] += 1
@@ -84,7 +83,7 @@ def measure(detector: Detector, kinds: Iterable[Kind], seed: int, count: int) ->
     return score
 
 
-def redacted(text: str, found: Iterable[Found]) -> str:
+def redacted(text: str, found: Iterable[Span]) -> str:
     for start, end, entity in sorted(found, reverse=True):
         text = f"{text[:start]}[{entity}]{text[end:]}"
     return text
@@ -109,32 +108,88 @@ async def differing(guard: SpanGuard, kinds: Iterable[Kind], seed: int, count: i
     return texts
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=3)
-    parser.add_argument("--count", type=int, default=500, help="texts with a value; as many near misses")
-    parser.add_argument("--wrong", action="store_true", help="show what was missed, and false alarms")
-    parser.add_argument("--cut", action="store_true", help="run them as streams too; takes minutes")
-    options = parser.parse_args()
-    print(processor())
+def print_made(seed: int, count: int, shows_wrong: bool, is_cut: bool) -> None:
     guards: tuple[tuple[str, SpanGuard, tuple[Kind, ...]], ...] = (
-        ("pii", Pii(), pii_samples.KINDS),
+        ("pii", every_entity(), pii_samples.KINDS),
         ("secrets", Secrets(), secret_samples.KINDS),
     )
     for name, guard, kinds in guards:
-        score = measure(guard.detector, kinds, options.seed, options.count)
-        title = f"{name}, seed {options.seed}, {options.count} + {options.count} texts each"
+        score = measure(guard.detector, kinds, seed, count)
+        title = f"{name}, seed {seed}, {count} + {count} texts each"
         print(f"\n{title:<46} recall  precision")
         for kind in kinds:
             recall, precision = score.recall(kind.entity), score.precision(kind.entity)
             print(f"  {kind.entity:<40} {recall:12.3f} {precision:10.3f}")
-        for wrong in score.wrong if options.wrong else ():
+        for wrong in score.wrong if shows_wrong else ():
             print(*wrong)
-        if options.cut:
-            differ = asyncio.run(differing(guard, kinds, options.seed, options.count))
+        if is_cut:
+            differ = asyncio.run(differing(guard, kinds, seed, count))
             print(
                 f"  {len(differ)} come out otherwise when they are cut", *map(repr, differ[:3]), sep="\n    "
             )
+
+
+def every_entity() -> Pii:
+    """The guard `pii` with all entities that it knows, also those that it finds only if they are named."""
+    return Pii(entities=sorted(getattr(pii, "ENTITIES", ()))) if hasattr(pii, "ENTITIES") else Pii()
+
+
+def print_public(checkouts: Checkouts, others: dict[str, list[Finder]], num_wrong: int) -> None:
+    every, secrets, default = every_entity().detector, Secrets().detector, Pii().detector
+    keys, personal = checkouts.keys(), checkouts.personal()
+    if keys:
+        print_groups("Secrets", keys, [Guards("Weir", secrets), *others["secrets"]], num_wrong)
+    if personal:
+        finders = [Guards("Weir, all", every), Guards("Weir", default), *others["pii"]]
+        print_groups("Personal data", personal, finders, num_wrong)
+    if keys or personal:
+        dressed = [*dress.cases([*keys, *personal]), *dress.prefixed(personal)]
+        print_dresses(dressed, Guards("Weir", every, secrets), num_wrong)
+    for name, url in checkouts.missing():
+        print(f"\nNot measured: the test strings of {name}. Clone {url} and give --{name} DIRECTORY.")
+
+
+def print_files_found(others: dict[str, list[Finder]], num_wrong: int) -> None:
+    found = [*files.cases()]
+    print_files(found, [Guards("Weir, pii", Pii().detector)], num_wrong)
+    print_files(found, [Guards("Weir, secrets", Secrets().detector), *others["secrets"]], num_wrong)
+    if others["pii"]:  # some 0.1 MB/s
+        print_files(found[::_SLOW], others["pii"][:1])
+
+
+_SLOW = 12
+"""Presidio reads one real file in so many."""
+PARTS = ("made", "public", "words", "files")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", action="append", choices=PARTS, help="a part of it; may be given again")
+    parser.add_argument("--gitleaks", type=Path, help="a checkout of the repository")
+    parser.add_argument("--presidio", type=Path, help="a checkout of the repository")
+    parser.add_argument("--detect-secrets", type=Path, help="a checkout of the repository")
+    parser.add_argument("--no-peers", action="store_true", help="measure Weir alone")
+    parser.add_argument("--seed", type=int, default=3)
+    parser.add_argument("--count", type=int, default=500, help="made texts with a value; as many near misses")
+    parser.add_argument("--wrong", action="store_true", help="show what was missed, and false alarms")
+    parser.add_argument("--cut", action="store_true", help="run made texts as streams too; takes minutes")
+    options = parser.parse_args()
+    parts = options.only or PARTS
+    num_wrong = 10 if options.wrong else 0
+    others = peers(Path() if not options.no_peers else Path("/dev/null"))
+    print(processor())
+    if "made" in parts:
+        print_made(options.seed, options.count, options.wrong, options.cut)
+    if "words" in parts:
+        finders = [Guards("Weir", Secrets().detector), *others["secrets"]]
+        print_groups("Passwords and tokens", passwords.cases(options.seed), finders, num_wrong)
+    if "public" in parts:
+        checkouts = Checkouts(options.gitleaks, options.presidio, options.detect_secrets)
+        print_public(checkouts, others, num_wrong)
+    if "files" in parts:
+        print_files_found(others, num_wrong)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Texts with a value that a guard must find, from sources outside this project and made anew."""

@@ -1,0 +1,1 @@
+"""Programs that find secrets or personal data with a peer's library, run by the Python that has it."""

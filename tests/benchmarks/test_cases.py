@@ -1,0 +1,139 @@
+"""Texts of other projects are read from their sources, and the shares of the tables are right."""
+
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from benchmarks.cases import detect_secrets, dress, gitleaks, passwords, presidio
+from benchmarks.cases.case import Case, with_value
+from benchmarks.cases.finders import Found
+from benchmarks.cases.go_source import assigned, functions
+from benchmarks.cases.strings import drawn
+from benchmarks.cases.tables import is_hit, print_dresses, print_groups
+
+GO = """package rules
+
+var names = []string{"acme"}
+
+func Acme() *config.Rule {
+	// a comment with a ` in it
+	r := config.Rule{
+		RuleID:   "acme-key",
+		Regex:    utils.GenerateUniqueTokenRegex(`acme_[a-z]{8}`, false),
+		Keywords: names,
+	}
+	tps := []string{
+		"key: acme_" + secrets.NewSecret(`[a-z]{8}`),
+		`block "x" {
+}
+key = "acme_abcdefgh"`,
+	}
+	tps = append(tps, utils.GenerateSampleSecrets("acme", "acme_hgfedcba")...)
+	fps := map[string]string{"a.txt": "acme_\\x41\\n"}
+	skipped := other(names)
+	return utils.Validate(r, tps, fps)
+}
+"""
+TOML = """
+[[rules]]
+id = "acme-key"
+regex = '''\\b(acme_[a-z]{8})\\b'''
+"""
+
+
+def test_variables_of_a_go_function_are_evaluated() -> None:
+    [(name, body)] = functions(GO)
+    values = assigned(body, {"secrets.NewSecret": lambda pattern: "12345678"}, {"names": ["acme"]})
+    assert name == "Acme"
+    assert values["tps"][0] == "key: acme_12345678"
+    assert values["fps"] == {"a.txt": "acme_A\n"}
+    assert "skipped" not in values
+
+
+def test_gitleaks_cases(tmp_path: Path) -> None:
+    (tmp_path / "cmd/generate/config/rules").mkdir(parents=True)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "cmd/generate/config/rules/acme.go").write_text(GO)
+    (tmp_path / "config/gitleaks.toml").write_text(TOML)
+    cases = list(gitleaks.cases(tmp_path))
+    keys = [case for case in cases if case.group == "keys of other issuers"]
+    assert len(keys) == gitleaks._MOST
+    assert all(re.fullmatch("acme_[a-z]{8}", case.value or "") for case in keys)
+    assert {case.text for case in cases if case.group == "no value, secrets"} == {"acme_A\n"}
+    assert any(case.group == "bare keys" for case in cases)
+
+
+def test_presidio_cases(tmp_path: Path) -> None:
+    (tmp_path / "presidio-analyzer/tests").mkdir(parents=True)
+    (tmp_path / "presidio-analyzer/tests/test_xx_id_recognizer.py").write_text(
+        '@pytest.fixture\ndef entities():\n    return ["XX_ID"]\n'
+        '@pytest.mark.parametrize("text, expected_len, expected_positions",\n'
+        '    [("my id 12-34", 1, ((6, 11),)), ("nothing", 0, ())])\ndef test(): ...\n'
+    )
+    found, empty = presidio.cases(tmp_path)
+    assert (found.entity, found.value, found.group) == ("XX_ID", "12-34", "other entities")
+    assert (empty.text, empty.value) == ("nothing", None)
+
+
+def test_detect_secrets_cases(tmp_path: Path) -> None:
+    (tmp_path / "tests/plugins").mkdir(parents=True)
+    (tmp_path / "tests/plugins/keyword_test.py").write_text(
+        "A = 'x{y'\nCASES = [('password = \"{}\"'.format(A), A), ('password = \"\"', None)]\n"
+    )
+    found, empty = detect_secrets.cases(tmp_path)
+    assert (found.text, found.value) == ('password = "x{y"', "x{y")
+    assert empty.value is None
+
+
+def test_made_passwords_stand_where_the_case_says() -> None:
+    assert all(case.text[case.start : case.end] == case.value for case in passwords.cases())
+
+
+@pytest.mark.parametrize("name", dress.DRESSES)
+def test_dress_changes_the_value_and_keeps_the_text_around_it(name: str) -> None:
+    value = "Ab-12 34@c.example/5678 ghijklmnop" if "Arabic" not in name else "12 34-56"
+    value = "ghp_abcdefghij1234567890abcdefghij123456" if "homoglyphs" in name else value
+    dressed = [
+        case
+        for case in dress.cases([with_value("g", "E", f"(={value}=)", value)])
+        if case.entity == f"{name}|E"
+    ]
+    assert dressed, f"{name} changed nothing"
+    for case in dressed:
+        assert case.text.startswith("(=")
+        assert case.text.endswith("=)")
+        assert case.value != case.plain == value
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"a{2,3}[^b]c?", r"(?:x|yy)\d+\.[\w-]{4}", r"(a|b)\1(?>c)d++", r"(?a:\D)"]
+)
+def test_drawn_strings_match(pattern: str) -> None:
+    rng = random.Random(1)
+    for _ in range(20):
+        assert re.fullmatch(pattern, drawn(pattern, rng), re.DOTALL)
+
+
+def test_a_hit_needs_most_of_the_value() -> None:
+    case = Case("g", "E", "x abcd-efgh", "abcd-efgh", 2, 11)
+    assert is_hit(case, [(0, 11, "E")])
+    assert is_hit(case, [(2, 6, "E"), (7, 9, "E")])
+    assert not is_hit(case, [(2, 7, "E")])
+
+
+class _Spaces:
+    name = "spaces"
+
+    def find(self, texts: Sequence[str]) -> Found:
+        return Found([[(0, len(text), "E")] if " " in text else [] for text in texts], 1.0)
+
+
+def test_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    cases = [Case("g", "E", "a b", "a b", 0, 3), Case("g", "E", "ab", "ab", 0, 2)]
+    print_groups("title", cases, [_Spaces()])
+    assert re.search(r"g +2 +50\.0%", capsys.readouterr().out)
+    print_dresses([Case("dressed", "dot|E", "a.b", "a.b", 0, 3, "a b")], _Spaces())
+    assert re.search(r"dot +1 +0\.0% +0\.0%", capsys.readouterr().out)
