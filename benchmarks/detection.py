@@ -27,11 +27,11 @@ from benchmarks.cases.checkouts import Checkouts
 from benchmarks.cases.finders import Finder, Guards, Span, peers
 from benchmarks.cases.finders import cut_by as cut_by
 from benchmarks.cases.tables import print_dresses, print_files, print_groups
+from benchmarks.families import every_entity
 from benchmarks.hooks import REQUEST, pipeline, source
 from benchmarks.machine import processor
 from benchmarks.samples import Kind, Sample, near_misses, positives
 from engine.protocol import Delta
-from hooks.builtin import pii
 from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
 from hooks.detect.detector import Detector
@@ -127,11 +127,6 @@ def print_made(seed: int, count: int, shows_wrong: bool, is_cut: bool) -> None:
             print(
                 f"  {len(differ)} come out otherwise when they are cut", *map(repr, differ[:3]), sep="\n    "
             )
-
-
-def every_entity() -> Pii:
-    """The guard `pii` with all entities that it knows, also those that it finds only if they are named."""
-    return Pii(entities=sorted(getattr(pii, "ENTITIES", ()))) if hasattr(pii, "ENTITIES") else Pii()
 
 
 def print_public(checkouts: Checkouts, others: dict[str, list[Finder]], num_wrong: int) -> None:

@@ -4,6 +4,9 @@
 and cutting costs there, over that of a hook that lets all through. `ratio`: `chunk` divided by the CPU time
 of that hook, which travels between machines. `flat`: CPU time around the 20,000th chunk
 of one stream over that around the 200th. All are medians of runs taken in turn.
+
+Further tables: a chunk with every other rule of a guard and with all of them, a chunk of text that is all
+escapes, and whole texts. `--worst` searches texts that take long instead (see `guards_worst`).
 """
 
 import argparse
@@ -17,6 +20,9 @@ from functools import partial
 from typing import Any
 
 from benchmarks import pii_samples, secret_samples
+from benchmarks.cases import files
+from benchmarks.families import half_and_all, rules_of
+from benchmarks.guards_worst import print_worst, seconds_of
 from benchmarks.hooks import MESSAGES, REQUEST, PassThrough, cpu_per_chunk, medians_of, pipeline, vet
 from benchmarks.machine import processor
 from benchmarks.samples import Kind, Sample, near_misses, positives
@@ -114,11 +120,76 @@ async def flat(hooks: Sequence[Any], items: list[Delta], request: GenerationRequ
     return (marks[late + 2_000] - marks[late]) / (marks[2_200] - marks[200])
 
 
+def print_families(repetitions: int) -> None:
+    """Print what a chunk of prose costs with every other rule, and with all."""
+    items = chunked(PROSE * 40, (4,), seed=1)
+    measures: dict[str, Callable[[], float]] = {"none": partial(cpu_per_chunk, [PassThrough()], items)}
+    for name, half, every in half_and_all():
+        measures[f"{name} half"] = partial(cpu_per_chunk, [half], items)
+        measures[f"{name} all"] = partial(cpu_per_chunk, [every], items)
+    medians = medians_of(measures, repetitions)
+    print(f"\n{'Microseconds for a chunk of 4 characters':<43} half      all    ratio")
+    for name, _, every in half_and_all():
+        half_cost, cost = (medians[f"{name} {part}"] - medians["none"] for part in ("half", "all"))
+        title = f"{name}, {len(rules_of(every))} rules"
+        print(f"  {title:<40} {half_cost:5.1f} {cost:8.1f} {cost / half_cost:8.2f}")
+
+
+def print_escapes(repetitions: int) -> None:
+    """Print what a chunk of a text costs that is all escapes."""
+    written = {
+        r"\uXXXX": "".join(rf"\u{ord(char):04x}" for char in PROSE),
+        r"\xXX": "".join(rf"\x{ord(char) % 128:02x}" for char in PROSE),
+        "percent signs": "".join(f"%{ord(char) % 128:02X}" for char in PROSE),
+        "%%%%": "%" * 2000,
+        "HTML entities": "".join(f"&#{ord(char)};" for char in PROSE),
+        "zero-width spaces": "\u200b".join(PROSE),
+    }
+    guards: dict[str, Any] = {"pii": Pii(), "secrets": Secrets()}
+    measures = {
+        f"{name}, {kind}": partial(cpu_per_chunk, [guard], chunked(text[:4000], (4,), seed=1))
+        for name, guard in guards.items()
+        for kind, text in written.items()
+    }
+    print("\nMilliseconds for a chunk of 4 characters of escapes")
+    for name, cost in medians_of(measures, min(repetitions, 3)).items():
+        print(f"  {name:<40} {cost / 1000:8.3f}")
+
+
+def print_whole(repetitions: int) -> None:
+    """Print how fast whole prompts are read."""
+    prose = PROSE * (1_000_000 // len(PROSE))
+    real = "\n".join(case.text for case in list(files.cases())[::6])
+    print("\nMB/s of a whole prompt                          prose   real files")
+    for name, guard in (("pii", Pii(prompt="redact")), ("secrets", Secrets(prompt="redact"))):
+        speeds = []
+        for text in (prose, real):
+            seconds = statistics.median(seconds_of(guard, text) for _ in range(min(repetitions, 3)))
+            speeds.append(len(text) / seconds / 1e6)
+        print(f"  {name:<42} {speeds[0]:8.2f} {speeds[1]:12.2f}")
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repetitions", type=int, default=7)
-    repetitions = parser.parse_args().repetitions
+    parser.add_argument("--worst", action="store_true", help="search the texts of 1 MB that take longest")
+    parser.add_argument("--further", action="store_true", help="only the further tables")
+    options = parser.parse_args()
+    repetitions = options.repetitions
     print(processor())
+    if options.worst:
+        guards = {"pii": Pii(prompt="redact"), "secrets": Secrets(prompt="redact")}
+        raise SystemExit(not print_worst(guards))
+    print_families(repetitions)
+    print_escapes(repetitions)
+    print_whole(repetitions)
+    if not options.further:
+        print_costs(repetitions)
+
+
+def print_costs(repetitions: int) -> None:
     fours = chunked(PROSE * 40, (4,), seed=1)
     cases: dict[str, tuple[Sequence[Any], list[Delta], GenerationRequest]] = {}
     for count in (10, 1_000, 100_000):
