@@ -38,7 +38,7 @@ def half_and_all() -> Iterator[tuple[str, SpanGuard, SpanGuard]]:
         yield name, guard_of(rules_of(guard)[::2], guard), guard
 
 
-_TRIES = 200
+_TRIES = 600
 
 
 class Family:

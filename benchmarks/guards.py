@@ -146,7 +146,7 @@ def print_escapes(repetitions: int) -> None:
         "zero-width spaces": "\u200b".join(PROSE),
     }
     guards: dict[str, Any] = {"pii": Pii(), "secrets": Secrets()}
-    measures = {
+    measures: dict[str, Callable[[], float]] = {
         f"{name}, {kind}": partial(cpu_per_chunk, [guard], chunked(text[:4000], (4,), seed=1))
         for name, guard in guards.items()
         for kind, text in written.items()

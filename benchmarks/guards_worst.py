@@ -130,7 +130,10 @@ def texts(guards: dict[str, SpanGuard]) -> Iterator[tuple[str, str]]:
     for name, guard in guards.items():
         values = []
         for family in families(guard):
-            before, value = family.text(rng)
+            try:
+                before, value = family.text(rng)
+            except ValueError:
+                continue
             values.append((before, value))
             piece = before + value
             yield f"{name}, {family.rule.entity} without its end", piece[:-1] * (SIZE // len(piece))

@@ -169,7 +169,12 @@ async def run(num_streams: int, seed: int) -> int:
 
 
 def main() -> None:
-    from benchmarks import leaks_messages, leaks_prompts, leaks_relayed  # they use the functions above
+    from benchmarks import (
+        leaks_families,
+        leaks_messages,
+        leaks_prompts,
+        leaks_relayed,
+    )  # they use the functions above
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", type=int, default=100_000)
@@ -177,6 +182,7 @@ def main() -> None:
         "--messages", type=int, help="streams over the Messages API, each 25 times as slow (default: as many)"
     )
     parser.add_argument("--relayed", type=int, default=10_000, help="answers to embeddings, ranks and scores")
+    parser.add_argument("--families", type=int, default=20_000, help="texts with values of `pii`, `secrets`")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     print(processor())
@@ -193,6 +199,10 @@ def main() -> None:
     counts = asyncio.run(leaks_relayed.run(options.relayed, options.seed))
     by_kind = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
     print(f"{options.relayed:,} relayed answers: no text of the upstream's own leaked ({by_kind}).")
+    if options.families:
+        seen = leaks_families.run_all(options.families, options.seed)
+        print(f"{options.families:,} texts with values, each whole and cut: none leaked")
+        print(f"({leaks_families.summary(seen)}).")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,26 @@
 """Texts of other projects are read from their sources, and the shares of the tables are right."""
 
+import asyncio
 import random
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from benchmarks import leaks_families
 from benchmarks.cases import detect_secrets, dress, gitleaks, passwords, presidio
 from benchmarks.cases.case import Case, with_value
 from benchmarks.cases.finders import Found
 from benchmarks.cases.go_source import assigned, functions
 from benchmarks.cases.strings import drawn
 from benchmarks.cases.tables import is_hit, print_dresses, print_groups
+from benchmarks.families import families, guard_of
+from hooks.builtin.secrets import Secrets
+from hooks.detect.detector import Findings, Match
+from hooks.detect.rules import Rule, RuleDetector
+from hooks.detect.span_guard import SpanGuard
 
 GO = """package rules
 
@@ -137,3 +145,30 @@ def test_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"g +2 +50\.0%", capsys.readouterr().out)
     print_dresses([Case("dressed", "dot|E", "a.b", "a.b", 0, 3, "a b")], _Spaces())
     assert re.search(r"dot +1 +0\.0% +0\.0%", capsys.readouterr().out)
+
+
+def test_streams_with_values_of_families_are_judged() -> None:
+    guard = guard_of([Rule("KEY", r"(?<!\w)ab[0-9]{6}(?!\w)")], Secrets())
+    [family] = families(guard)
+    rng = random.Random(1)
+    before, value = family.text(rng)
+    assert before == ""
+    assert re.fullmatch("ab[0-9]{6}", value)
+    guarded = leaks_families.Guarded("one", guard, {"KEY 0": [(before, value)]})
+    for _ in range(30):
+        text = leaks_families.random_text(rng, guarded, Counter())
+        assert asyncio.run(leaks_families.problem(rng, guarded, text)) is None
+
+
+def test_a_guard_that_misses_a_value_in_a_stream_is_told() -> None:
+    class Forgets(RuleDetector):
+        def scan(
+            self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()
+        ) -> Findings:
+            return ([], len(text)) if not is_final else super().scan(text, start, is_final, taken)
+
+    guard = SpanGuard(Forgets([Rule("KEY", r"ab[0-9]{6}")]))
+    guarded = leaks_families.Guarded("one", guard, {})
+    told = asyncio.run(leaks_families.problem(random.Random(1), guarded, "so ab123456 is it"))
+    assert told is not None
+    assert "whole 'so [KEY] is it'" in told
