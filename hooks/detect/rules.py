@@ -1,9 +1,11 @@
 """Rules: regular expressions with further conditions on a match, and the detector that uses them."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 
 from hooks.api.extras import from_extra
 from hooks.detect.automaton.regex_analysis import UNLIMITED, analyse, finder
@@ -13,6 +15,8 @@ from hooks.detect.detector import Findings, Match
 
 with from_extra("guards", "regex"):
     import regex
+with from_extra("guards", "pyahocorasick"):
+    import ahocorasick
 
 _LONG = 24
 """Undecided characters from which on the last open rule is tried before the automaton reads them all."""
@@ -101,7 +105,23 @@ class RuleDetector:
         sketches = [searcher.sketch for searcher in searchers]
         self._searchers = searchers
         self._everywhere = [one for one, sketch in zip(searchers, sketches, strict=True) if sketch is None]
-        self._automaton = Automaton(sketches)
+        words = [
+            searcher.words if sketch else () for searcher, sketch in zip(searchers, sketches, strict=True)
+        ]
+        needing: dict[str, int] = {}
+        for i, needed in enumerate(words):
+            for word in needed:
+                needing[word] = needing.get(word, 0) | 1 << i
+        self._automaton = Automaton(
+            [None if needed else one for needed, one in zip(words, sketches, strict=True)]
+        )
+        self._worded = Automaton(
+            [one if needed else None for needed, one in zip(words, sketches, strict=True)]
+        )
+        """The automaton of the rules that need a word near. It reads the end of a text that has one, where a
+        match may be open; other matches of these rules are searched only where a word is near."""
+        self._longest_worded = max((one.longest for one in searchers if one.words), default=0)
+        self._near_words = _NearWords(needing) if needing else None
         self.longest = max(searcher.longest for searcher in searchers)
         self.reach = max(searcher.reach for searcher in searchers)
         self._likely: _Searcher | None = None
@@ -117,14 +137,22 @@ class RuleDetector:
             grown = [self._searchers[match.rule].grown(text, match) for match in taken]
             ends = {match.rule: match.end for match in grown}
             matches = [match for match, known in zip(grown, taken, strict=True) if match.end > known.end]
-        places = self._automaton.places(text, start)
-        if not (places or taken or self._everywhere):
+        places: Sequence[Place] = self._automaton.places(text, start)
+        near: list[tuple[int, int]] | None = None
+        shown = 0
+        if self._near_words is not None:
+            shown, near = self._near_words.found(text, start)
+            if shown and not is_final:
+                begin = max(start, len(text) - self._longest_worded)
+                places = _merged(places, self._worded.places(text, begin), shown)
+        if not (places or taken or shown or self._everywhere):
             return [], len(text)
         undecided = len(text) if is_final else self._first_open(text, start, places, ends)
         if undecided == start and not is_final:
             return [], start
-        for searcher, begin in self._woken(text, start, undecided, places):
-            matches += searcher.matches(text, max(begin, ends.get(searcher.index, 0)), undecided)
+        for searcher, begin in self._woken(text, start, undecided, places, shown):
+            windows = _windows(near, searcher) if near is not None and searcher.words else None
+            matches += searcher.matches(text, max(begin, ends.get(searcher.index, 0)), undecided, windows)
         return matches, undecided
 
     def _first_open(self, text: str, start: int, places: Sequence[Place], ends: Mapping[int, int]) -> int:
@@ -143,11 +171,13 @@ class RuleDetector:
         return undecided
 
     def _woken(
-        self, text: str, start: int, undecided: int, places: Sequence[Place]
+        self, text: str, start: int, undecided: int, places: Sequence[Place], shown: int
     ) -> list[tuple["_Searcher", int]]:
-        """Return the searchers that may find a match before `undecided`, and where to begin."""
+        """Return the searchers that may find a match before `undecided`, and where to begin. `shown`: the
+        rules that have a word near, as bits."""
         woken = [(searcher, start) for searcher in self._everywhere] if self._everywhere else []
-        awake = 0
+        woken += [(self._searchers[rule], start) for rule in numbers(shown)]
+        awake = shown
         for place, _, may_be in places:
             if place >= undecided:
                 break
@@ -159,6 +189,53 @@ class RuleDetector:
                     woken.append((searcher, place))
             awake |= may_be
         return woken
+
+
+def _merged(places: Sequence[Place], worded: Sequence[Place], shown: int) -> Sequence[Place]:
+    """Return the places of both, from left to right; of `worded` those of the rules `shown`."""
+    more = [(place, may_open & shown, 0) for place, may_open, _ in worded if may_open & shown]
+    return sorted([*places, *more]) if places and more else places or more
+
+
+def _windows(near: Sequence[tuple[int, int]], searcher: "_Searcher") -> "_Windows":
+    rule = 1 << searcher.index
+    return _Windows(sorted(end for end, rules in near if rules & rule))
+
+
+class _NearWords:
+    """The words that rules need near a match, and where in a text they stand."""
+
+    def __init__(self, rules_of_words: Mapping[str, int]) -> None:
+        """`rules_of_words`: for each word, in lower case, the rules that need it or another, as bits."""
+        self._automaton = ahocorasick.Automaton()
+        for word, rules in rules_of_words.items():
+            self._automaton.add_word(word, rules)
+        self._automaton.make_automaton()
+        self._all = reduce(or_, rules_of_words.values(), 0)
+
+    def found(self, text: str, start: int) -> tuple[int, list[tuple[int, int]] | None]:
+        """Return the rules that a word may allow to match from `start` on, as bits, and the ends of these
+        words with their rules; None: the places are not known."""
+        left = max(0, start - NEAR)
+        lower = text[left:].lower()
+        if len(lower) != len(text) - left:
+            return self._all, None
+        found = [(left + 1 + place, rules) for place, rules in self._automaton.iter(lower)]
+        return reduce(or_, [rules for _, rules in found], 0), found
+
+
+class _Windows:
+    """The places before which, at most `NEAR` characters away, a word of a rule stands."""
+
+    def __init__(self, begins: list[int]) -> None:
+        self._begins = begins
+
+    def first_after(self, place: int) -> int:
+        """Return the first of these places at or after `place`; a place beyond all texts if there is none."""
+        i = bisect_right(self._begins, place)
+        if i and place - self._begins[i - 1] <= NEAR:
+            return place
+        return self._begins[i] if i < len(self._begins) else UNLIMITED
 
 
 class _Searcher:
@@ -183,6 +260,10 @@ class _Searcher:
         self._find_open = finder(analysis.opened, timeout, partial=True)
         self._match_open = finder(analysis.opened, timeout, partial=True, is_fixed=True)
         self._near = re.compile(rule.near).search if rule.near else None
+        near = tree_of(rule.near) if rule.near else None
+        words = literals_of(near) if near is not None else ()
+        self.words = words if all(words) else ()
+        """Texts in lower case. One of them is in the `NEAR` characters before each match; empty: unknown."""
         # Apart from the pattern: partial matching reports a look-behind with alternatives as an open match.
         sides = [f"(?<={rule.behind})"] * bool(rule.behind) + [f"(?<!{rule.unless})"] * bool(rule.unless)
         self._sides = regex.compile("".join(sides), regex.IGNORECASE).match if sides else None
@@ -200,10 +281,9 @@ class _Searcher:
         tree = tree_of(self.rule.pattern)
         if tree is None:
             return None
-        behind = tree_of(f"(?i){self.rule.behind}") if self.rule.behind else None
-        near = tree_of(self.rule.near) if self.rule.near else None
-        words = literals_of(near) if near is not None else ()
-        return Sketch(tree, behind, self.reach, words, is_cut=self._limit is not None)
+        # Words are enough: with the text behind too, there would be a state for each pair of states.
+        behind = tree_of(f"(?i){self.rule.behind}") if self.rule.behind and not self.words else None
+        return Sketch(tree, behind, self.reach, is_cut=self._limit is not None)
 
     def first_open(self, text: str, begin: int) -> int:
         """Return the first place of a possible match that depends on the text after `text`."""
@@ -220,11 +300,17 @@ class _Searcher:
             return False
         return self._match_open(text, place) is not None
 
-    def matches(self, text: str, begin: int, stop: int) -> Iterator[Match]:
+    def matches(self, text: str, begin: int, stop: int, windows: "_Windows | None" = None) -> Iterator[Match]:
+        """Yield the matches from `begin` on that begin before `stop`. `windows`: where a word is near."""
         find = self._find
         if self._limit is not None:
             find = partial(self._find_within, stop=stop, limit=self._limit)
         while (found := find(text, begin)) and (start := found.start()) < stop:
+            if windows is not None and (place := windows.first_after(start)) > start:
+                if place >= stop:
+                    return
+                begin = place
+                continue
             length = self._length(found[0], text, start)
             if length:
                 match = self.grown(text, Match(start, start + length, self.rule.entity, self.index))
@@ -247,9 +333,9 @@ class _Searcher:
 
     def _fits(self, text: str, start: int) -> bool:
         """Whether the text before `start` satisfies the rule's conditions."""
-        if self._near and not self._near(text[max(0, start - NEAR) : start].lower()):
+        if self._sides is not None and self._sides(text, start) is None:
             return False
-        return self._sides is None or self._sides(text, start) is not None
+        return self._near is None or self._near(text[max(0, start - NEAR) : start].lower()) is not None
 
     def _length(self, matched: str, text: str, start: int) -> int:
         """Return how many of the matched characters at `start` are the rule's entity."""

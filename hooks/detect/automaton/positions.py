@@ -43,7 +43,9 @@ class Positions:
         """Each test of a character, and the positions that a character is allowed at if it passes."""
         self._before: list[int] = []
         """For each position the ones that may come directly before it."""
-        self._in_order = self._looping = self._special = 0
+        self._in_order = self._looping = 0
+        self._special: list[tuple[int, int]] = []
+        """Other positions, together with all that have the same ones before them, and the ones before."""
 
     def add(self, node: Node) -> Fragment:
         match node:
@@ -68,6 +70,7 @@ class Positions:
     def close(self) -> None:
         """Make `of` and `before` ready. No position is added after this."""
         self._allowing = [(_allowing(node), positions) for node, positions in self._by_node.items()]
+        special: dict[int, int] = {}
         for position, before in enumerate(self._before):
             bit = 1 << position
             if before & (bit >> 1):
@@ -75,13 +78,15 @@ class Positions:
             if before & bit:
                 self._looping |= bit
             if before & ~(bit | bit >> 1):
-                self._special |= bit
+                special[before] = special.get(before, 0) | bit
+        self._special = [(positions, before) for before, positions in special.items()]
 
     def before(self, positions: int) -> int:
         """Return the positions that may come directly before one of `positions`."""
         found = (positions & self._in_order) >> 1 | positions & self._looping
-        for position in bits(positions & self._special):
-            found |= self._before[position]
+        for alike, before in self._special:
+            if positions & alike:
+                found |= before
         return found
 
     def _of(self, char: str) -> int:

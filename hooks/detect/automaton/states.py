@@ -13,7 +13,17 @@ from typing import Any, NamedTuple
 
 from hooks.api.extras import from_extra
 from hooks.detect.automaton.positions import Fragment, Positions, bits
-from hooks.detect.automaton.tree import After, Behind, Next, Node, begun, conditions_after, conditions_before
+from hooks.detect.automaton.tree import (
+    ANY,
+    After,
+    Behind,
+    Join,
+    Next,
+    Node,
+    begun,
+    conditions_after,
+    conditions_before,
+)
 
 with from_extra("guards", "pyahocorasick"):
     import ahocorasick
@@ -96,6 +106,8 @@ class Automaton:
         self._rules: list[int] = []
         """For each position its rule, as a bit."""
         self._bodies = self._rights = self._lefts = self._behinds = self._outermost = self._shown_by_text = 0
+        self._rest: Fragment | None = None
+        """The positions of any text to the end, which all rules with a rare beginning share."""
         words: dict[str, int] = {}
         self._width = 0
         for rule, sketch in enumerate(sketches):
@@ -117,20 +129,30 @@ class Automaton:
 
     def _add(self, sketch: Sketch, rule: int) -> None:
         positions = self._positions
-        first = positions.count
         left = self._add_left(sketch, rule)
         middle = positions.count
         match = begun(sketch.match)
-        body = positions.add(match)
-        end = positions.count
-        patterns = [] if sketch.is_cut else [one.pattern for one in conditions_after(match)]
-        right = positions.add_one(Next("".join(reversed(patterns))))
+        is_rare = isinstance(match, Join) and match.parts[-1] is ANY
+        body = positions.add(Join(match.parts[:-1]) if isinstance(match, Join) and is_rare else match)
+        self._bodies |= _between(middle, positions.count)
+        patterns = [] if sketch.is_cut or is_rare else [one.pattern for one in conditions_after(match)]
+        right = self._any_text() if is_rare else positions.add_one(Next("".join(reversed(patterns))))
         positions.connect(left.last, body.first)
         positions.connect(body.last, right.first)
         self._lefts |= left.last
         self._rights |= right.last
-        self._bodies |= _between(middle, end)
-        self._rules += [rule] * (positions.count - first)
+        self._rules += [rule] * (positions.count - len(self._rules))
+
+    def _any_text(self) -> Fragment:
+        """Return the positions of any text and of its end."""
+        if self._rest is None:
+            positions = self._positions
+            body = positions.add(ANY)
+            self._bodies |= body.last
+            right = positions.add_one(Next(""))
+            positions.connect(body.last, right.first)
+            self._rest = Fragment(body.first | right.first, right.last, False)
+        return self._rest
 
     def _add_left(self, sketch: Sketch, rule: int) -> Fragment:
         """Add positions for the text before a match."""

@@ -69,7 +69,7 @@ class After:
 
 Node = One | Join | Either | Repeat | Ahead | Behind | After | Next
 NOTHING = Join(())
-_ANY = Repeat(One(r"(?s:.)"), 0, UNLIMITED)
+ANY = Repeat(One(r"(?s:.)"), 0, UNLIMITED)
 _LITERAL = re.compile(r"[^.\\\[]|\\[^\w]")
 _RARE = 4
 """A match that begins with as many literals is so rare that its other characters need not be known."""
@@ -94,7 +94,7 @@ def begun(node: Node) -> Node:
         elif not isinstance(part, (Behind, After, Ahead, Next)):
             num_literals = 0
         if num_literals == _RARE:
-            return Join((*node.parts[: i + 1], _ANY))
+            return Join((*node.parts[: i + 1], ANY))
     return node
 
 
@@ -195,7 +195,7 @@ class _Parser:
         elif kind == "line_break":
             parts.append(Join((One(_LINE_BREAK), Repeat(One(r"\n"), 0, 1))))
         elif kind == "reference":
-            parts.append(self._captured.get(text[1:], _ANY) if self._knows_groups else _ANY)
+            parts.append(self._captured.get(text[1:], ANY) if self._knows_groups else ANY)
         elif kind in ("boundary", "anchor"):
             parts.append(NOTHING)
 
