@@ -6,13 +6,16 @@ random. The guard holds a key until its end is clear: a password for at most 1,0
 withholds everything up to the key's end line, or up to the end of the stream if that line never comes.
 """
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Unpack
 
 from hooks import checked
+from hooks.builtin.secret_rules.gitleaks import rules_of
 from hooks.builtin.secret_rules.keys import KEYS
 from hooks.builtin.secret_rules.passwords import PASSWORDS
 from hooks.detect.acting_guard import Options
-from hooks.detect.argument_types import Names
+from hooks.detect.argument_types import Names, blamed_on
 from hooks.detect.readings import KEYS as KEY_READING
 from hooks.detect.readings import Reader
 from hooks.detect.rules import RuleDetector, chosen
@@ -25,6 +28,22 @@ class Secrets(SpanGuard):
     thread_safe = True
 
     @checked
-    def __init__(self, *, entities: Names | None = None, **options: Unpack[Options]) -> None:
-        """`entities`: the kinds of secret to find (None: all). Raises `ValueError` for an unknown entity."""
-        super().__init__(Reader(RuleDetector(chosen([*KEYS, *PASSWORDS], entities)), KEY_READING), **options)
+    def __init__(
+        self,
+        *,
+        entities: Names | None = None,
+        rules: str | Path | None = None,
+        allow: Sequence[str] = (),
+        **options: Unpack[Options],
+    ) -> None:
+        """`entities`: the kinds of secret to find (None: all). `rules`: a file with more rules, a
+        configuration of gitleaks (TOML); a rule's entity is its id, as `MY_RULE` for my-rule. `allow`: texts
+        that are no secrets, and patterns between slashes as `/^demo-/`.
+
+        Raises `ValueError` for an unknown entity, a rule of the file that cannot be kept, or an invalid
+        pattern.
+        """
+        with blamed_on("rules"):
+            own = rules_of(Path(rules).expanduser()) if rules is not None else []
+        found = chosen([*KEYS, *PASSWORDS, *own], entities)
+        super().__init__(Reader(RuleDetector(found, allow=allow), KEY_READING), **options)

@@ -43,7 +43,7 @@ RECORDINGS: Mapping[str, tuple[Channel, str]] = {
     ),
     "card and key": (
         "content",
-        "Card 4111 1111 1111 1111, key sk-EXAMPLE7f3K9mQ2xT8vB4nL6pR1, AWS AKIAIOSFODNN7EXAMPLE.",
+        "Card 4111 1111 1111 1111, key sk-EXAMPLE7f3K9mQ2xT8vB4nL6pR1, AWS AKIAJ7QRSTUVWX234567.",
     ),
     "secret phrase": ("content", "Its code name is Project Bluebird. project bluebird, PROJECT BLUEBIRD!"),
     "continued, cut": ("content", "bird, and nobody knows why. Write to help@millrace of project blueb"),

@@ -3,62 +3,28 @@
 import base64
 import re
 
+from hooks.builtin.secret_rules.issuers import FAMILIES, WORDED, Family
+from hooks.builtin.secret_rules.placeholders import is_placeholder
 from hooks.builtin.secret_rules.randomness import entropy, looks_random
+from hooks.builtin.secret_rules.signs import SIGN
 from hooks.detect.rules import Rule
 
-_ISSUED = {
-    # Each form is a prefix and the pattern after it.
-    "AWS_ACCESS_KEY": (("(?:AKIA|ASIA|ABIA|ACCA)", r"[A-Z2-7]{16}"),),
-    "AWS_BEDROCK_KEY": (("ABSK", r"[A-Za-z\d+/]{109,269}={0,2}"),),
-    "GCP_KEY": (("AIza", r"[\w-]{35}"), ("GOCSPX-", r"[\w-]{28}"), (r"ya29\.", r"[\w-]{60,300}")),
-    "GITHUB_TOKEN": (
-        ("gh[pousr]_", r"[A-Za-z\d]{36,251}"),
-        ("ghs_", r"\d{1,12}_eyJ[\w-]{10,500}+\.[\w-]{10,1500}+\.[\w-]{16,500}"),
-        ("github_pat_", r"[A-Za-z\d]{22}_[A-Za-z\d]{59}"),
-    ),
-    "GITLAB_TOKEN": (
-        ("gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent|ffct|oas)-", r"[\w-]{20,300}(?:\.\w{2}\.?\w{7,9})?"),
-        ("GR1348941", r"[\w-]{20}"),
-    ),
-    "ATLASSIAN_TOKEN": (("A[TC][AT]TT3", r"[\w=-]{100,250}"), ("ATBB", r"[A-Za-z\d]{32}")),
-    "STRIPE_KEY": (("[sr]k_(?:live|test|prod)_", r"[A-Za-z\d]{16,120}"), ("whsec_", r"[A-Za-z\d+/]{32,64}")),
-    "SQUARE_TOKEN": (("EAAA", r"[\w-]{60}"), ("sq0atp-", r"[\w-]{22}"), ("sq0csp-", r"[\w-]{43}")),
-    "BRAINTREE_TOKEN": ((r"access_token\$", r"(?:production|sandbox)\$[\da-z]{16}\$[\da-f]{32}"),),
-    "SHOPIFY_TOKEN": (("shp(?:at|ca|pa|ss)_", r"[\da-fA-F]{32}"),),
-    "OPENAI_KEY": (("sk-(?:proj|svcacct|admin)-", r"[\w-]{74,200}"), ("sk-", r"[A-Za-z\d]{20,64}")),
-    "ANTHROPIC_KEY": (("sk-ant-", r"[a-z]{3,6}\d\d-[\w-]{80,120}"),),
-    "OPENROUTER_KEY": (("sk-or-v1-", r"[\da-f]{64}"),),
-    "HUGGINGFACE_TOKEN": (("(?:hf|api_org)_", r"[A-Za-z\d]{34}"),),
-    "NVIDIA_KEY": (("nvapi-", r"[\w-]{60,70}"),),
-    "CEREBRAS_KEY": (("csk-", r"[\da-z]{48}"),),
-    "TOGETHER_KEY": (("tgp_v1_", r"[\w-]{43}"),),
-    "GROQ_KEY": (("gsk_", r"[A-Za-z\d]{52}"),),
-    "REPLICATE_TOKEN": (("r8_", r"[A-Za-z\d]{37}"),),
-    "XAI_KEY": (("xai-", r"[A-Za-z\d]{80}"),),
-    "PERPLEXITY_KEY": (("pplx-", r"[A-Za-z\d]{48,56}"),),
-    "SLACK_TOKEN": (
-        (r"xox[a-eoprs](?:\.xox[bp])?-", r"(?:\d{1,14}-){1,3}[A-Za-z\d]{16,200}"),
-        ("xapp-", r"\d-[A-Z\d]{8,14}-\d{8,16}-[\da-f]{64}"),
-        (r"hooks\.slack\.com/", r"(?:services|workflows|triggers)(?:/[A-Z\d]{8,20}){2}/[A-Za-z\d]{24,40}"),
-    ),
-    "DISCORD_TOKEN": ((r"[MNO][\w-]{23,27}\.", r"[\w-]{6}\.[\w-]{27,38}"),),
-    "TELEGRAM_TOKEN": ((r"\d{8,10}:", r"AA[\w-]{33}"),),
-    "TWILIO_KEY": (("SK", r"(?:[\da-f]{32}|[\dA-F]{32})"),),
-    "SENDGRID_KEY": ((r"SG\.", r"[\w-]{22}\.[\w-]{43}"),),
-    "MAILGUN_KEY": (("key-", r"[\da-f]{32}"),),
-    "NPM_TOKEN": (("npm_", r"[A-Za-z\d]{36}"),),
-    "PYPI_TOKEN": (("pypi-AgE", r"[\w-]{80,500}"),),
-    "DIGITALOCEAN_TOKEN": (("do[opr]_v1_", r"[\da-f]{64}"),),
-    "DATABRICKS_TOKEN": (("dapi", r"[\da-f]{32}(?:-\d)?"),),
-    "VAULT_TOKEN": ((r"hv[sbr]\.", r"[\w-]{24,300}"),),
-}  # fmt: skip
+_PREFIX = re.compile(r"[^-_.:|%]{1,24}[-_.:|%]")
 _BEFORE, _BEHIND = r"(?<![A-Za-z\d])", r"(?![\w-])"
 
 
-def _is_drawn(text: str) -> bool:
-    """Whether `text` looks random. A row of x, as in examples, and words that begin like a key do not."""
-    is_wordy = text.startswith(("sk-", "gl", "hv"))
-    return entropy(text) >= 2.5 and (not is_wordy or looks_random(re.split("[-.]", text, maxsplit=1)[-1]))
+def is_key(text: str) -> bool:
+    """Whether `text` varies as keys do, and is no placeholder."""
+    return entropy(text) >= 2.5 and not is_placeholder(text)
+
+
+def is_drawn(text: str) -> bool:
+    return is_key(text) and looks_random(text)
+
+
+def is_unlike_words(text: str) -> bool:
+    """Whether `text` is a key, and the part behind its prefix looks random."""
+    return is_key(text) and looks_random(_PREFIX.sub("", text, count=1))
 
 
 def is_jwt(text: str) -> bool:
@@ -85,7 +51,7 @@ AWS_SECRET_KEY = Rule(
     "AWS_SECRET_KEY",
     r"(?<![A-Za-z\d/+])(?a:[A-Za-z\d/+]{40})(?![A-Za-z\d/+=])",
     near=r"aws|secret[ _]?access|akia|asia",
-    check=lambda text: entropy(text) >= 4 and not text.islower() and not text.isupper(),
+    check=lambda text: entropy(text) >= 4 and is_key(text) and not text.islower() and not text.isupper(),
 )
 AZURE_KEYS = (
     Rule(
@@ -95,7 +61,7 @@ AZURE_KEYS = (
     ),
     Rule("AZURE_KEY", r"(?<=SharedAccessKey=)(?a:[A-Za-z\d+/]{43})=(?!=)"),
     Rule("AZURE_KEY", r"(?<=[?&]sig=)(?a:[A-Za-z\d%+/]{40,90})(?:%3[Dd]|=)(?![\w%])"),
-    Rule("AZURE_KEY", r"(?a:(?<![\w~.-])[\w~.-]{3}\dQ~[\w~.-]{31,34}(?![\w~-]))", check=looks_random),
+    Rule("AZURE_KEY", r"(?a:(?<![\w~.-])[\w~.-]{3}\dQ~[\w~.-]{31,34}(?![\w~-]))", check=is_drawn),
 )
 
 _BREAK = r"""(?:[\\`][nrt]|[\s"'`>|#*+,;^/\\.%:()\[\]→│-]|</?[a-z]{1,6} ?/?>|(?<!\w)\d{1,5}(?!\w)){1,64}+"""
@@ -110,14 +76,73 @@ PRIVATE_KEY = Rule(
     until=rf"-----END {_KIND}-----",
 )
 
-KEYS = (
-    *(
-        Rule(entity, f"(?a){_BEFORE}{prefix}{rest}{_BEHIND}", check=_is_drawn)
-        for entity, forms in _ISSUED.items()
-        for prefix, rest in forms
+
+def _is_issued(text: str) -> bool:
+    return any(map(str.isdigit, text)) and is_key(_FILLING.sub("", text))
+
+
+_FILLING = re.compile("A{10,}")
+_WORDS = "|".join(WORDED)
+_FORMS = re.compile(
+    "|".join(
+        f"{form}(?![\\w-])"
+        for form in sorted({form for forms in WORDED.values() for form in forms}, reverse=True)
     ),
+    re.ASCII,
+)
+
+
+def _issued_length(text: str) -> int:
+    """Return how many of the first characters of `text` have a form of an issuer; 0: none."""
+    found = _FORMS.match(text)
+    return found.end() if found is not None and _is_issued(found[0]) else 0
+
+
+ISSUER_KEY = Rule(
+    "ISSUER_KEY",
+    r"(?a)(?<![\w-])[\w/+=:%-]{14,130}+",
+    length=_issued_length,
+    near=_WORDS,
+    behind=rf"(?<![a-z])(?:{_WORDS})[\w. \t'-]{{0,40}}{SIGN}",
+)
+"""Keys without a form of their own, behind their issuer's name."""
+
+
+_HEAD = re.compile(r"\[([A-Za-z\d]+)\]|\(\?:([\w|-]+)\)|\\([.$/])|([\w/-])")
+_RARE = 4
+"""Literal characters at the beginning of a pattern that make the automaton's work small."""
+
+
+def _with_literal_heads(form: str) -> list[str]:
+    """Return forms that together are `form`, each with literal characters at its beginning where it has few
+    others there: for `gh[pousr]_` five forms."""
+    heads, place = [""], 0
+    while min(map(len, heads)) < _RARE and (found := _HEAD.match(form, place)):
+        if form[found.end() : found.end() + 1] in tuple("{?*+"):
+            break
+        any_of, either, escaped, literal = found.groups()
+        options = either.split("|") if either else any_of or escaped or literal
+        heads = [head + option for head in heads for option in options]
+        place = found.end()
+    return [re.escape(head) + form[place:] for head in heads]
+
+
+def _rules(family: Family) -> list[Rule]:
+    return [_rule(family._replace(form=form)) for form in _with_literal_heads(family.form)]
+
+
+def _rule(family: Family) -> Rule:
+    check = is_unlike_words if family.check == "words" else is_key
+    before = "" if family.behind else _BEFORE
+    behind = f"{_BEFORE}{family.behind}" if family.behind else None
+    return Rule(family.entity, f"(?a){before}{family.form}{_BEHIND}", check=check, behind=behind)
+
+
+KEYS = (
+    *(rule for family in FAMILIES for rule in _rules(family)),
     AWS_SECRET_KEY,
     *AZURE_KEYS,
     JWT,
     PRIVATE_KEY,
+    ISSUER_KEY,
 )

@@ -1,38 +1,95 @@
-"""Passwords and keys without a form of their own. The text before them shows them."""
+"""Passwords and keys without a form of their own. The text before them shows them.
+
+A value behind any word for a secret is one if it looks random. Behind a word for a password, a value that
+a person made up is one too: it has letters, and digits or signs among them.
+"""
 
 import re
 
+from hooks.builtin.secret_rules.placeholders import is_placeholder, is_stand_in
 from hooks.builtin.secret_rules.randomness import looks_random
+from hooks.builtin.secret_rules.signs import CLOSING, OPENING, PLAINLY_SAYS, SAYS
 from hooks.detect.rules import Rule
 
-_NAME = (
-    r"(?:pass(?:word|wd|wort|phrase|code)|(?<![a-z])(?:pass|pwd|pw)|contraseña|senha|mot de passe|wachtwoord"
-    r"|hasło|пароль|密码|密碼|パスワード|비밀번호|secret"
-    r"|(?:secret|api|access|auth|private|encryption|signing|master|license|account)[ _-]?key|apikey"
-    r"|token|credentials?|authorization)"
+_PASSWORD = (
+    r"(?:pass(?:word|wd|wort|phrase|code)|(?<![a-z])(?:pass|pwd|pw)|kennwort|identified by"
+    r"|requirepass|masterauth|contrase(?:ñ|n)a|senha|mot de passe|parola|wachtwoord|lösenord|adgangskode"
+    r"|salasana|şifre|sandi|mật khẩu|hasło|heslo|пароль|密码|密碼|パスワード|비밀번호|口令)"
 )
-_OF_WHAT = r"(?:[ ](?:for|of|to|on)[ ][\w .@'-]{1,40}|[ ]?\([^()\n]{1,30}\))?"
-_CLOSING = r"""["'`*”’)\\ \t]{0,40}"""
-_SAYS = r"(?:=>|:=|==?|[:：|>,]|(?:is|was|ist|es|est)(?=[: \t])|是|は)"
-_OPENING = r"""["'`*“‘(\\: \t\r\n]{0,40}(?:```\w{0,12}\r?\n)?"""
-_SCHEME = r"(?:(?:bearer|basic|token)[ \t])?"
+_KINDS_OF_KEYS = (
+    "secret|api|access|auth|private|encryption|signing|master|license|account|service|shared|session"
+)
+_NAME = (
+    rf"(?:{_PASSWORD}|secret"
+    rf"|(?:{_KINDS_OF_KEYS})[ _-]?key"
+    r"|apikey|token|credentials?|creds|authorization|(?<![a-z])auth|schlüssel|clé|clave|chave|klucz|ключ|токен"
+    r"|密钥|密鑰|令牌|APIキー|トークン)"
+)
+_NEAR_PASSWORD = (
+    r"password|passwd|passwort|passphrase|passcode|db_?pass|_pass|pass[:=\"']|pwd|pw[:= ]|kennwort"
+    r"|identified by|requirepass|masterauth|contrase|senha|mot de passe|parola|wachtwoord|lösenord"
+    r"|adgangskode|salasana|şifre|sandi|mật khẩu|hasło|heslo|пароль|密码|密碼|パスワード|비밀번호|口令"
+)
+_NEAR_NAME = "|".join(
+    [
+        _NEAR_PASSWORD
+        + r"|secret|token|credential|creds|authorization|_auth|auth[=:\"']|schlüssel|clé|clave|chave",
+        "klucz|ключ|токен|密钥|密鑰|令牌|キー|トークン",
+        *(f"{kind}{between}key" for kind in _KINDS_OF_KEYS.split("|") for between in ("", " ", "_", "-")),
+    ]
+)
+_SUFFIX = r"(?:(?-i:[A-Z_\d.-])[\w.-]{0,20}|[es])?"
+"""The rest of a name: `password_of_db`, `tokenValue`."""
+_OF_WHAT = r"(?:[ ](?:for|of|to|on|für|de|para|pour|per|von)[ ][\w .@'-]{1,40}|[ ]?\([^()\n]{1,30}\))?"
+_SCHEME = r"(?:(?:bearer|basic|token|apikey|key|oauth)[ \t])?"
+_NOT_ONE = (
+    r"(?:(?<![a-z])id|Id|name|url|uri|file|path|size|count|length|version|endpoint|format|hint|policy|expir\w{1,6}"
+    rf"|hash|label|header|public[ _-]?(?:key|token)|csrf[ _-]?token|(?<=ssword)s){CLOSING}{SAYS}{OPENING}"
+)
+"""Names that contain a word for a secret and have another value."""
 _VALUE = r"[!#-&(-+\-./0-9:=?-_a-z~]"
-"""A character of a password: ASCII without quotes, brackets and other characters between values."""
+"""A character of a password: ASCII without quotes, braces and other characters between values."""
 _LONG = 1024
 """Most characters of a password that are checked. A longer one ends at the first other character."""
-_VARIABLE = re.compile(r"\$(?:(?P<name>[A-Za-z_]+)|[A-Za-z_]\w*(?:-|::.*))")
+_VARIABLE = re.compile(r"\$(?:(?P<name>[A-Za-z_]+)|[A-Za-z_]\w*(?:-|::.*|/\$.*))")
 """A variable of a program: $password, $parser->get_token(), $Config::NAME."""
+_CALL = re.compile(r"[A-Za-z_][\w.]{3,}[(\[]")
+_OF_PROGRAMS = re.compile(
+    r"\\?-.*[a-z]{3}.*-[a-z].*|(?:\d+:)?[vV]?\d+(?:\.\d+)+[\w.+~-]*"
+    r"|(?:\w+\.)*(?:[A-Z]{1,5}[a-z]*\d{0,5}(?:[A-Z][a-z]{2,}\d?)+|(?:[A-Z][a-z]{2,}\d?){2,})"
+)
+"""Options, versions, and names of types."""
+_NEXT_FIELD = re.compile(r"&[\w.-]{1,40}=")
 
 
 def password_length(text: str) -> int:
-    """Return how many of the first characters of `text` look like a password; 0: none. Marks and brackets of
-    the sentence around a password are not part of it."""
-    value = text.rstrip(".:?*\\")
+    """Return how many of the first characters of `text` look like a password that a tool made; 0: none. Marks
+    and brackets of the sentence around a password are not part of it."""
+    value = _alone(text)
+    return len(value) if len(value) >= 8 and "..." not in text and _is_drawn(value) else 0
+
+
+def human_length(text: str) -> int:
+    """As `password_length`, also for a password that a person made up."""
+    value = _alone(text)
+    return len(value) if is_human(value) or password_length(text) else 0
+
+
+def _alone(text: str) -> str:
+    """Return the value without a next field of an address, marks of a sentence and closing brackets."""
+    field = _NEXT_FIELD.search(text)
+    value = (text[: field.start()] if field else text).rstrip(".:?*\\")
     for opening, closing in ("()", "[]"):
         if opening not in value:
             value = value.rstrip(closing)
-    value = value.rstrip(".:?")
-    return len(value) if len(value) >= 8 and looks_random(value) and not _is_variable(value) else 0
+    return value.rstrip(".:?")
+
+
+def _is_drawn(value: str) -> bool:
+    is_other = (
+        _CALL.match(value) or _is_variable(value) or _OF_PROGRAMS.fullmatch(value) or is_placeholder(value)
+    )
+    return looks_random(value) and not is_other
 
 
 def _is_variable(value: str) -> bool:
@@ -40,22 +97,150 @@ def _is_variable(value: str) -> bool:
     return found is not None and not (found["name"] and looks_random(found["name"]))
 
 
-# The look-behind of 200 excludes places far into a long word, where every "=" could begin a password.
-_BEFORE = r"""(?<=["'`*“‘(\\ \t\n=:：|>,是は])(?<![!-~]{200})(?![*(\[=:])"""
-_TOLD = rf"{_NAME}(?:{_OF_WHAT}{_CLOSING}{_SAYS}{_OPENING}|{_CLOSING}[ \t]){_SCHEME}"
-PASSWORD = Rule("PASSWORD", f"{_BEFORE}{_VALUE}{{8,{_LONG}}}+", length=password_length, behind=_TOLD)
-LONG_PASSWORD = Rule(
-    "PASSWORD", f"{_BEFORE}{_VALUE}{{{_LONG}}}", check=looks_random, behind=_TOLD, until=f"(?!{_VALUE})"
+_CODE = re.compile(
+    r"\w*[\w.\]]\(.*|[\w.$]+\[.*|\$\{?[A-Za-z_]\w*\b.*[}:].*|.*(?:=>|->|::|://|\$\(|\$\{|\(\)).*"
+    r"|[\w.-]+@[\w-]+\.[a-z]{2,}"
+    r"|(?:\.{0,2}/|~/|[A-Za-z]:\\).*|[A-Za-z_][A-Za-z_\d]*(?:\.[A-Za-z_]\w*)+[!?]?|\w+=[^=].*"
+)
+"""Calls, places in lists, paths, addresses, attributes: what a program says instead of a password."""
+_PLAIN = re.compile(
+    r"""
+    [\d.,:/+TZ-]+                                     # a number, a date, a time
+  | \d+[a-zA-Z]{0,7}                                  # 30days
+  | (?:\d+:)?[vV]?\d+(?:\.\d+)+[\w.+~-]*                # a version
+  | (?:sha|aes|des|rsa|utf|base|u?int|float|n?(?:var)?char|string|bcrypt|argon|pbkdf|scrypt|oauth|https?
+      |scram-sha|ipv|python|win|ripemd|hmac|blake|iso|text|latin|arg|param|str|type|var)+[-_]?\d+\w*
+  | (?:md|hs|rs|es|x|rc|ed|p|cp)-?\d{1,5}
+  | 0x[\da-fA-F]+ | \#[\w:.-]+ | U\+[\dA-F]+ | [A-Z][A-Z_\d]*_[A-Z_\d]* | [a-z]+(?:[A-Z][a-z]+)+\d?
+  | &\w+ | [*&+-]\w+ | \\u?\w+ | --?[\w-]+ | \w+[*+]
+    """,
+    re.VERBOSE,
+)
+"""Other values: numbers, dates, versions, names of types and procedures, options."""
+_WORDS_OF_PROGRAMS = re.compile(r"[a-z]+(?:[_.-][a-z]+)*[_.-]?\d{0,1}", re.IGNORECASE)
+_DEFAULTS = re.compile(
+    r"(?:test|demo|foo|bar|user|admin|changeme|value|item|key|field|input|new|old|name)\w?\d{0,2}", re.I
 )
 
-_STAND_IN = re.compile(
-    r"[*•.xX]+|\$\{?\w+\}?|\$\(.*|%\w|%\w+%|%\(\w+\)\w?|\{.*|<.*|\[.*|(?i:pass(?:word|wd)?|pwd|secret)"
+
+def is_human(value: str) -> bool:
+    """Whether `value` has letters with digits or signs among them, and is no other kind of value."""
+    if not 6 <= len(value) <= 64 or "\\" in value or is_stand_in(value) or _MARKS.search(value):
+        return False
+    core = value.rstrip("!?.,*")
+    if _CODE.fullmatch(value) or any(map(_is_other, (value, core))):
+        return False
+    has_digit = any(map(str.isdigit, core))
+    has_sign = any(sign in "!@#$%^&*+" for sign in core)
+    is_mixed = any(map(str.isalpha, core)) and (has_digit or has_sign)
+    return is_mixed and not (_is_variable(value) or is_placeholder(value))
+
+
+def _is_other(value: str) -> bool:
+    return any(kind.fullmatch(value) for kind in (_PLAIN, _WORDS_OF_PROGRAMS, _DEFAULTS))
+
+
+_MARKS = re.compile(
+    r"example(?!\d{3})|placeholder|your|changeme|(?<![a-z])the(?![a-z])|x{4}|#{4}|\*{3}|\.{3}", re.IGNORECASE
 )
+
+
+def is_quoted_password(text: str) -> bool:
+    """Whether the text between two quotes is a password: as `is_human`, also one with all kinds of signs."""
+    return is_human(text) or has_many_signs(text)
+
+
+def has_many_signs(text: str) -> bool:
+    """Whether `text` has so many different signs that it is no word, expression or pattern."""
+    signs = {char for char in text if not char.isalnum()}
+    is_other = _EXPRESSION.search(text) or re.match(r"[\w.$]{2,}[(\[{]", text)
+    return (
+        len(signs) >= 6 and len(signs & _OF_PASSWORDS) >= 2 and any(map(str.isalpha, text)) and not is_other
+    )
+
+
+_OF_PASSWORDS = set("!#$%^&*@?~<>{}+¿¨")
+
+
+_EXPRESSION = re.compile(
+    r"://|\(\?|\\[dwsbnx]|\[\^|[a-zA-Z]-[zZ9]|\{\d*,|\{\{ |</|/>|=>|\|\||&&"
+    r"|return|function|\)\.|\);|\(\)|\[\]"
+)
+"""What patterns, templates, pages and programs have."""
+
+# The look-behind of 200 excludes places far into a long word, where every "=" could begin a password.
+_BEFORE = r"""(?<=["'`*“‘(\\ \t\n=:：|>,是はは는为為])(?<![!-~]{200})(?![*(\[=:])"""
+_SAID = rf"(?:{_OF_WHAT}{CLOSING}{SAYS}{OPENING}|{CLOSING}[ \t]){_SCHEME}"
+_TOLD = rf"{_NAME}{_SUFFIX}{_SAID}"
+PASSWORD = Rule(
+    "PASSWORD",
+    f"{_BEFORE}{_VALUE}{{8,{_LONG}}}+",
+    length=password_length,
+    near=_NEAR_NAME,
+    behind=_TOLD,
+    unless=_NOT_ONE,
+)
+LONG_PASSWORD = Rule(
+    "PASSWORD",
+    f"{_BEFORE}{_VALUE}{{{_LONG}}}",
+    check=looks_random,
+    near=_NEAR_NAME,
+    behind=_TOLD,
+    until=f"(?!{_VALUE})",
+)
+_HUMAN_SAID = rf"{_PASSWORD}{_SUFFIX}(?:{_OF_WHAT}{CLOSING}{PLAINLY_SAYS}{OPENING}|{CLOSING}[ \t][\"'`]?)"
+HUMAN_PASSWORD = Rule(
+    "PASSWORD",
+    f"{_BEFORE}{_VALUE}{{6,64}}+(?!{_VALUE})",
+    length=human_length,
+    near=_NEAR_PASSWORD,
+    behind=_HUMAN_SAID,
+    unless=_NOT_ONE,
+)
+_QUOTES = r"""["'`]"""
+QUOTED_PASSWORD = Rule(
+    "PASSWORD",
+    rf"(?<={_QUOTES})[^\s\"'`]{{6,64}}(?={_QUOTES})",
+    check=is_quoted_password,
+    near=_NEAR_NAME,
+    behind=rf"{_NAME}{_SUFFIX}[\[\]\d]{{0,4}}(?:{CLOSING}{SAYS}[ ]{{0,4}}@?|[ ]){_QUOTES}",
+    unless=_NOT_ONE,
+)
+
+
+SIGNS = Rule(
+    "PASSWORD",
+    r"(?<=[ =:])[^\s\"'`;]{8,64}(?=[\"'`,]{0,2}(?:\n|\Z))",
+    check=has_many_signs,
+    near=_NEAR_NAME,
+    behind=rf"{_NAME}{_SUFFIX}[ ]?:?[=:][ ]?",
+    unless=_NOT_ONE,
+)
+"""A value of any characters that ends its line."""
 
 
 def is_shown(text: str) -> bool:
     """Whether `text` is a real password and no placeholder, as `****`, `${PASSWORD}` or `password`."""
-    return not _STAND_IN.fullmatch(text)
+    return not (is_stand_in(text) or _MARKS.search(text) or _NAMED.fullmatch(text) or _is_open(text))
+
+
+_NAMED = re.compile(
+    r"(?:[a-z]+_)*(?:key|password|passwd|secret|token|pass|pwd)(?:_[a-z]+)*|\d{1,5}", re.IGNORECASE
+)
+
+
+def _is_open(text: str) -> bool:
+    return any(text.count(opening) != text.count(closing) for opening, closing in ("[]", "()", "{}"))
+
+
+def _dsn_length(text: str) -> int:
+    value = _alone(text)
+    return len(value) if value and is_shown(value) and not _CODE.fullmatch(value) else 0
+
+
+def _login_length(text: str) -> int:
+    value = _alone(text)
+    return len(value) if is_shown(value) and (is_human(value) or password_length(value)) else 0
 
 
 URL_PASSWORD = Rule(
@@ -69,6 +254,23 @@ DSN_PASSWORD = Rule(
     r"""(?<=[= ])[^;\s"',()]{1,128}+(?![^;\s"'])""",
     near=r"(?:server|source|host|uid|user id|user|username|database|catalog|dbname|endpoint)[ ]?=",
     behind=r"(?:password|pwd)[ ]?=[ ]?",
-    check=is_shown,
+    length=_dsn_length,
 )
-PASSWORDS = (URL_PASSWORD, DSN_PASSWORD, PASSWORD, LONG_PASSWORD)
+LOGIN = Rule(
+    "PASSWORD",
+    rf"(?<=[:\"']){_VALUE}{{4,128}}+(?!{_VALUE})",
+    near=r"curl|wget|http|--user",
+    behind=r"""[ ](?:-u|--user)[ =]{0,3}["']?[\w.@+-]{0,64}:["']?""",
+    length=_login_length,
+)
+"""The password of a user's login on a command line: `curl -u anna:...`."""
+PASSWORDS = (
+    URL_PASSWORD,
+    DSN_PASSWORD,
+    LOGIN,
+    PASSWORD,
+    LONG_PASSWORD,
+    HUMAN_PASSWORD,
+    QUOTED_PASSWORD,
+    SIGNS,
+)

@@ -43,7 +43,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("pii", {"locales": []}, f"locales: {ONE}"),
     ("pii", {"locales": ["atlantis"]}, "locales are some of au, be, br"),
     ("pii", {"entities": ["SHOE_SIZE"]}, "entities are some of EMAIL_ADDRESS, IBAN_CODE"),
-    ("secrets", {"entities": ["SKELETON_KEY"]}, "entities are some of AWS_ACCESS_KEY, AWS_BEDROCK_KEY"),
+    ("secrets", {"entities": ["SKELETON_KEY"]}, "entities are some of ADOBE_SECRET, AGE_KEY"),
     ("pii", {"entities": []}, f"entities: {ONE}"),
     ("secrets", {"entities": []}, f"entities: {ONE}"),
     ("presidio", {"entities": []}, f"entities: {ONE}"),

@@ -65,7 +65,7 @@ def test_words_in_the_lead_show_a_match(guard: Any, lead: str, output: str, rele
     [
         (Secrets(), "Use postgres://app:", "Zx81kQpw7Lm"),  # the client's stop string is "@db"
         (Secrets(), "Use postgres://app:Zx8", "1kQpw7Lm"),
-        (Secrets(), "Login with password=", "xK9#mQ"),
+        (Secrets(), "Login with password=", "xK9#m"),
         (Pii(), "Her BSN is ", "1112223"),
         (TICKET, "Ticket ", "48291"),
     ],

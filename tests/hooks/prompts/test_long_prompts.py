@@ -169,7 +169,7 @@ async def test_a_client_that_leaves_meanwhile_leaves_the_others_served(open_pipe
 
 TEXTS = [
     "Mail ann@example.org or call +49 30 901820. " * 400,
-    "key AKIAIOSFODNN7EXAMPLE, password: hunter2hunter2. " * 400,
+    "key AKIAJ7QRSTUVWX234567, password: hunter2hunter2. " * 400,
     "project bluebird and <b>project</b> bluebird, 4111 1111 1111 1111. " * 300,
     "again and again and " * 1000,
 ]

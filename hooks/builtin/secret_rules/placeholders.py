@@ -1,0 +1,59 @@
+"""Texts that stand where a secret belongs: placeholders of manuals, variables, masks, and expressions."""
+
+import re
+
+from hooks.builtin.secret_rules.randomness import looks_random
+
+_STAND_INS = re.compile(
+    r"""
+    [*•.x_#?-]+                          # a mask
+  | \$\{?[\w.:-]+\}?  | \$\{.*\} | \$\(.*           # a variable: $NAME, ${NAME}; a command
+  | %\w | %\w+% | %\(\w+\)\w?            # a format
+  | \\?\{.* | <.* | \[.* | @.*\(.*       # {name}, <name>, [name]
+  | (?:pass(?:word|wd|phrase|code)?|pwd|pw|secret|token|credentials?|string|text|hidden|masked)s?\d?
+  | foo|bar|baz|redacted
+  | (?:undefined|none|null|nil|true|false|empty|blank|default|unset|required|optional|unknown|not[_-]?set)
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_MARKED = re.compile(
+    r"example|sample|dummy|placeholder|fake|redacted|change[_-]?(?:me|it|this)|replace[_-]?(?:me|with|this)"
+    r"|(?<![a-z])(?:your?|my(?=[_-])|the|some|insert|enter|todo|here|goes|xxx+)(?![a-z])"
+    r"|_here\b|x{4}|\.{3}|\*{3}",
+    re.IGNORECASE,
+)
+"""Words of manuals. In a key drawn at random they stand by chance once in 100,000."""
+_ENVIRONMENT = re.compile(
+    r"(?<=[_-])(?:live|test|sandbox|prod|production|development)(?=[_-])", re.IGNORECASE
+)
+_SEQUENCE = "01234567890123456789 abcdefghijklmnopqrstuvwxyz 9876543210 qwertyuiop"
+_RUN = re.compile(r"(.)\1{6,}")
+_LONG_SEQUENCE = 9
+_SHARE = 4
+"""A run or a sequence of one part in so many of a key shows a placeholder."""
+_MIN_REST = 18
+"""Characters that look random beside a word of manuals, from which on a text is no placeholder."""
+
+
+def is_stand_in(text: str) -> bool:
+    """Whether `text` is a placeholder as a whole: `****`, `${PASSWORD}`, `<token>`, `password`."""
+    return _STAND_INS.fullmatch(text) is not None
+
+
+def is_placeholder(key: str) -> bool:
+    """Whether a key that has an issuer's form is an example: `AKIA...EXAMPLE`, `ghp_xxxx...`, a sequence."""
+    if any(len(run[0]) * _SHARE >= len(key) for run in _RUN.finditer(key)) or _has_sequence(key.lower()):
+        return True
+    body = _ENVIRONMENT.sub("", key)
+    found = _MARKED.search(body)
+    if found is None:
+        return False
+    rest = max((body[: found.start()], body[found.end() :]), key=len)
+    is_at_the_end = found.end() > len(body) - 4
+    return is_at_the_end or len(rest) < _MIN_REST or not looks_random(rest)
+
+
+def _has_sequence(text: str) -> bool:
+    """Whether the text has a run of the alphabet, of digits in order, or of a keyboard."""
+    size = max(_LONG_SEQUENCE, len(text) // _SHARE)
+    return any(text[i : i + size] in _SEQUENCE for i in range(len(text) - size + 1))
