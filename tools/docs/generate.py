@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from hooks.builtin.secret_rules.issuers import FAMILIES, WORDED
 from hooks.loading.describe import Argument, GuardDescription, common_arguments, guards
 from proxy.settings.serve import ServeSettings
 from tools.docs import fields
@@ -77,6 +78,8 @@ def _content(name: str) -> str:
         return _of_options()
     if name == "guard-arguments common":
         return _of_arguments(common_arguments())
+    if name == "secret-families":
+        return _of_families()
     if name == "fields":
         return fields.sources()
     if name == "fields upstream":
@@ -84,6 +87,16 @@ def _content(name: str) -> str:
     if name in (names := {f"fields {endpoint}": endpoint for endpoint in fields.ENDPOINTS}):
         return _of_fields(names[name])
     return {f"guard-arguments {guard.name}": _of_guard(guard) for guard in guards()}[name]
+
+
+def _of_families() -> str:
+    """The entities of `secrets` that an issuer's form shows, with the issuers."""
+    issuers: dict[str, list[str]] = {}
+    for family in FAMILIES:
+        issuers.setdefault(family.entity, []).append(family.issuer)
+    rows = [(_code(entity), "; ".join(names)) for entity, names in issuers.items()]
+    words = ", ".join(_code(word).replace("|", "`, `") for word in WORDED)
+    return f"{_table(('entity', 'issuer'), rows)}\n\n`ISSUER_KEY`, behind one of these words: {words}."
 
 
 def _of_guard(guard: GuardDescription) -> str:

@@ -15,7 +15,7 @@ import orjson
 SECRET = "საიდუმლო გასაღები"
 """A phrase that a guard withholds. Nothing else in the traffic has letters of its alphabet: each one that a
 client gets is a leak."""
-MODEL_SECRETS = ("bluebird", "sk-EXAMPLE7f3K9mQ2xT8vB4nL6pR1", "AKIAIOSFODNN7EXAMPLE")
+MODEL_SECRETS = ("bluebird", "sk-EXAMPLE7f3K9mQ2xT8vB4nL6pR1")
 """Text that the demo model says if it is asked, and that the guards withhold."""
 _LETTER = re.compile("[\u10a0-\u10ff]|\\\\u10[a-f]|225, ?131", re.IGNORECASE)
 """A letter of the secret: as it is, escaped, or as the bytes of a token."""
