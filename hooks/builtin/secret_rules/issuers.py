@@ -233,7 +233,7 @@ WORDED: dict[str, tuple[str, ...]] = {
     "sonar": (_URL + "{40}",),
     "sourcegraph": (r"[a-f\d]{40}",),
     "squarespace": (_UUID,),
-    "sumo(?:logic|[_-])": (r"su[a-zA-Z\d]{12}", _LOW + "{64}"),
+    "sumo(?![bf])": (r"su[a-zA-Z\d]{12}", _LOW + "{64}"),
     "travis": (r"[\w-]{22}",),
     "trello": (_HEX32, r"[a-f\d]{64}", r"ATTA[a-f\d]{72}"),
     "twitch": (_LOW + "{30}",),

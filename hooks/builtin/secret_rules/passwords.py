@@ -55,7 +55,7 @@ _VARIABLE = re.compile(r"\$(?:(?P<name>[A-Za-z_]+)|[A-Za-z_]\w*(?:-|::.*|/\$.*))
 """A variable of a program: $password, $parser->get_token(), $Config::NAME."""
 _CALL = re.compile(r"[A-Za-z_][\w.]{3,}[(\[]")
 _OF_PROGRAMS = re.compile(
-    r"\\?-.*[a-z]{3}.*-[a-z].*|(?:\d+:)?[vV]?\d+(?:\.\d+)+[\w.+~-]*"
+    r"\\?-.*[a-z]{3}.*-[a-z].*|@[a-z]+(?:[-_][a-z]+)*|[A-Z]+/\d(?:\.\d)?|(?:\d+:)?[vV]?\d+(?:\.\d+)+[\w.+~-]*"
     r"|(?:\w+\.)*(?:[A-Z]{1,5}[a-z]*\d{0,5}(?:[A-Z][a-z]{2,}\d?)+|(?:[A-Z][a-z]{2,}\d?){2,})"
 )
 """Options, versions, and names of types."""
@@ -153,7 +153,7 @@ def is_quoted_password(text: str) -> bool:
 def has_many_signs(text: str) -> bool:
     """Whether `text` has so many different signs that it is no word, expression or pattern."""
     signs = {char for char in text if not char.isalnum()}
-    is_other = _EXPRESSION.search(text) or re.match(r"[\w.$]{2,}[(\[{]", text)
+    is_other = is_stand_in(text) or _EXPRESSION.search(text) or re.match(r"[\w.$]{2,}[(\[{]", text)
     return (
         len(signs) >= 6 and len(signs & _OF_PASSWORDS) >= 2 and any(map(str.isalpha, text)) and not is_other
     )
