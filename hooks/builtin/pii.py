@@ -3,22 +3,25 @@
 Entities have Presidio's names. A number that has check digits is a match only if they are right.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Unpack
 
 from hooks import checked
-from hooks.builtin.pii_rules.accounts import CARD, IBAN
-from hooks.builtin.pii_rules.addresses import EMAIL, IPV4, IPV6, MAC
-from hooks.builtin.pii_rules.national_ids import NATIONAL_IDS
-from hooks.builtin.pii_rules.phones import phone_rules
+from hooks.builtin.pii_rules import choice
+from hooks.builtin.pii_rules.recognizers import read_recognizers
 from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Names
 from hooks.detect.readings import VALUES, Reader
-from hooks.detect.rules import Rule, RuleDetector, chosen
+from hooks.detect.rules import RuleDetector
 from hooks.detect.span_guard import SpanGuard
 
-LOCALES = tuple(NATIONAL_IDS)
-"""The countries (ISO 3166 codes) whose national ids and phone numbers are known."""
+LOCALES = choice.LOCALES
+"""The countries (ISO 3166 codes) whose national ids or phone numbers are known."""
+ENTITIES = tuple(choice.entity_names())
+"""The names of all entities."""
+_TIMEOUT = 1.0
+"""Seconds that a search may take with patterns of a file."""
 
 
 class Pii(SpanGuard):
@@ -28,24 +31,26 @@ class Pii(SpanGuard):
 
     @checked
     def __init__(
-        self, *, entities: Names | None = None, locales: Names = LOCALES, **options: Unpack[Options]
+        self,
+        *,
+        entities: Names | None = None,
+        locales: Names = LOCALES,
+        recognizers: str | Path | None = None,
+        allow: Sequence[str] = (),
+        **options: Unpack[Options],
     ) -> None:
-        """`entities`: the kinds to find (None: all). `locales`: the countries, out of `LOCALES`, whose
-        national ids and phone numbers in national form to find.
+        """`entities`: the kinds to find, by name or by country (`DE`: all entities of Germany). None: the
+        kinds that stay quiet on any text. `locales`: the countries, out of `LOCALES`, whose national ids and
+        phone numbers in national form to find.
 
-        Raises `ValueError` for an unknown entity or country.
+        `recognizers`: a file of Presidio's pattern recognizers (YAML), which find further kinds. `allow`: the
+        texts that are no finds, and patterns between slashes as `/@example\\.org$/`.
+
+        Raises `ValueError` for an unknown entity or country, for an entity that needs the extra `ids` if it
+        is not installed, and for a recognizer that cannot be kept.
         """
-        rules = _rules(locales)
-        known = {rule.entity for rule in rules}
-        if foreign := {*(entities or ())} & {rule.entity for rule in _rules(LOCALES)} - known:
-            raise ValueError(f"entities: {', '.join(sorted(foreign))} is of a country that locales leave out")
-        super().__init__(Reader(RuleDetector(chosen(rules, entities)), VALUES), **options)
-
-
-def _rules(locales: Iterable[str]) -> list[Rule]:
-    countries = [locale.lower() for locale in locales]
-    if unknown := set(countries) - set(LOCALES):
-        raise ValueError(f"locales are some of {', '.join(LOCALES)}, not {', '.join(sorted(unknown))}")
-    national = [rule for country in countries for rule in NATIONAL_IDS[country]]
-    phones = phone_rules(country.upper() for country in countries)
-    return [EMAIL, IBAN, CARD, *national, IPV4, IPV6, MAC, *phones]
+        rules = choice.chosen_rules(entities, locales)
+        if recognizers is not None:
+            rules += read_recognizers(recognizers)
+        detector = RuleDetector(rules, timeout=None if recognizers is None else _TIMEOUT, allow=allow)
+        super().__init__(Reader(detector, VALUES), **options)

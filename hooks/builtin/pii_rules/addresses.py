@@ -3,6 +3,7 @@
 import ipaddress
 import re
 
+from hooks.builtin.pii_rules.family import words_near
 from hooks.detect.rules import Rule, words
 
 _FILE = re.compile(
@@ -17,38 +18,95 @@ EMAIL = Rule(
 
 _NUMBERED = words(
     *("v(?:er(?:sion)?)?", "release", "build", "firmware", "patch", "update", "section", "chapter"),
-    *("clause", "figure", "table", "step", "appendix", "paragraph", "oid"),
+    *("clause", "figure", "table", "step", "appendix", "paragraph", "oid", "revision", "rev", "sdk"),
+    *("policy", "standards", "standard"),
 )
-_NO_ADDRESS = rf"(?:§|{_NUMBERED})\W{{0,4}}(?:(?:is|to|no|number)\W{{1,3}})?"
+_PRODUCT = r"(?<![^\W_])(?-i:[A-Z][A-Za-z]{0,30}|curl|wget|python|java|ruby|perl|php|node|nginx|openssl|git)/"
+_COMPARED = r"[=~<>!]=[ ]?|~>[ ]?|\^|\d-\d{0,3}\.\d{1,3}[ ]"
+"""A comparison of versions, or numbers of a path in a drawing."""
+_NO_ADDRESS = rf"(?:{_PRODUCT}|{_COMPARED}|(?:§|{_NUMBERED})\W{{0,4}}(?:(?:is|to|no|number)\W{{1,3}})?)"
+"""What makes four numbers a version, a section or a part of a name."""
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
-IPV4 = Rule(
-    "IP_ADDRESS",
-    rf"(?<![^\W_])(?<![^\W_][./-])(?:{_OCTET}\.){{3}}{_OCTET}(?![^\W_])(?![.-][^\W_])",
-    unless=_NO_ADDRESS,
+_PREFIX4 = r"(?:/(?:3[0-2]|[12]?\d)(?![^\W_]))?"
+_LENGTH = r"/(?:12[0-8]|1[01]\d|[1-9]?\d)(?![^\W_])"
+_PREFIX6 = f"(?:{_LENGTH})?"
+_QUAD = rf"(?<![^\W_])(?:{_OCTET}\.){{3}}{_OCTET}(?![^\W_])(?![.-][^\W_]){_PREFIX4}"
+_KNOWN = {"1.1.1.1", "1.0.0.1", "8.8.8.8", "8.8.4.4", "9.9.9.9", "4.2.2.2", "0.0.0.0"}
+
+
+def is_clear_ipv4(text: str) -> bool:
+    """Whether `text` is hardly a version: a number is above 31, it begins with 10 or has a prefix."""
+    address, slash, _ = text.partition("/")
+    octets = [int(octet) for octet in address.split(".")]
+    return bool(slash) or octets[0] == 10 or max(octets) > 31 or address in _KNOWN
+
+
+_MACHINE = words_near(
+    "ip|ips|ipv4|ipv6|addr|addrs|address|addresses|host|hosts|hostname|localhost|server|servers|dns|ping|resolver"
+    "|gateway|subnet|network|connect|connected|connecting|connection|from|to|via|at|on|route|curl|ssh|http|https"
+    "|port|bind|listen|listening|client|proxy|peer|node|src|dst|source|dest|destination|login|nameserver|inet"
+    "|unreachable|machine|device|endpoint|url|remote|loopback"
+)
+IPV4 = (
+    Rule("IP_ADDRESS", _QUAD, check=is_clear_ipv4, unless=_NO_ADDRESS),
+    Rule("IP_ADDRESS", _QUAD, unless=_NO_ADDRESS, near=_MACHINE),
+    Rule("IP_ADDRESS", _QUAD, unless=_NO_ADDRESS, behind=r"[^\W_]/"),
+    Rule("IP_ADDRESS", rf"(?<![\s\S]){_QUAD}(?=\.?\s{{0,2}}\Z)"),
 )
 
 
 def is_ipv6(text: str) -> bool:
     """Whether `text` is an address with a group of more than two digits. `::1` may be code, and eight groups
     of two digits are mostly other bytes."""
+    address = _bare(text)
+    return address is not None and any(len(group) > 2 and "." not in group for group in address.split(":"))
+
+
+def is_any_ipv6(text: str) -> bool:
+    return _bare(text) is not None and any(map(str.isdecimal, text))
+
+
+def _bare(text: str) -> str | None:
+    """Return the address in `text` without its zone and its prefix; None: it is none."""
+    address = text.partition("/")[0].partition("%")[0]
     try:
-        ipaddress.IPv6Address(text)
+        ipaddress.IPv6Address(address)
     except ValueError:
-        return False
-    return any(len(group) > 2 and "." not in group for group in text.split(":"))
+        return None
+    begun = address[:-2]
+    if address.endswith("::") and "/" not in text and (begun.isdecimal() or not begun):
+        return None  # 100:: is mostly a number and two colons
+    return address
 
 
-IPV6 = Rule(
-    "IP_ADDRESS",
-    rf"(?<![\w:.])(?:[\dA-Fa-f]{{0,4}}:){{2,7}}(?:{_OCTET}(?:\.{_OCTET}){{3}}|[\dA-Fa-f]{{1,4}})?"
-    r"(?![\w:])(?!\.\d)",
-    check=is_ipv6,
-)
+_GROUPS = rf"(?:[\dA-Fa-f]{{0,4}}:){{2,7}}(?:{_OCTET}(?:\.{_OCTET}){{3}}|[\dA-Fa-f]{{1,4}})?"
+_ZONE = r"(?:%[\dA-Za-z][\dA-Za-z._~-]{0,15}(?<![._~-]))?"
+_SURE_ZONE = r"%[\dA-Za-z]{1,16}(?![^\W_])"
+_IPV6 = rf"(?<![\w:.]){_GROUPS}(?![\w:])(?!\.\d){_ZONE}{_PREFIX6}"
+IPV6 = (
+    Rule("IP_ADDRESS", _IPV6, check=is_ipv6),
+    Rule("IP_ADDRESS", rf"(?<!\[){_IPV6}(?!\])", check=is_any_ipv6, near=_MACHINE),
+    # In brackets, in front of a port, or with a zone or a prefix, also a short address is one.
+    Rule("IP_ADDRESS", rf"(?<=//\[){_GROUPS}(?=(?:%|\]))", check=is_any_ipv6),
+    Rule("IP_ADDRESS", rf"(?<=\[){_GROUPS}(?=\]:\d)", check=is_any_ipv6),
+    Rule("IP_ADDRESS", rf"(?<![\w:.]){_GROUPS}(?=[%/])(?:{_ZONE}{_LENGTH}|{_SURE_ZONE})", check=is_any_ipv6),
+    Rule("IP_ADDRESS", r"::(?![\w:])", behind=r"(?<!\w)(?:ipv6|src|dst|unspecified)[ =]"),
+    Rule("IP_ADDRESS", rf"(?<![\s\S]){_GROUPS}(?=\.?\s{{0,2}}\Z)", check=is_any_ipv6),
+)  # fmt: skip
 
 _BYTE, _WORD = r"[\dA-Fa-f]{2}", r"[\dA-Fa-f]{4}"
+
+
+def is_mac(text: str) -> bool:
+    """Whether `text` is the address of one machine: not all zeros, and not the one that means all machines.
+    Only digits without a colon are mostly dates and times."""
+    signs = re.sub("[:.-]", "", text).upper()
+    return len(set(signs)) > 1 and (":" in text or not signs.isdecimal())
+
+
 MAC = Rule(
     "MAC_ADDRESS",
-    rf"(?<![^\W_])(?<![^\W_][:.-])(?:{_BYTE}([:-]){_BYTE}(?:\1{_BYTE}){{4}}|(?:{_WORD}\.){{2}}{_WORD})"
+    rf"(?<![^\W_])(?<![^\W_][:.-])(?:{_BYTE}([:-]){_BYTE}(?:\1{_BYTE}){{4}}|(?<!\.)(?:{_WORD}\.){{2}}{_WORD})"
     r"(?![^\W_])(?![:.-][^\W_])",
-    check=lambda text: ":" in text or not re.sub("[.-]", "", text).isdecimal(),
+    check=is_mac,
 )
