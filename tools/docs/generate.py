@@ -19,7 +19,7 @@ from pydantic_core import PydanticUndefined
 from hooks.builtin.secret_rules.issuers import FAMILIES, WORDED
 from hooks.loading.describe import Argument, GuardDescription, common_arguments, guards
 from proxy.settings.serve import ServeSettings
-from tools.docs import fields
+from tools.docs import entities, fields
 
 ROOT = Path(__file__).parents[2]
 _REGION = re.compile(r"(<!-- generated: ([^\n]+) -->\n).*?(<!-- end generated -->)", re.DOTALL)
@@ -80,6 +80,8 @@ def _content(name: str) -> str:
         return _of_arguments(common_arguments())
     if name == "secret-families":
         return _of_families()
+    if name == "entities":
+        return _table(entities.HEAD, entities.rows())
     if name == "fields":
         return fields.sources()
     if name == "fields upstream":

@@ -204,8 +204,8 @@ _plan = lru_cache(None)(_Plan)
 def _formats(metadata: "PhoneMetadata") -> Iterator[_Format]:
     code = metadata.country_code
     main = phonenumbers.region_code_for_country_code(code) if code else ""
-    formats = metadata.number_format or PhoneMetadata.metadata_for_region(main).number_format
-    for one in formats:
+    shared = PhoneMetadata.metadata_for_region(main)
+    for one in metadata.number_format or (shared.number_format if shared else ()):
         leading = one.leading_digits_pattern[-1] if one.leading_digits_pattern else None
         yield _Format(re.compile(leading) if leading else None, re.compile(str(one.pattern)))
 

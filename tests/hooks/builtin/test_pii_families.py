@@ -81,7 +81,7 @@ def test_a_value_with_a_wrong_digit_passes(entity: str) -> None:
     assert found <= tried / 3
 
 
-@pytest.mark.parametrize("line", [line for line in LINES if line.values[0].near])  # type: ignore[union-attr]
+@pytest.mark.parametrize("line", [line for line in LINES if line.values[0].near])
 def test_an_id_that_needs_a_word_passes_without_one(line: Family) -> None:
     bare = [one for one in NATIONAL_IDS if one.entity == line.entity and not one.near]
     rules = choice.chosen_rules([line.entity], [line.country])
