@@ -1,6 +1,7 @@
 """Families of personal data: the lines of the tables, and the rules that they become."""
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -17,6 +18,10 @@ END = rf"(?!{_OTHER_LETTER})(?![-./]\d)"
 """Patterns around a text that is not part of a longer word or number."""
 NO_GROUP_BEFORE, NO_GROUP_AFTER = r"(?<!\d[ :])", r"(?![ :]\d)"
 """Patterns around groups of digits that are not some of more groups."""
+_PART = re.compile(r"\(\?[^:]*:|\{[^}]*\}|\\.|\[[^\]]*\]|\d")
+"""The parts of a form that `loose` changes or has to skip."""
+_SAME = re.compile(r"\(\?:\\d\\d(?:\|\\d\\d)+\)")
+"""Alternatives that became the same."""
 BEHIND_IBAN = r"(?<![^\W_])(?-i:[A-Z]{2}\d\d(?: [A-Z\d]{4}){0,7} )"
 """The first groups of what looks like a bank account, for `Rule.unless`."""
 _ALONE = r"(?<![\s\S])"
@@ -49,17 +54,27 @@ class Family:
     def rules(self, is_chosen: bool) -> Iterator[Rule]:
         """`is_chosen`: the entity or its country was chosen. Then a text that is nothing but the value needs
         no word if it has a check or a letter."""
-        check = _stdnum(self.check) if isinstance(self.check, str) else self.check
-        is_any_case = self.near and " " not in self.form  # otherwise "is 16 to 2024" could be a plate
-        form = f"(?i:{self.form})" if is_any_case else f"(?:{self.form})"
+        check = self.full_check()
+        form = loose(self.form)
+        is_any_case = self.near and " " not in form  # otherwise "is 16 to 2024" could be a plate
+        body = f"(?i:{form})" if is_any_case else f"(?:{form})"
         if self.is_grouped:
-            form = NO_GROUP_BEFORE + form + NO_GROUP_AFTER
+            body = NO_GROUP_BEFORE + body + NO_GROUP_AFTER
         near = words_near(self.near) if self.near else None
         unless = BEHIND_IBAN if self.is_grouped else None
-        yield Rule(self.entity, BEGIN + form + END, check, near=near, unless=unless, country=self.country)
+        yield Rule(self.entity, BEGIN + body + END, check, near=near, unless=unless, country=self.country)
         if is_chosen and near:
-            alone = f"{_ALONE}(?i:{self.form}){_TO_THE_END}"
-            yield Rule(self.entity, alone, check or _has_letter, country=self.country)
+            alone = check if self.check else lambda text: check(text) and any(map(str.isalpha, text))
+            yield Rule(self.entity, f"{_ALONE}(?i:{form}){_TO_THE_END}", alone, country=self.country)
+
+    def full_check(self) -> Check:
+        """Return a function that says whether a text has the form and passes the check."""
+        has_form = re.compile(self.form, re.IGNORECASE if self.near else 0).fullmatch
+        check = _stdnum(self.check) if isinstance(self.check, str) else self.check
+        if check is None:
+            return lambda text: has_form(_ascii(text)) is not None
+        known: Check = check
+        return lambda text: has_form(_ascii(text)) is not None and known(text)
 
     @property
     def is_grouped(self) -> bool:
@@ -88,8 +103,39 @@ def _word(word: str) -> str:
     return rf"(?<![^\W_]){pattern}{_ENDINGS}(?![^\W_])" if word.isascii() else pattern
 
 
-def _has_letter(text: str) -> bool:
-    return any(map(str.isalpha, text))
+def loose(form: str) -> str:
+    """Return the form with any digit for digits of some kind, and any letter for letters of some kind.
+
+    All families are read in one pass. Forms that ask for other signs at each place would make it slow on long
+    rows of digits; the exact form is checked where a loose one matches.
+    """
+    return _SAME.sub(r"(?:\\d\\d)", _PART.sub(_loosened, form))
+
+
+def _loosened(part: re.Match[str]) -> str:
+    text = part[0]
+    if text.isdecimal():
+        return r"\d"
+    signs = text[1:-1].replace(r"\d", "0-9")
+    if text[0] != "[" or not signs.replace("-", "").isalnum() or signs[0] == "-" or signs[-1] == "-":
+        return text
+    letters = "".join(
+        span for span, one in (("A-Z", str.isupper), ("a-z", str.islower)) if any(map(one, signs))
+    )
+    digits = r"\d" if any(map(str.isdecimal, signs)) else ""
+    other = "".join(sign for sign in signs if not sign.isascii())
+    return f"[{letters}{digits}{other}]" if letters else r"\d"
+
+
+def _ascii(text: str) -> str:
+    """Return the text with digits of other scripts and look-alike letters as ASCII."""
+    return text if text.isascii() else "".join(map(_ascii_sign, text))
+
+
+def _ascii_sign(sign: str) -> str:
+    if sign.isascii():
+        return sign
+    return str(int(sign)) if sign.isdecimal() else unicodedata.normalize("NFKD", sign)[0]
 
 
 def _stdnum(name: str) -> Check:

@@ -146,7 +146,7 @@ NATIONAL_IDS = (
     # Indonesia
     F("ID", "ID_NIK", r"\d{16}", "id.nik", "nik|ktp"),
     # Ireland
-    F("IE", "IE_PPS", r"\d{7}[A-Wa-w][A-Ia-iW-w]?", "ie.pps", "pps|ppsn|personal public service"),
+    F("IE", "IE_PPS", r"\d{7}[A-Wa-w][A-IWa-iw]?", "ie.pps", "pps|ppsn|personal public service"),
     # Israel
     F("IL", "IL_ID", r"\d{9}", "il.idnr", "teudat zehut|israeli id|id number|תעודת זהות"),
     # India
