@@ -52,11 +52,12 @@ class Family:
         return isinstance(self.check, str)
 
     def rules(self, is_chosen: bool) -> Iterator[Rule]:
-        """`is_chosen`: the entity or its country was chosen. Then a text that is nothing but the value needs
-        no word if it has a check or a letter."""
+        """`is_chosen`: the entity or its country was chosen. Then an id may be in lower case behind its word, and
+        a text that is nothing but the value needs no word if it has a check or a letter."""
         check = self.full_check()
         form = loose(self.form)
-        is_any_case = self.near and " " not in form  # otherwise "is 16 to 2024" could be a plate
+        # Otherwise "is 16 to 2024" could be a plate, and each word in lower case could begin an id.
+        is_any_case = is_chosen and self.near and " " not in form
         body = f"(?i:{form})" if is_any_case else f"(?:{form})"
         if self.is_grouped:
             body = NO_GROUP_BEFORE + body + NO_GROUP_AFTER
