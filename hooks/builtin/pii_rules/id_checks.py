@@ -208,7 +208,7 @@ def kr_resident(text: str) -> bool:
     """A date of birth and the digit for sex and century. Numbers issued since October 2020 are random."""
     digits = digits_of(text)
     century = "19" if digits[6] in "1256" else "20" if digits[6] in "3478" else "18"
-    return _is_date(century + digits[:2], digits[2:4], digits[4:6])
+    return len(set(digits)) > 2 and _is_date(century + digits[:2], digits[2:4], digits[4:6])
 
 
 def kr_brn(text: str) -> bool:

@@ -177,7 +177,7 @@ def test_numbers_of_manuals_and_of_areas_that_are_not_in_use_are_found(number: s
 
 NO_FINDS = """
     blk_-6008397446568765070;00:13:03.104 25746;051 824 753;brotlicffi>=1.2.0.0;brotli==1.2.30.40
-    policy 3.3.0.3
+    policy 3.3.0.3;192.168.1.1.1;at 10.192.168.1.1;lib_10.2.3.4;name-10.20.30.40
     length 100::;x = -4111111111111111;[.1FD7.0020.0002];U+0390 => 0399 0308 0301;0031 2044 0031 0030
     NL91 ABNA 0417 1643 01;00:00:00:00:00:00;FF:FF:FF:FF:FF:FF;078-05-0000;252.227-7013;Chrome/120.0.0.0
 """
