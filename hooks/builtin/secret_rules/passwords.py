@@ -1,7 +1,8 @@
 """Passwords and keys without a form of their own. The text before them shows them.
 
 A value behind any word for a secret is one if it looks random. Behind a word for a password, a value that
-a person made up is one too: it has letters, and digits or signs among them.
+a person made up is one too: it has letters, and digits or signs among them. Words in Cyrillic letters stand
+here as the reading has them (`hooks.detect.dress.HOMOGLYPHS`).
 """
 
 import re
@@ -9,13 +10,14 @@ import re
 from hooks.builtin.secret_rules.placeholders import is_placeholder, is_stand_in
 from hooks.builtin.secret_rules.randomness import looks_random
 from hooks.builtin.secret_rules.signs import CLOSING, OPENING, PLAINLY_SAYS, SAYS
+from hooks.detect.dress import HOMOGLYPHS
 from hooks.detect.rules import Rule
 
 _PASSWORD = (
     r"(?:pass(?:word|wd|wort|phrase|code)|(?<![a-z])(?:pass|pwd|pw)|kennwort|identified by"
     r"|requirepass|masterauth|contrase(?:ñ|n)a|senha|mot de passe|parola|wachtwoord|lösenord|adgangskode"
     r"|salasana|şifre|sandi|mật khẩu|hasło|heslo|пароль|密码|密碼|パスワード|비밀번호|口令)"
-)
+).translate(HOMOGLYPHS)
 _KINDS_OF_KEYS = (
     "secret|api|access|auth|private|encryption|signing|master|license|account|service|shared|session"
 )
@@ -24,17 +26,17 @@ _NAME = (
     rf"|(?:{_KINDS_OF_KEYS})[ _-]?key"
     r"|apikey|token|credentials?|creds|authorization|(?<![a-z])auth|schlüssel|clé|clave|chave|klucz|ключ|токен"
     r"|密钥|密鑰|令牌|APIキー|トークン)"
-)
+).translate(HOMOGLYPHS)
 _NEAR_PASSWORD = (
     r"password|passwd|passwort|passphrase|passcode|db_?pass|_pass|pass[:=\"']|pwd|pw[:= ]|kennwort"
     r"|identified by|requirepass|masterauth|contrase|senha|mot de passe|parola|wachtwoord|lösenord"
     r"|adgangskode|salasana|şifre|sandi|mật khẩu|hasło|heslo|пароль|密码|密碼|パスワード|비밀번호|口令"
-)
+).translate(HOMOGLYPHS)
 _NEAR_NAME = "|".join(
     [
         _NEAR_PASSWORD
         + r"|secret|token|credential|creds|authorization|_auth|auth[=:\"']|schlüssel|clé|clave|chave",
-        "klucz|ключ|токен|密钥|密鑰|令牌|キー|トークン",
+        "klucz|ключ|токен|密钥|密鑰|令牌|キー|トークン".translate(HOMOGLYPHS),
         *(f"{kind}{between}key" for kind in _KINDS_OF_KEYS.split("|") for between in ("", " ", "_", "-")),
     ]
 )

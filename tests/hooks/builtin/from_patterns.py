@@ -2,7 +2,7 @@
 
 import random
 import re
-from re import _parser  # type: ignore[attr-defined]
+from re import _parser
 from typing import Any
 
 _CHARS = [chr(code) for code in range(33, 127)]
