@@ -1,7 +1,7 @@
 """Rules: regular expressions with further conditions on a match, and the detector that uses them."""
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -144,7 +144,10 @@ class RuleDetector:
             shown, near = self._near_words.found(text, start)
             if shown and not is_final:
                 begin = max(start, len(text) - self._longest_worded)
-                places = _merged(places, self._worded.places(text, begin), shown)
+                worded = self._worded.places(text, begin)
+                places = _merged(places, worded, shown)
+                if begin == start:
+                    shown &= reduce(or_, [may_be for _, _, may_be in worded], 0)
         if not (places or taken or shown or self._everywhere):
             return [], len(text)
         undecided = len(text) if is_final else self._first_open(text, start, places, ends)
@@ -230,12 +233,12 @@ class _Windows:
     def __init__(self, begins: list[int]) -> None:
         self._begins = begins
 
-    def first_after(self, place: int) -> int:
-        """Return the first of these places at or after `place`; a place beyond all texts if there is none."""
-        i = bisect_right(self._begins, place)
-        if i and place - self._begins[i - 1] <= NEAR:
-            return place
-        return self._begins[i] if i < len(self._begins) else UNLIMITED
+    def after(self, place: int) -> Iterator[tuple[int, int]]:
+        """Yield the first and the last of these places in each row of them, from `place` on."""
+        for begin in self._begins[bisect_left(self._begins, place - NEAR) :]:
+            if place <= begin + NEAR:
+                yield max(place, begin), begin + NEAR
+                place = begin + NEAR + 1
 
 
 class _Searcher:
@@ -302,15 +305,8 @@ class _Searcher:
 
     def matches(self, text: str, begin: int, stop: int, windows: "_Windows | None" = None) -> Iterator[Match]:
         """Yield the matches from `begin` on that begin before `stop`. `windows`: where a word is near."""
-        find = self._find
-        if self._limit is not None:
-            find = partial(self._find_within, stop=stop, limit=self._limit)
-        while (found := find(text, begin)) and (start := found.start()) < stop:
-            if windows is not None and (place := windows.first_after(start)) > start:
-                if place >= stop:
-                    return
-                begin = place
-                continue
+        while (found := self._next(text, begin, stop, windows)) is not None:
+            start = found.start()
             length = self._length(found[0], text, start)
             if length:
                 match = self.grown(text, Match(start, start + length, self.rule.entity, self.index))
@@ -318,6 +314,28 @@ class _Searcher:
                 begin = match.end
             else:
                 begin = start + 1
+
+    def _next(
+        self, text: str, begin: int, stop: int, windows: "_Windows | None"
+    ) -> "regex.Match[str] | None":
+        """Find the first match from `begin` on that begins before `stop`, and in one of `windows`."""
+        if windows is None:
+            found = self._first(text, begin, stop, None)
+            return found if found and found.start() < stop else None
+        for first, last in windows.after(begin):
+            if first >= stop:
+                break
+            # No match that begins up to `last` depends on the text behind this end.
+            end = last + self.longest + 2
+            found = self._first(text, first, min(last + 1, stop), end if end < len(text) else None)
+            if found and found.start() <= last and found.start() < stop:
+                return found
+        return None
+
+    def _first(self, text: str, begin: int, stop: int, end: int | None) -> "regex.Match[str] | None":
+        if self._limit is not None:
+            return self._find_within(text, begin, stop, self._limit)
+        return self._find(text, begin, end)
 
     def grown(self, text: str, match: Match) -> Match:
         """Return the match with its end in the text known now."""

@@ -4,7 +4,8 @@ This is Glushkov's construction, read backwards. A set of positions is an `int` 
 """
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 from typing import NamedTuple
 
 from hooks.api.extras import from_extra
@@ -17,6 +18,8 @@ MOST_COPIES = 4
 """Most positions that one repeat becomes. The automaton does not count further: it goes round."""
 _MOST_CHARACTERS = 4096
 """The number of characters whose positions are kept."""
+_MOST_SETS = 1 << 14
+"""The number of sets of positions for which those before are kept."""
 
 
 class Fragment(NamedTuple):
@@ -40,6 +43,7 @@ class Positions:
         """Returns the positions that a character matches; '' is the start or the end of the text."""
         self._by_node: dict[One | Behind | Next, int] = {}
         self._allowing: list[tuple[Callable[[str], object], int]] = []
+        self._before_special = lru_cache(_MOST_SETS)(self._of_special)
         """Each test of a character, and the positions that a character is allowed at if it passes."""
         self._before: list[int] = []
         """For each position the ones that may come directly before it."""
@@ -80,10 +84,17 @@ class Positions:
             if before & ~(bit | bit >> 1):
                 special[before] = special.get(before, 0) | bit
         self._special = [(positions, before) for before, positions in special.items()]
+        self._all_special = reduce(or_, special.values(), 0)
 
     def before(self, positions: int) -> int:
         """Return the positions that may come directly before one of `positions`."""
         found = (positions & self._in_order) >> 1 | positions & self._looping
+        special = positions & self._all_special
+        return found | self._before_special(special) if special else found
+
+    def _of_special(self, positions: int) -> int:
+        """Return the positions before special ones: the same sets of these come again and again."""
+        found = 0
         for alike, before in self._special:
             if positions & alike:
                 found |= before

@@ -82,7 +82,7 @@ def bounds_of(repeat: re.Match[str]) -> tuple[int, int]:
     return int(fewest), int(most) if most else UNLIMITED
 
 
-Find = Callable[[str, int], "regex.Match[str] | None"]
+Find = Callable[..., "regex.Match[str] | None"]
 """Finds a match in a text, from a place on."""
 
 
@@ -93,7 +93,7 @@ def finder(pattern: str, timeout: float | None, *, partial: bool = False, is_fix
     if timeout is None and not partial:
         return find  # type: ignore[no-any-return]
     # Positional arguments make a search three times as fast as named ones.
-    return lambda text, begin: find(text, begin, None, None, partial, timeout)
+    return lambda text, begin, end=None: find(text, begin, end, None, partial, timeout)
 
 
 def encoding_of(openers: Sequence[str]) -> str:
