@@ -118,9 +118,7 @@ class RuleDetector:
         self._worded = Automaton(
             [one if needed else None for needed, one in zip(words, sketches, strict=True)]
         )
-        """The automaton of the rules that need a word near. It reads the end of a text that has one, where a
-        match may be open; other matches of these rules are searched only where a word is near."""
-        self._longest_worded = max((one.longest for one in searchers if one.words), default=0)
+        """The automaton of the rules that need a word near. It reads a text that has one."""
         self._near_words = _NearWords(needing) if needing else None
         self.longest = max(searcher.longest for searcher in searchers)
         self.reach = max(searcher.reach for searcher in searchers)
@@ -142,12 +140,11 @@ class RuleDetector:
         shown = 0
         if self._near_words is not None:
             shown, near = self._near_words.found(text, start)
-            if shown and not is_final:
-                begin = max(start, len(text) - self._longest_worded)
-                worded = self._worded.places(text, begin)
-                places = _merged(places, worded, shown)
-                if begin == start:
-                    shown &= reduce(or_, [may_be for _, _, may_be in worded], 0)
+            if shown:
+                worded = self._worded.places(text, start)
+                if not is_final:
+                    places = _merged(places, worded, shown)
+                shown &= reduce(or_, [may_be for _, _, may_be in worded], 0)
         if not (places or taken or shown or self._everywhere):
             return [], len(text)
         undecided = len(text) if is_final else self._first_open(text, start, places, ends)
