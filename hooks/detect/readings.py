@@ -87,6 +87,7 @@ class Reading:
 
     def __init__(
         self,
+        signs: str,
         begins: str,
         kinds: Mapping[str, str],
         longest: int,
@@ -94,14 +95,16 @@ class Reading:
         single: str = "",
         dress: Mapping[int, str] | None = None,
     ) -> None:
-        """`begins`: a pattern of the first character of tokens, which looks one character ahead. `single`:
-        the characters that are tokens. `kinds`: patterns of tokens by name; `unfinished_` ones match an
-        incomplete token at the end. `longest`: most characters of a token. `dress`: characters that stand for
-        other ones. A reading with a dress leaves unseen characters out."""
+        """`signs`: the first characters of tokens, for a character class. `begins`: a pattern of such a
+        character, which also looks at the next one. `single`: the characters that are tokens. `kinds`:
+        patterns of tokens by name; `unfinished_` ones match an incomplete token at the end. `longest`: most
+        characters of a token. `dress`: characters that stand for other ones. It also leaves out characters
+        that are not seen."""
         self.longest = longest
         self.dress = dress
         self._first = re.compile(begins)
         self._any = re.compile(f"{begins}|[{single}]" if single else begins)
+        self._signs = re.compile(f"[{signs}{single}]")
         self._match = re.compile("|".join(f"(?P<{kind}>{one})" for kind, one in kinds.items())).match
 
     def tokens(self, text: str, place: int) -> Iterator[tuple[int, int, str | None]]:
@@ -134,7 +137,8 @@ class Reading:
 
     def may_be_in(self, text: str, place: int) -> bool:
         """Whether a token may begin at `place` or later: a cheap check."""
-        return self._any.search(text, place) is not None
+        found = self._signs.search(text, place)
+        return found is not None and self._any.search(text, found.start()) is not None
 
     def may_reach(self, text: str, place: int) -> bool:
         """Whether a token may begin before `place` and end behind it: a cheap check."""
@@ -149,19 +153,23 @@ class Reading:
         return view
 
 
-ESCAPES = Reading(_OF_ESCAPES, _ESCAPES, longest=32)
-MARKUP = Reading(f"{_OF_ESCAPES}|<", {**_MARKUP, **_ESCAPES}, longest=64, single=f"*_~`{_BLANK}")
+ESCAPES = Reading(r"\\%&", _OF_ESCAPES, _ESCAPES, longest=32)
+MARKUP = Reading(r"\\%&<", f"{_OF_ESCAPES}|<", {**_MARKUP, **_ESCAPES}, longest=64, single=f"*_~`{_BLANK}")
 """The reading of `ESCAPES`, also without tags and emphasis."""
 LOOSE = Reading(
-    rf"{_OF_ESCAPES}|[<:\]]", {**_BETWEEN, **_MARKUP, **_ESCAPES}, longest=64, single=f"*_~`{_BLANK}{_UNSEEN}"
+    r"\\%&<:\]",
+    rf"{_OF_ESCAPES}|[<:\]]",
+    {**_BETWEEN, **_MARKUP, **_ESCAPES},
+    longest=64,
+    single=f"*_~`{_BLANK}{_UNSEEN}",
 )
 """The reading of `MARKUP`, also without other text between words: targets of links, values that are no
 strings, and invisible characters."""
 _OF_VALUES = rf"{_OF_ESCAPES}|[\r\n](?=[ \t\n]|\Z)|[{_UNSEEN}]"
-VALUES = Reading(_OF_VALUES, {**_WITHIN, **_ESCAPES}, longest=64, dress=TYPOGRAPHY)
+VALUES = Reading(rf"\\%&\r\n{_UNSEEN}", _OF_VALUES, {**_WITHIN, **_ESCAPES}, longest=64, dress=TYPOGRAPHY)
 """The reading of `ESCAPES`, also without invisible characters and line breaks inside a value, for data in
 plain characters: numbers, addresses and keys."""
-KEYS = Reading(_OF_VALUES, {**_WITHIN, **_ESCAPES}, longest=64, dress=HOMOGLYPHS)
+KEYS = Reading(rf"\\%&\r\n{_UNSEEN}", _OF_VALUES, {**_WITHIN, **_ESCAPES}, longest=64, dress=HOMOGLYPHS)
 """The reading of `VALUES`, also with letters of other alphabets that look like Latin ones."""
 
 

@@ -118,7 +118,7 @@ class RuleDetector:
         self._worded = Automaton(
             [one if needed else None for needed, one in zip(words, sketches, strict=True)]
         )
-        """The automaton of the rules that need a word near. It reads a text that has one."""
+        """The automaton of the rules that need a word near. Words are looked for where it finds something."""
         self._near_words = _NearWords(needing) if needing else None
         self.longest = max(searcher.longest for searcher in searchers)
         self.reach = max(searcher.reach for searcher in searchers)
@@ -138,10 +138,9 @@ class RuleDetector:
         places: Sequence[Place] = self._automaton.places(text, start)
         near: list[tuple[int, int]] | None = None
         shown = 0
-        if self._near_words is not None:
+        if self._near_words is not None and (worded := self._worded.places(text, start)):
             shown, near = self._near_words.found(text, start)
             if shown:
-                worded = self._worded.places(text, start)
                 if not is_final:
                     places = _merged(places, worded, shown)
                 shown &= reduce(or_, [may_be for _, _, may_be in worded], 0)

@@ -95,13 +95,11 @@ def words_near(text: str) -> str:
     A space stands for a space, a hyphen, an underscore or nothing. An ASCII word may not be part of another
     one, but may have an ending such as `number`.
     """
-    found = [_word(word) for word in text.lower().split("|")]
-    return "|".join(found)
-
-
-def _word(word: str) -> str:
-    pattern = "[ _-]?".join(map(re.escape, word.split(" ")))
-    return rf"(?<![^\W_]){pattern}{_ENDINGS}(?![^\W_])" if word.isascii() else pattern
+    spelled = {word: "[ _-]?".join(map(re.escape, word.split(" "))) for word in text.lower().split("|")}
+    ascii_words = [pattern for word, pattern in spelled.items() if word.isascii()]
+    other = [pattern for word, pattern in spelled.items() if not word.isascii()]
+    whole = [rf"(?<![^\W_])(?:{'|'.join(ascii_words)}){_ENDINGS}(?![^\W_])"] if ascii_words else []
+    return "|".join([*whole, *other])
 
 
 def loose(form: str) -> str:
