@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from operator import or_
+from operator import itemgetter, or_
 
 from hooks.api.extras import from_extra
 from hooks.detect.automaton.regex_analysis import UNLIMITED, analyse, finder
@@ -219,22 +219,32 @@ class _NearWords:
         lower = text[left:].lower()
         if len(lower) != len(text) - left:
             return self._all, None
-        found = [(left + 1 + place, rules) for place, rules in self._automaton.iter(lower)]
-        return reduce(or_, [rules for _, rules in found], 0), found
+        shown = 0
+        found: list[tuple[int, int]] = []
+        for place, rules in self._automaton.iter(lower):
+            shown |= rules
+            found.append((left + 1 + place, rules))
+        return shown, found
 
 
 class _Windows:
     """The places before which, at most `NEAR` characters away, a word of a rule stands."""
 
-    def __init__(self, begins: list[int]) -> None:
-        self._begins = begins
+    def __init__(self, begins: Iterable[int]) -> None:
+        """`begins`: the ends of the words, from left to right."""
+        self._rows: list[tuple[int, int]] = []
+        """The first and the last place of each row of them."""
+        for begin in begins:
+            if self._rows and begin <= self._rows[-1][1] + 1:
+                self._rows[-1] = self._rows[-1][0], begin + NEAR
+            else:
+                self._rows.append((begin, begin + NEAR))
 
     def after(self, place: int) -> Iterator[tuple[int, int]]:
-        """Yield the first and the last of these places in each row of them, from `place` on."""
-        for begin in self._begins[bisect_left(self._begins, place - NEAR) :]:
-            if place <= begin + NEAR:
-                yield max(place, begin), begin + NEAR
-                place = begin + NEAR + 1
+        """Yield the first and the last of these places in each row, from `place` on."""
+        for i in range(bisect_left(self._rows, place, key=itemgetter(1)), len(self._rows)):
+            first, last = self._rows[i]
+            yield max(place, first), last
 
 
 class _Searcher:
