@@ -104,7 +104,7 @@ class Reading:
         self.dress = dress
         self._first = re.compile(begins)
         self._any = re.compile(f"{begins}|[{single}]" if single else begins)
-        self._signs = re.compile(f"[{signs}{single}]")
+        self.find_sign = re.compile(f"[{signs}{single}]").search
         self._match = re.compile("|".join(f"(?P<{kind}>{one})" for kind, one in kinds.items())).match
 
     def tokens(self, text: str, place: int) -> Iterator[tuple[int, int, str | None]]:
@@ -137,7 +137,7 @@ class Reading:
 
     def may_be_in(self, text: str, place: int) -> bool:
         """Whether a token may begin at `place` or later: a cheap check."""
-        found = self._signs.search(text, place)
+        found = self.find_sign(text, place)
         return found is not None and self._any.search(text, found.start()) is not None
 
     def may_reach(self, text: str, place: int) -> bool:
@@ -184,6 +184,7 @@ class Reader:
         self.dress = reading.dress
         self._detector = detector
         self._reading = reading
+        self._find_sign = reading.find_sign
         self._span = self.reach
         """Characters before a place that are read with it, if they contain no tokens."""
         self._clear_span = detector.reach + reading.longest
@@ -213,6 +214,10 @@ class Reader:
         """Do what `scan` does from the start of an excerpt on, if `text` is the excerpt's with more
         characters, all in plain form (see `dressed`). Only the new characters are read."""
         start, taken = excerpt.start, excerpt.taken
+        if excerpt.view is None and not taken and self._find_sign(text, excerpt.num_read) is None:
+            excerpt.num_read = len(text)
+            matches, undecided = self._detector.scan(text, start, is_final)
+            return (_in_both(matches), undecided) if matches else (matches, undecided)
         view = self._grown(excerpt, text, start, is_final)
         if view is None and not taken:
             matches, undecided = self._detector.scan(text, start, is_final)

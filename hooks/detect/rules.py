@@ -118,8 +118,11 @@ class RuleDetector:
         self._worded = Automaton(
             [one if needed else None for needed, one in zip(words, sketches, strict=True)]
         )
-        """The automaton of the rules that need a word near. Words are looked for where it finds something."""
+        """The automaton of the rules that need a word near."""
         self._near_words = _NearWords(needing) if needing else None
+        self._words_first = True
+        """Whether words are looked for before the places of their rules. The one that last found nothing goes
+        first: then the other need not be asked."""
         self.longest = max(searcher.longest for searcher in searchers)
         self.reach = max(searcher.reach for searcher in searchers)
         self._likely: _Searcher | None = None
@@ -138,8 +141,15 @@ class RuleDetector:
         places: Sequence[Place] = self._automaton.places(text, start)
         near: list[tuple[int, int]] | None = None
         shown = 0
-        if self._near_words is not None and (worded := self._worded.places(text, start)):
-            shown, near = self._near_words.found(text, start)
+        if self._near_words is not None:
+            worded: Sequence[Place] = ()
+            if self._words_first:
+                shown, near = self._near_words.found(text, start)
+                if shown and not (worded := self._worded.places(text, start)):
+                    shown, self._words_first = 0, False
+            elif worded := self._worded.places(text, start):
+                shown, near = self._near_words.found(text, start)
+                self._words_first = not shown
             if shown:
                 if not is_final:
                     places = _merged(places, worded, shown)

@@ -29,7 +29,6 @@ class SpanGuard(ActingGuard):
         super().__init__(detector.reach, detector.longest, **options)
         self.detector = detector
         self._reader = detector if isinstance(detector, Reader) else None
-        self._is_dressed = self._reader is not None and self._reader.dress is not None
         self._chat_leads: tuple[GenerationRequest | None, tuple[str, ...]] = (None, ())
         self._searched = lru_cache(_LEADS)(partial(Lead.of, detector))
 
@@ -38,10 +37,9 @@ class SpanGuard(ActingGuard):
         if excerpt is None or not excerpt.is_plain or chunk.is_final:
             return self._vetted(chunk)
         known, piece = excerpt.text, chunk.text_diff
-        is_plain = not self._is_dressed or piece.isascii()
-        text = known + (piece if is_plain else self._plain(piece))
-        if self._reader is not None:
-            matches, undecided = self._reader.follow(excerpt, text)
+        text = known + (piece if piece.isascii() else self._plain(piece))
+        if (reader := self._reader) is not None:
+            matches, undecided = reader.follow(excerpt, text)
         else:
             matches, undecided = self.detector.scan(text, excerpt.start, False)
         if matches:
