@@ -88,10 +88,9 @@ def _alone(text: str) -> str:
 
 
 def _is_drawn(value: str) -> bool:
-    is_other = (
-        _CALL.match(value) or _is_variable(value) or _OF_PROGRAMS.fullmatch(value) or is_placeholder(value)
-    )
-    return looks_random(value) and not is_other
+    if not looks_random(value) or _CALL.match(value) or _is_variable(value):
+        return False
+    return not (_OF_PROGRAMS.fullmatch(value) or is_placeholder(value))
 
 
 def _is_variable(value: str) -> bool:
