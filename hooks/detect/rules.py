@@ -9,7 +9,7 @@ from operator import itemgetter, or_
 
 from hooks.api.extras import from_extra
 from hooks.detect.automaton.regex_analysis import UNLIMITED, analyse, finder
-from hooks.detect.automaton.states import NEAR, Automaton, Place, Sketch, numbers
+from hooks.detect.automaton.states import Automaton, Place, Sketch, numbers
 from hooks.detect.automaton.tree import literals_of, tree_of
 from hooks.detect.detector import Findings, Match
 
@@ -18,6 +18,8 @@ with from_extra("guards", "regex"):
 with from_extra("guards", "pyahocorasick"):
     import ahocorasick
 
+NEAR = 64
+"""Most characters to the left of a match in which its required words may be."""
 _LONG = 24
 """Undecided characters from which on the last open rule is tried before the automaton reads them all."""
 _NONE: Mapping[int, int] = {}

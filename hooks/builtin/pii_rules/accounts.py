@@ -39,7 +39,7 @@ UATP_CARD = Rule(
     r"(?<![^\W_])(?<!\d\.)(?<![\W_]-)1\d{3}(?:([ -]?)\d{6}\1\d{5}|([ -])\d{5}\2\d{6}(?![ -]\d))(?![^\W_])",
     length=card_length,
 )
-"""Of airlines. Other ids have as many digits, so it comes after them."""
+"""Airlines issue these cards. Other ids have as many digits, so the rule comes after theirs."""
 
 _IBAN_LENGTHS = {
     15: "NO", 16: "BE", 18: "DK FI FK FO GL NL SD", 19: "MK SI", 20: "AT BA EE KZ LT LU MN XK",

@@ -25,7 +25,7 @@ _PRODUCT = r"(?<![^\W_])(?-i:[A-Z][A-Za-z]{0,30}|curl|wget|python|java|ruby|perl
 _COMPARED = r"[=~<>!]=[ ]?|~>[ ]?|\^|\d-\d{0,3}\.\d{1,3}[ ]"
 """A comparison of versions, or numbers of a path in a drawing."""
 _NO_ADDRESS = rf"(?:{_PRODUCT}|{_COMPARED}|(?:§|{_NUMBERED})\W{{0,4}}(?:(?:is|to|no|number)\W{{1,3}})?)"
-"""What makes four numbers a version, a section or a part of a name."""
+"""Text before four numbers that makes them a version, a section or a part of a name."""
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _PREFIX4 = r"(?:/(?:3[0-2]|[12]?\d)(?![^\W_]))?"
 _LENGTH = r"/(?:12[0-8]|1[01]\d|[1-9]?\d)(?![^\W_])"

@@ -27,7 +27,7 @@ BEHIND_IBAN = r"(?<![^\W_])(?-i:[A-Z]{2}\d\d(?: [A-Z\d]{4}){0,7} )"
 _ALONE = r"(?<![\s\S])"
 _TO_THE_END = r"(?=\.?\s{0,2}\Z)"
 _ENDINGS = "(?:e?s|(?:s|en)?nummer|[ _-]?(?:number|num|nr|no|id|code))?"
-"""What a word for an id may end with: passports, Passnummer, passport_no."""
+"""Endings of a word for an id: passports, Passnummer, passport_no."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Family:
     form: str
     """A pattern with a bound, for a text that is not part of a longer word or number."""
     check: Check | str | None = None
-    """What the matched text must pass: a function, or the name of a module of `python-stdnum`."""
+    """The check that the matched text must pass: a function, or the name of a module of `python-stdnum`."""
     near: str = ""
     """Words, separated by `|`, of which one must stand in the 64 characters before it. Empty: none must."""
     by_choice: bool = False

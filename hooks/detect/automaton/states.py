@@ -6,12 +6,10 @@ these shows a place where a match may be open, or may be whole. The automaton ex
 rule's own pattern must confirm the places that it reports.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache, reduce
-from operator import or_
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
-from hooks.api.extras import from_extra
 from hooks.detect.automaton.positions import Fragment, Positions, bits
 from hooks.detect.automaton.tree import (
     ANY,
@@ -25,14 +23,9 @@ from hooks.detect.automaton.tree import (
     conditions_before,
 )
 
-with from_extra("guards", "pyahocorasick"):
-    import ahocorasick
-
 Place = tuple[int, int, int]
 """A place, the rules that may have an open match there, and those that may have a whole one, as bits."""
 _NOWHERE: list[Place] = []
-NEAR = 64
-"""Most characters to the left of a match in which its required words may be."""
 MAX_STEPS = 50_000
 """Most steps that an automaton keeps. Then it forgets them all."""
 
@@ -45,8 +38,6 @@ class Sketch(NamedTuple):
     """The text that must come directly before a match."""
     width: int = 0
     """Most characters of `behind`."""
-    words: Sequence[str] = ()
-    """In lower case. One of them must stand in the `NEAR` characters before a match. Empty: no word must."""
     is_cut: bool = False
     """A match may end before the text that its pattern reads."""
 
@@ -108,19 +99,12 @@ class Automaton:
         self._bodies = self._rights = self._lefts = self._behinds = self._outermost = self._shown_by_text = 0
         self._rest: Fragment | None = None
         """The positions of any text to the end, which all rules with a rare beginning share."""
-        words: dict[str, int] = {}
         self._width = 0
         for rule, sketch in enumerate(sketches):
             if sketch is not None:
                 self._add(sketch, 1 << rule)
-                for word in sketch.words:
-                    words[word] = words.get(word, 0) | 1 << rule
                 self._width = max(self._width, sketch.width)
-        self._words = _automaton_of(words)
-        """The words that rules need; each gives the rules that need it or another, as bits."""
-        self._shown_anywhere = words.get("", 0)
-        self._needing_words = reduce(or_, words.values(), 0)
-        self.conditional = self._shown_by_text | self._needing_words
+        self.conditional = self._shown_by_text
         """The rules that the text before a match may exclude."""
         self._positions.close()
         self._states: dict[tuple[int, int, int], State] = {}
@@ -209,9 +193,6 @@ class Automaton:
             if left.going:
                 shown |= self._shown(text, start, left)
             wanted &= ~self._shown_by_text | shown
-        if wanted & self._needing_words:
-            needing = wanted & self._needing_words
-            wanted ^= needing ^ self._shown_by_words(text, start, needing)
         return wanted
 
     def _shown(self, text: str, start: int, state: State) -> int:
@@ -224,14 +205,6 @@ class Automaton:
             state = state[text[place]]
             shown |= state.shown
         return shown
-
-    def _shown_by_words(self, text: str, start: int, rules: int) -> int:
-        """Return those of `rules` whose word may be near: one pass over the text, however many words there
-        are."""
-        shown: int = self._shown_anywhere
-        for _, needed_by in self._words.iter(text[max(0, start - NEAR) :].lower()):
-            shown |= needed_by
-        return shown & rules
 
     def step(self, state: State, char: str) -> State:
         """Return the state before `char`, which comes before the place of `state`."""
@@ -274,18 +247,6 @@ class Automaton:
 def numbers(rules: int) -> tuple[int, ...]:
     """Return the numbers of rules that are given as bits."""
     return tuple(bits(rules))
-
-
-def _automaton_of(words: Mapping[str, int]) -> Any:
-    """An Aho-Corasick automaton that gives each word's rules."""
-    made = ahocorasick.Automaton()
-    for word, needed_by in words.items():
-        if word:
-            made.add_word(word, needed_by)
-    if not len(made):
-        made.add_word("\0", 0)  # without a word it cannot be asked
-    made.make_automaton()
-    return made
 
 
 def _between(first: int, end: int) -> int:
