@@ -6,8 +6,8 @@ near misses or in the texts of all other entities, is a false alarm. `--seed` dr
 were written with seed 1. `--cut` also runs every text through the guard as a stream: in characters, and cut
 at random.
 
-`public`: the test strings of gitleaks, Presidio and detect-secrets, read from checkouts that the arguments
-name, and the same values in typographic dress. They are read at each run, and are no part of this project.
+`public`: the test strings of gitleaks, Presidio and detect-secrets, and the same values in typographic dress.
+git fetches these projects into `build/checkouts`, or the arguments name checkouts. They are no part of Weir.
 `words`: passwords and tokens behind a word for them. `files`: real files of this machine, where next to
 nothing should be found. These are also given to the peers whose environments are here (`make bench-detection`
 makes them): gitleaks, detect-secrets, and Presidio's recognizers of patterns, also all of them.
@@ -17,13 +17,13 @@ import argparse
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 
 from benchmarks import pii_samples, secret_samples
 from benchmarks.cases import dress, files, passwords
-from benchmarks.cases.checkouts import Checkouts
+from benchmarks.cases.checkouts import KEYS, PERSONAL, cases_of
 from benchmarks.cases.finders import Finder, Guards, Span, peers
 from benchmarks.cases.finders import cut_by as cut_by
 from benchmarks.cases.tables import print_dresses, print_files, print_groups
@@ -129,9 +129,9 @@ def print_made(seed: int, count: int, shows_wrong: bool, is_cut: bool) -> None:
             )
 
 
-def print_public(checkouts: Checkouts, others: dict[str, list[Finder]], num_wrong: int) -> None:
+def print_public(given: Mapping[str, Path | None], others: dict[str, list[Finder]], num_wrong: int) -> None:
     every, secrets, default = every_entity().detector, Secrets().detector, Pii().detector
-    keys, personal = checkouts.keys(), checkouts.personal()
+    keys, personal = cases_of(KEYS, given), cases_of(PERSONAL, given)
     if keys:
         print_groups("Secrets", keys, [Guards("Weir", secrets), *others["secrets"]], num_wrong)
     if personal:
@@ -140,8 +140,6 @@ def print_public(checkouts: Checkouts, others: dict[str, list[Finder]], num_wron
     if keys or personal:
         dressed = [*dress.cases([*keys, *personal]), *dress.prefixed(personal)]
         print_dresses(dressed, Guards("Weir", every, secrets), num_wrong)
-    for name, url in checkouts.missing():
-        print(f"\nNot measured: the test strings of {name}. Clone {url} and give --{name} DIRECTORY.")
 
 
 def print_files_found(others: dict[str, list[Finder]], num_wrong: int) -> None:
@@ -162,9 +160,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", action="append", choices=PARTS, help="a part of it; may be given again")
-    parser.add_argument("--gitleaks", type=Path, help="a checkout of the repository")
-    parser.add_argument("--presidio", type=Path, help="a checkout of the repository")
-    parser.add_argument("--detect-secrets", type=Path, help="a checkout of the repository")
+    for project in (*KEYS, *PERSONAL):
+        parser.add_argument(
+            f"--{project.name}", dest=project.name, type=Path, help=f"a checkout of {project.url}"
+        )
     parser.add_argument("--no-peers", action="store_true", help="measure Weir alone")
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--count", type=int, default=500, help="made texts with a value; as many near misses")
@@ -181,8 +180,7 @@ def main() -> None:
         finders = [Guards("Weir", Secrets().detector), *others["secrets"]]
         print_groups("Passwords and tokens", passwords.cases(options.seed), finders, num_wrong)
     if "public" in parts:
-        checkouts = Checkouts(options.gitleaks, options.presidio, options.detect_secrets)
-        print_public(checkouts, others, num_wrong)
+        print_public(vars(options), others, num_wrong)
     if "files" in parts:
         print_files_found(others, num_wrong)
 

@@ -6,12 +6,14 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from subprocess import check_output
 
 import pytest
 
 from benchmarks import leaks_families
 from benchmarks.cases import detect_secrets, dress, gitleaks, passwords, presidio
 from benchmarks.cases.case import Case, with_value
+from benchmarks.cases.checkouts import Project, cases_of
 from benchmarks.cases.finders import Found
 from benchmarks.cases.go_source import assigned, functions
 from benchmarks.cases.strings import drawn
@@ -172,3 +174,28 @@ def test_a_guard_that_misses_a_value_in_a_stream_is_told() -> None:
     told = asyncio.run(leaks_families.problem(random.Random(1), guarded, "so ab123456 is it"))
     assert told is not None
     assert "whole 'so [KEY] is it'" in told
+
+
+def test_a_project_is_fetched_once_at_its_commit(tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e", *arguments]
+        return check_output(command, text=True).strip()
+
+    git("init", "--quiet")
+    (tmp_path / "tests.py").write_text("of the commit")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "m")
+    project = Project("acme", str(tmp_path), git("rev-parse", "HEAD"), detect_secrets.cases)
+    for _ in range(2):
+        assert (project.fetched(tmp_path / "build") / "tests.py").read_text() == "of the commit"
+        (tmp_path / "tests.py").write_text("later")
+
+
+def test_a_project_that_cannot_be_fetched_is_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    project = Project("acme", str(tmp_path / "nowhere"), "0" * 40, detect_secrets.cases)
+    for _ in range(2):
+        assert cases_of([project], {}) == []
+        assert "Not measured: the test strings of acme. fatal:" in capsys.readouterr().out
