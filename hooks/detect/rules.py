@@ -1,14 +1,13 @@
 """Rules: regular expressions with further conditions on a match, and the detector that uses them."""
 
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
-from operator import itemgetter, or_
+from functools import reduce
+from operator import or_
 
 from hooks.api.extras import from_extra
-from hooks.detect.automaton.regex_analysis import UNLIMITED, analyse, finder
+from hooks.detect.automaton.regex_analysis import UNLIMITED, Find, analyse, finder
 from hooks.detect.automaton.states import Automaton, Place, Sketch, numbers
 from hooks.detect.automaton.tree import literals_of, tree_of
 from hooks.detect.detector import Findings, Match
@@ -22,6 +21,8 @@ NEAR = 64
 """Most characters to the left of a match in which its required words may be."""
 _LONG = 24
 """Undecided characters from which on the last open rule is tried before the automaton reads them all."""
+_SEARCHED = 8
+"""Characters that a search passes in the time of one match at a place."""
 _NONE: Mapping[int, int] = {}
 BEGIN = r"(?<![^\W_])(?<!\d[-./])"
 END = r"(?![^\W_])(?![-./]\d)"
@@ -141,29 +142,25 @@ class RuleDetector:
             ends = {match.rule: match.end for match in grown}
             matches = [match for match, known in zip(grown, taken, strict=True) if match.end > known.end]
         places: Sequence[Place] = self._automaton.places(text, start)
-        near: list[tuple[int, int]] | None = None
-        shown = 0
         if self._near_words is not None:
-            worded: Sequence[Place] = ()
             if self._words_first:
-                shown, near = self._near_words.found(text, start)
-                if shown and not (worded := self._worded.places(text, start)):
-                    shown, self._words_first = 0, False
+                if near := self._near_words.rows(text, start):
+                    worded = self._worded.places(text, start)
+                    self._words_first = bool(worded)
+                    places = _merged(places, worded, near, start)
             elif worded := self._worded.places(text, start):
-                shown, near = self._near_words.found(text, start)
-                self._words_first = not shown
-            if shown:
-                if not is_final:
-                    places = _merged(places, worded, shown)
-                shown &= reduce(or_, [may_be for _, _, may_be in worded], 0)
-        if not (places or taken or shown or self._everywhere):
+                near = self._near_words.rows(text, start)
+                self._words_first = not near
+                places = _merged(places, worded, near, start)
+        if not (places or taken or self._everywhere):
             return [], len(text)
         undecided = len(text) if is_final else self._first_open(text, start, places, ends)
         if undecided == start and not is_final:
             return [], start
-        for searcher, begin in self._woken(text, start, undecided, places, shown):
-            windows = _windows(near, searcher) if near is not None and searcher.words else None
-            matches += searcher.matches(text, max(begin, ends.get(searcher.index, 0)), undecided, windows)
+        for searcher in self._everywhere:
+            matches += searcher.found(text, max(start, ends.get(searcher.index, 0)), undecided)
+        for rule, candidates in _by_rule(places, undecided).items():
+            matches += self._searchers[rule].found_at(text, candidates, ends.get(rule, 0))
         return matches, undecided
 
     def _first_open(self, text: str, start: int, places: Sequence[Place], ends: Mapping[int, int]) -> int:
@@ -181,36 +178,38 @@ class RuleDetector:
                     return place
         return undecided
 
-    def _woken(
-        self, text: str, start: int, undecided: int, places: Sequence[Place], shown: int
-    ) -> list[tuple["_Searcher", int]]:
-        """Return the searchers that may find a match before `undecided`, and where to begin. `shown`: the
-        rules that have a word near, as bits."""
-        woken = [(searcher, start) for searcher in self._everywhere] if self._everywhere else []
-        woken += [(self._searchers[rule], start) for rule in numbers(shown)]
-        awake = shown
-        for place, _, may_be in places:
-            if place >= undecided:
-                break
-            if not may_be:
-                continue
-            for rule in numbers(may_be & ~awake):
-                searcher = self._searchers[rule]
-                if len(text) - place >= searcher.shortest:
-                    woken.append((searcher, place))
-            awake |= may_be
-        return woken
 
-
-def _merged(places: Sequence[Place], worded: Sequence[Place], shown: int) -> Sequence[Place]:
-    """Return the places of both, from left to right; of `worded` those of the rules `shown`."""
-    more = [(place, may_open & shown, 0) for place, may_open, _ in worded if may_open & shown]
+def _merged(
+    places: Sequence[Place], worded: Sequence[Place], near: Sequence[int], start: int
+) -> Sequence[Place]:
+    """Return the places of both, from left to right; of `worded` those of rules with a word near. `near`: see
+    `_NearWords.rows`."""
+    if not (near and worded):
+        return places
+    left = max(0, start - NEAR)
+    more = [
+        (place, may_open & shown, may_be & shown)
+        for place, may_open, may_be in worded
+        if (may_open | may_be) & (shown := near[(place - left) // NEAR])
+    ]
     return sorted([*places, *more]) if places and more else places or more
 
 
-def _windows(near: Sequence[tuple[int, int]], searcher: "_Searcher") -> "_Windows":
-    rule = 1 << searcher.index
-    return _Windows(sorted(end for end, rules in near if rules & rule))
+def _by_rule(places: Sequence[Place], stop: int) -> dict[int, list[int]]:
+    """Return for each rule the places before `stop` where it may match, from left to right."""
+    alike: dict[int, list[int]] = {}
+    for place, _, may_be in places:
+        if place >= stop:
+            break
+        if may_be:
+            alike.setdefault(may_be, []).append(place)
+    found: dict[int, list[int]] = {}
+    for may_be, same in alike.items():
+        for rule in numbers(may_be):
+            found.setdefault(rule, []).extend(same)
+    for candidates in found.values():
+        candidates.sort()
+    return found
 
 
 class _NearWords:
@@ -224,39 +223,21 @@ class _NearWords:
         self._automaton.make_automaton()
         self._all = reduce(or_, rules_of_words.values(), 0)
 
-    def found(self, text: str, start: int) -> tuple[int, list[tuple[int, int]] | None]:
-        """Return the rules that a word may allow to match from `start` on, as bits, and the ends of these
-        words with their rules; None: the places are not known."""
+    def rows(self, text: str, start: int) -> Sequence[int]:
+        """Return the rules that may have a word near, as bits, for each row of `NEAR` places from
+        `start - NEAR` on; nothing if there is no word."""
         left = max(0, start - NEAR)
         lower = text[left:].lower()
+        num_rows = (len(text) - left) // NEAR + 2
         if len(lower) != len(text) - left:
-            return self._all, None
-        shown = 0
-        found: list[tuple[int, int]] = []
-        for place, rules in self._automaton.iter(lower):
-            shown |= rules
-            found.append((left + 1 + place, rules))
-        return shown, found
-
-
-class _Windows:
-    """The places before which, at most `NEAR` characters away, a word of a rule stands."""
-
-    def __init__(self, begins: Iterable[int]) -> None:
-        """`begins`: the ends of the words, from left to right."""
-        self._rows: list[tuple[int, int]] = []
-        """The first and the last place of each row of them."""
-        for begin in begins:
-            if self._rows and begin <= self._rows[-1][1] + 1:
-                self._rows[-1] = self._rows[-1][0], begin + NEAR
-            else:
-                self._rows.append((begin, begin + NEAR))
-
-    def after(self, place: int) -> Iterator[tuple[int, int]]:
-        """Yield the first and the last of these places in each row, from `place` on."""
-        for i in range(bisect_left(self._rows, place, key=itemgetter(1)), len(self._rows)):
-            first, last = self._rows[i]
-            yield max(place, first), last
+            return [self._all] * num_rows
+        rows: list[int] = []
+        for last, rules in self._automaton.iter(lower):
+            rows = rows or [0] * num_rows
+            row = (last + 1) // NEAR
+            rows[row] |= rules
+            rows[row + 1] |= rules
+        return rows
 
 
 class _Searcher:
@@ -276,7 +257,9 @@ class _Searcher:
         if not longest:
             raise ValueError(f"{a_match} has no character")
         self._limit = longest if longest < analysis.longest else None
-        self._match = partial(regex.compile(rule.pattern).match, timeout=timeout)
+        match = finder(rule.pattern, timeout, is_fixed=True)
+        # A longer match ends at the limit, as if the text ended there.
+        self._match_at: Find = (lambda text, at: match(text, at, at + longest)) if self._limit else match
         self._find = finder(rule.pattern, timeout)
         self._find_open = finder(analysis.opened, timeout, partial=True)
         self._match_open = finder(analysis.opened, timeout, partial=True, is_fixed=True)
@@ -290,7 +273,6 @@ class _Searcher:
         self._sides = regex.compile("".join(sides), regex.IGNORECASE).match if sides else None
         self.longest = longest + (analysis.ahead if self._limit is None else -1)
         self._is_conditional = bool(self._near or self._sides)
-        self.shortest = analysis.shortest
         self._until = regex.compile(rule.until).search if rule.until else None
         besides = [analyse(pattern or "") for pattern in (rule.until, rule.behind, rule.unless)]
         self._closing = besides[0].longest
@@ -321,39 +303,31 @@ class _Searcher:
             return False
         return self._match_open(text, place) is not None
 
-    def matches(self, text: str, begin: int, stop: int, windows: "_Windows | None" = None) -> Iterator[Match]:
-        """Yield the matches from `begin` on that begin before `stop`. `windows`: where a word is near."""
-        while (found := self._next(text, begin, stop, windows)) is not None:
-            start = found.start()
-            length = self._length(found[0], text, start)
-            if length:
-                match = self.grown(text, Match(start, start + length, self.rule.entity, self.index))
-                yield match
-                begin = match.end
-            else:
-                begin = start + 1
+    def found_at(self, text: str, places: Sequence[int], begin: int) -> Iterator[Match]:
+        """Yield the matches from `begin` on. `places`: where the rule may match, from left to right."""
+        if len(places) * _SEARCHED < places[-1] - places[0] + _SEARCHED**2:
+            for place in places:
+                if place >= begin and (found := self._match_at(text, place)):
+                    match = self._checked(found, text)
+                    if match is not None:
+                        yield match
+                        begin = match.end
+        else:
+            # No match at the last place depends on the text behind this end.
+            end = min(len(text), places[-1] + self.longest + 2)
+            yield from self.found(text, max(begin, places[0]), places[-1] + 1, end)
 
-    def _next(
-        self, text: str, begin: int, stop: int, windows: "_Windows | None"
-    ) -> "regex.Match[str] | None":
-        """Find the first match from `begin` on that begins before `stop`, and in one of `windows`."""
-        if windows is None:
-            found = self._first(text, begin, stop, None)
-            return found if found and found.start() < stop else None
-        for first, last in windows.after(begin):
-            if first >= stop:
-                break
-            # No match that begins up to `last` depends on the text behind this end.
-            end = last + self.longest + 2
-            found = self._first(text, first, min(last + 1, stop), end if end < len(text) else None)
-            if found and found.start() <= last and found.start() < stop:
-                return found
-        return None
+    def found(self, text: str, begin: int, stop: int, end: int | None = None) -> Iterator[Match]:
+        """Yield the matches from `begin` on that begin before `stop`. `end`: they do not read further."""
+        while (found := self._first(text, begin, stop, end)) is not None and found.start() < stop:
+            match = self._checked(found, text)
+            if match is not None:
+                yield match
+            begin = match.end if match is not None else found.start() + 1
 
     def _first(self, text: str, begin: int, stop: int, end: int | None) -> "regex.Match[str] | None":
-        if self._limit is not None:
-            return self._find_within(text, begin, stop, self._limit)
-        return self._find(text, begin, end)
+        """Find the first match of the pattern from `begin` on, if there is one before `stop`."""
+        return self._find(text, begin, end) if self._limit is None else self._find_within(text, begin, stop)
 
     def grown(self, text: str, match: Match) -> Match:
         """Return the match with its end in the text known now."""
@@ -362,9 +336,9 @@ class _Searcher:
         closing = self._until(text, max(0, match.start, match.end - self._closing))
         return match._replace(end=closing.end() if closing else len(text))
 
-    def _find_within(self, text: str, begin: int, stop: int, limit: int) -> "regex.Match[str] | None":
-        """Find the first match of at most `limit` characters, as if the text ended there."""
-        tries = (self._match(text, i, i + limit) for i in range(begin, stop))
+    def _find_within(self, text: str, begin: int, stop: int) -> "regex.Match[str] | None":
+        """Find the first match of at most `self._limit` characters."""
+        tries = (self._match_at(text, place) for place in range(begin, stop))
         return next(filter(None, tries), None)
 
     def _fits(self, text: str, start: int) -> bool:
@@ -373,9 +347,12 @@ class _Searcher:
             return False
         return self._near is None or self._near(text[max(0, start - NEAR) : start].lower()) is not None
 
-    def _length(self, matched: str, text: str, start: int) -> int:
-        """Return how many of the matched characters at `start` are the rule's entity."""
+    def _checked(self, found: "regex.Match[str]", text: str) -> Match | None:
+        """Return the rule's entity in what its pattern found; None: the rule's conditions do not hold."""
+        start, matched = found.start(), found[0]
         if not self._fits(text, start) or (self.rule.check is not None and not self.rule.check(matched)):
-            return 0
+            return None
         length = len(matched) if self.rule.length is None else self.rule.length(matched)
-        return 0 if length and self._allowed is not None and matched[:length] in self._allowed else length
+        if not length or (self._allowed is not None and matched[:length] in self._allowed):
+            return None
+        return self.grown(text, Match(start, start + length, self.rule.entity, self.index))

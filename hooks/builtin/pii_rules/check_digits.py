@@ -18,7 +18,9 @@ def digits_of(text: str) -> str:
 
 def plain(text: str) -> str:
     """Return the letters and digits in ASCII, in upper case: patterns also match ſ as s, and ٣ as 3."""
-    signs = filter(str.isalnum, text if text.isascii() else unicodedata.normalize("NFKD", text))
+    if text.isascii():
+        return "".join(filter(str.isalnum, text)).upper()
+    signs = filter(str.isalnum, unicodedata.normalize("NFKD", text))
     return "".join(str(int(sign)) if sign.isdecimal() else sign.upper() for sign in signs)
 
 
