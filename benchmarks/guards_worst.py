@@ -7,7 +7,7 @@ redacted as a whole. No text may take over 2 seconds.
 import random
 import string
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from benchmarks.families import families
@@ -18,6 +18,7 @@ SIZE = 1_000_000
 _MOST_SECONDS = 2.0
 _STEPS = (16, 4, 1)
 """A text is tried at these parts of its size first: a slow one does not stop the others."""
+_OF_KEYS = string.ascii_letters + string.digits + "!#"
 _REPEATED = (
     *(
         "1",
@@ -113,6 +114,14 @@ _REPEATED = (
 )
 
 
+_DRESS: dict[str, Callable[[str], str]] = {
+    "in one row": lambda text: text,
+    "with percent signs": lambda text: "".join(f"%{ord(s):02X}" if s in "15aeAE -@=" else s for s in text),
+    "with zero-width spaces": "\u200b".join,
+    "wrapped": lambda text: f"{text[: len(text) // 2]}\n  {text[len(text) // 2 :]}",
+}
+
+
 def texts(guards: dict[str, SpanGuard]) -> Iterator[tuple[str, str]]:
     """Return names and texts of `SIZE` characters."""
     rng = random.Random(1)
@@ -137,7 +146,18 @@ def texts(guards: dict[str, SpanGuard]) -> Iterator[tuple[str, str]]:
             values.append((before, value))
             piece = before + value
             yield f"{name}, {family.rule.entity} without its end", piece[:-1] * (SIZE // len(piece))
-        yield f"{name}, all values", " ".join(b + v for b, v in values * (SIZE // 3000))[:SIZE]
+            yield f"{name}, {family.rule.entity} repeated", f"{piece} " * (SIZE // len(piece))
+        for kind, dressed in _DRESS.items():
+            yield (
+                f"{name}, all values {kind}",
+                " ".join(dressed(b + v) for b, v in values * (SIZE // 3000))[:SIZE],
+            )
+        for mark in (" ", ":", "="):
+            drawn = ("".join(rng.choices(_OF_KEYS, k=9)) for _ in range(SIZE // 10))
+            yield (
+                f"{name}, words {mark!r} values",
+                " ".join(rng.choice(values)[0].strip(" :=") + mark + one for one in drawn)[:SIZE],
+            )
 
 
 def seconds_of(guard: SpanGuard, text: str) -> float:

@@ -13,7 +13,7 @@ _VERHOEFF_TURN = "1576283094"
 
 def digits_of(text: str) -> str:
     """Return the text's decimal digits, of any script, without the characters between them."""
-    return "".join(filter(str.isdecimal, text))
+    return text if text.isdecimal() else "".join(filter(str.isdecimal, text))
 
 
 def plain(text: str) -> str:

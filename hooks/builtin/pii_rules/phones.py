@@ -128,7 +128,8 @@ def _national(plans: Sequence["_Plan"], text: str, is_labelled: bool) -> int:
 
 def _is_mobile(plans: Sequence["_Plan"], text: str) -> bool:
     """Whether a run of digits that begins with 0 is the number of a mobile phone."""
-    return any(plan.prefix == "0" and plan.is_mobile(digits_of(text)[1:]) for plan in plans)
+    digits = digits_of(text)[1:]
+    return any(plan.prefix == "0" and plan.is_mobile(digits) for plan in plans)
 
 
 def _ends(text: str) -> list[int]:
