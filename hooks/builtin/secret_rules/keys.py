@@ -67,13 +67,19 @@ AZURE_KEYS = (
 _BREAK = r"""(?:[\\`][nrt]|[\s"'`>|#*+,;^/\\.%:()\[\]→│-]|</?[a-z]{1,6} ?/?>|(?<!\w)\d{1,5}(?!\w)){1,64}+"""
 """The text between two lines of a key: indents, quotes, numbers, comments, joined strings, JSON escapes."""
 _BASE64 = r"[A-Za-z0-9/+=]"
-_KIND = r"(?:[A-Z0-9]{1,10} ){0,3}PRIVATE KEY(?: BLOCK)?"
+_KIND = r"(?:(?:[A-Z0-9]{1,10} ){0,3}PRIVATE KEY(?: BLOCK)?|OpenVPN Static key V1)"
 PRIVATE_KEY = Rule(
     "PRIVATE_KEY",
-    # RFC 7468. A key that has begun ends at its end line, after any other text.
-    rf"-----BEGIN {_KIND}-----(?:{_BREAK}[A-Z][\w-]{{2,20}}: [^\n\\]{{0,80}}){{0,4}}+"
+    # RFC 7468, and keys of SSH2 and OpenVPN. A key that has begun ends at its end line, after any other text.
+    rf"----[ -]BEGIN {_KIND}[ -]----(?:{_BREAK}[A-Z][\w-]{{2,20}}: [^\n\\]{{0,80}}){{0,4}}+"
     rf"(?:{_BREAK}[A-Za-z/+=]{{16,80}}+(?!\d)){{0,3}}+(?:{_BREAK})?(?=[A-Za-z/+=]{{0,79}}\d){_BASE64}{{16}}",
-    until=rf"-----END {_KIND}-----",
+    until=rf"----[ -]END {_KIND}[ -]----",
+)
+PUTTY_KEY = Rule(
+    "PRIVATE_KEY",
+    # PuTTY's own format (PPK). The public part comes before, and a hash behind.
+    rf"Private-Lines: \d{{1,3}}{_BREAK}{_BASE64}{{16}}",
+    until=r"Private-(?:MAC|Hash)",
 )
 
 
@@ -144,5 +150,6 @@ KEYS = (
     *AZURE_KEYS,
     JWT,
     PRIVATE_KEY,
+    PUTTY_KEY,
     ISSUER_KEY,
 )
