@@ -44,9 +44,12 @@ _SUFFIX = r"(?:(?-i:[A-Z_\d.-])[\w.-]{0,20}|[es])?"
 """The rest of a name: `password_of_db`, `tokenValue`."""
 _OF_WHAT = r"(?:[ ](?:for|of|to|on|für|de|para|pour|per|von)[ ][\w .@'-]{1,40}|[ ]?\([^()\n]{1,30}\))?"
 _SCHEME = r"(?:(?:bearer|basic|token|apikey|key|oauth)[ \t])?"
+_FEIGNED = r"(?<![a-z])(?:non|fake|dummy|mock|sample|example|bogus|invalid)(?:[_-]|(?-i:(?=[A-Z])))\w{0,24}"
+"""The beginning of a name that says itself that its value is none: fake_token, nonMatchingToken."""
 _NOT_ONE = (
-    r"(?:(?<![a-z])id|Id|name|url|uri|file|path|size|count|length|version|endpoint|format|hint|policy|expir\w{1,6}"
-    rf"|hash|label|header|public[ _-]?(?:key|token)|csrf[ _-]?token|(?<=ssword)s){CLOSING}{SAYS}{OPENING}"
+    rf"(?:{_FEIGNED}|(?<![a-z])id|Id|name|url|uri|file|path|size|count|length|version|endpoint|format|hint"
+    rf"|policy|expir\w{{1,6}}|hash|label|header|public[ _-]?(?:key|token)"
+    rf"|(?:[cx]srf|authenticity|verification)[ _-]?token|(?<=ssword)s){CLOSING}{SAYS}{OPENING}"
 )
 """Names that contain a word for a secret and have another value."""
 _VALUE = r"[!#-&(-+\-./0-9:=?-_a-z~]"
@@ -113,6 +116,7 @@ _PLAIN = re.compile(
       |scram-sha|ipv|python|win|ripemd|hmac|blake|iso|text|latin|arg|param|str|type|var)+[-_]?\d+\w*
   | (?:md|hs|rs|es|x|rc|ed|p|cp)-?\d{1,5}
   | 0x[\da-fA-F]+ | \#[\w:.-]+ | U\+[\dA-F]+ | [A-Z][A-Z_\d]*_[A-Z_\d]* | [a-z]+(?:[A-Z][a-z]+)+\d?
+  | \w+:(?:[A-Z][a-z]+){2,}                           # a name of a namespace
   | &\w+ | [*&+-]\w+ | \\u?\w+ | --?[\w-]+ | \w+[*+]
     """,
     re.VERBOSE,
@@ -265,10 +269,19 @@ LOGIN = Rule(
     length=_login_length,
 )
 """The password of a user's login on a command line: `curl -u anna:...`."""
+KEY_AS_LOGIN = Rule(
+    "PASSWORD",
+    rf"(?<=[ =\"'])(?:(?!:){_VALUE}){{8,128}}+(?=:[\s\"'])",
+    near=LOGIN.near,
+    behind=r"""[ ](?:-u|--user)[ =]{0,3}["']?""",
+    length=password_length,
+)
+"""A key in the place of the user, with no password: `curl -u KEY:`."""
 PASSWORDS = (
     URL_PASSWORD,
     DSN_PASSWORD,
     LOGIN,
+    KEY_AS_LOGIN,
     PASSWORD,
     LONG_PASSWORD,
     HUMAN_PASSWORD,

@@ -27,6 +27,8 @@ _ENVIRONMENT = re.compile(
     r"(?<=[_-])(?:live|test|sandbox|prod|production|development)(?=[_-])", re.IGNORECASE
 )
 _SEQUENCE = "01234567890123456789 abcdefghijklmnopqrstuvwxyz 9876543210 qwertyuiop"
+_SAME_GROUPS = re.compile(r"(?<![A-Za-z\d])([A-Za-z\d]{3,12})([-_.])\1\2\1(?![A-Za-z\d])")
+"""The same group three times: `1234-1234-1234`."""
 _RUN = re.compile(r"(.)\1{6,}")
 _LONG_SEQUENCE = 9
 _SHARE = 4
@@ -40,8 +42,24 @@ def is_stand_in(text: str) -> bool:
     return _STAND_INS.fullmatch(text) is not None
 
 
+_PUBLISHED = {
+    # Keys of Google's own programs, without "AIza": samples of Firebase for Android, YouTube's pages.
+    *("SyAnLA7NfeLquW1tJFpx_eQCxoX-oo6YyIs", "SyCkEhVjf3pduRDt6d1yKOMitrUEke8agEM"),
+    *("SyDMAScliyLx7F0NPDEJi1QmyCgHIAODrlU", "SyD3asb-2pEZVqMkmL6M9N6nHZRR_znhrh0"),
+    *("yDNSXIbFmlXbIE6mCzDLQAqITYefhixbX4A", "SyAdOS2zB6NCsk1pCdZ4-P6GBdi_UUPwX7c"),
+    *("SyASWm6HmTMdYWpgMnjRBjxcQ9CKctWmLd4", "SyANUvH9H9BsUccjsu2pCmEkOPjjaXeDQgY"),
+    *("SyA5_iVawFQ8ABuTZNUdcwERLJv_a_p4wtM", "SyA4UrcGxgwQFTfaI3no3t7Lt1sjmdnP5sQ"),
+    *("SyDSb51JiIcB6OJpwwMicseKRhhrOq1cS7g", "SyBF2RrAIm4a0mO64EShQfqfd2AFnzAvvuU"),
+    *("SyBcE-OOIbhjyR83gm4r2MFCu4MJmprNXsw", "SyB8qGxt4ec15vitgn44duC5ucxaOi4FmqE"),
+    *("SyA8vmApnrHNFE0bApF4hoZ11srVL_n0nvY", "SyAO_FJ2SlqU8Q4STEHLGCilw_Y9_11qcW8"),
+}
+"""Keys that their owner published, and everybody has. They are no secret."""
+
+
 def is_placeholder(key: str) -> bool:
     """Whether a key that has an issuer's form is an example: `AKIA...EXAMPLE`, `ghp_xxxx...`, a sequence."""
+    if key.removeprefix("AIza") in _PUBLISHED or _SAME_GROUPS.search(key):
+        return True
     if any(len(run[0]) * _SHARE >= len(key) for run in _RUN.finditer(key)) or _has_sequence(key.lower()):
         return True
     body = _ENVIRONMENT.sub("", key)

@@ -97,6 +97,7 @@ PASSWORDS = {
     "密码：xiangjiao88!": "xiangjiao88!",
     "CREATE USER eva IDENTIFIED BY 'Lantern!552'": "Lantern!552",
     "curl -u eva:Lantern!552 https://api.example.com": "Lantern!552",
+    'curl -u "q7LkV48zXx!t:" https://api.example.com': "q7LkV48zXx!t",
     'password = "a{b]c}(d$e#f!g"': "a{b]c}(d$e#f!g",
 }
 
@@ -138,6 +139,11 @@ LOOKS = """
     credentialsId: 'ff083f76-7804-4ef1-80e4-fe975bb9141b'
     public_key = "9Dmzk4p4WGeLKs1Pu8QvKUpRLgFLfRYD9AJKjbKTXit";csrf_token = "9Dmzk4p4WGeLKs1Pu8QvKUpRLgFLfRY"
     $token = $parser->get_token;$token = $P4ssw0rd->get;$token = $Config::Data9X
+    fake_token = "wqzsxa1ybziok2lq";nonMatchingToken := "wqzsxa1ybziok2lq"
+    AIzaSyAO_FJ2SlqU8Q4STEHLGCilw_Y9_11qcW8
+    name="authenticity_token" value="7SWa-Fo1_hsC6oovfBsJFL"
+    "token3": "xoxp-1234-1234-1234-4ddbc191d40ee098cbaae6f3"
+    token = "xoxp-572370529330-573807301142-572331691188-####################";token = "app12345:UserNameCode"
     pass => $password,;$token = $request->input('token')
     pk_live_51H8abcdefghijklmnopqrstuvwx;compass: N45.1234567W;keyboard = qwertz-de-2x;passage: 1Cor13:4-7abcd
 """
@@ -218,6 +224,11 @@ PRIVATE_KEYS = {
     f"{BEGIN}{key_lines(1)}{END}{BEGIN}{key_lines(3)}{END}{BEGIN}": "[PRIVATE_KEY]" * 2 + BEGIN,
     f"{BEGIN}{key_lines(1)}-----END PRIVATE KEYS-----.{END}.": "[PRIVATE_KEY].",
     f"{BEGIN}Comment: {END}\n{key_lines(1)}{END}.": f"[PRIVATE_KEY]\n{key_lines(1)}{END}.",
+    f"Public-Lines: 2\n{key_lines(2)}Private-Lines: 14\n{key_lines(9)}Private-MAC: 9dde": (
+        f"Public-Lines: 2\n{key_lines(2)}[PRIVATE_KEY]: 9dde"
+    ),
+    f"---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----\nComment: a\n{key_lines(1)}": "[PRIVATE_KEY]",
+    f"{BEGIN}{key_lines(1)}{END}.".replace("PRIVATE KEY", "OpenVPN Static key V1"): "[PRIVATE_KEY].",
 }  # fmt: skip
 """And what is released of them."""
 
