@@ -13,7 +13,7 @@ _MARKS = {
     **dict.fromkeys("\u2024\ufe52\uff0e", "."),
     **dict.fromkeys("\ufe6b\uff20", "@"),
     **dict.fromkeys("\u2044\uff0f", "/"),
-    **dict(zip("\uff0b\uff1d\uff3f\uff05\uff04\uff06\uff03", "+=_%$&#", strict=True)),
+    **dict(zip("\uff0b\uff1d\uff3f\uff05\uff04\uff06\uff03\uff5e", "+=_%$&#~", strict=True)),
 }
 # Quotes, brackets, commas, colons and backslashes stay: JSON is read by them.
 _LETTERS = chain(range(0xFF21, 0xFF3B), range(0xFF41, 0xFF5B), range(0x1D400, 0x1D7CC))

@@ -68,7 +68,7 @@ _WITHIN = {
     "wrap": rf"(?<={_RUN})\r?\n[ \t]{{1,32}}(?={_RUN}{{0,24}}\d)",
     "unfinished_wrap": rf"(?<={_RUN})(?:\r|\r?\n(?:[ \t]{{1,32}}{_RUN}{{0,24}})?)\Z",
 }
-_DIGIT_BEFORE = re.compile(rf"\d{_RUN}{{0,23}}\Z").search
+_DIGIT_BEFORE = re.compile(r"\d[\w/+=.~-]{0,23}\Z").search
 _GROUP_BEFORE = re.compile(r"\d([ -])\d{2,6}\Z").search
 """A group of digits behind another one: a line break reads as what stands between them."""
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "/": "/"}

@@ -180,6 +180,7 @@ NATIONAL_IDS = (
     F("KR", "KR_DRIVER_LICENSE", r"(?:1[1-9]|2[0-8])-\d\d-\d{6}-\d\d"),
     F("KR", "KR_DRIVER_LICENSE", r"\d\d[ -]?\d\d[ -]?\d{6}[ -]?\d\d", None,
       "driver license|driver's license|면허"),
+    F("KR", "KR_DRIVER_LICENSE", r"(?:1[1-9]|2[0-8]) \d\d \d{6} \d\d", by_choice=True),
     F("KR", "KR_FRN", rf"\d\d{_MONTH_DAY}-?[5-8]\d{{6}}", own.kr_resident),
     F("KR", "KR_PASSPORT", r"[MSRODmsrod](?:\d{8}|\d{3}[A-Za-z]\d{4})", None, "passport|여권"),
     F("KR", "KR_PASSPORT", r"[MSRODmsrod]\d{3}[A-Za-z]\d{4}"),

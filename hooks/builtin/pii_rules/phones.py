@@ -40,7 +40,8 @@ _NO_PHONE = rf"(?:{_NUMBERED}[^\w]{{0,3}}(?:(?:no|nr|number|id|code)\b)?[^\w]{{0
 _GAP = r"[ .\-/()\u00a0\u2010\u2011]{0,3}"
 _BEGIN = r"(?<![^\W_])(?<![-+./])(?<![+./]\()"
 _AMERICAN = (
-    r"(?:1[ .-])?(?:\((?:[2-9]\d\d|\d\d\d(?=\)[ ]?555-01))\)[ ]?|(?:[2-9]\d\d|\d\d\d(?=[ -]555-01))[ -])"
+    r"(?:1[ .-]|\d\d-)?"
+    r"(?:\((?:[2-9]\d\d|\d\d\d(?=\)[ ]?555-01))\)[ ]?|(?:[2-9]\d\d|\d\d\d(?=[ -]555-01))[ -])"
     r"[2-9]\d\d[ -]\d{4}|(?:1\.)?(?:[2-9]\d\d|\d\d\d(?=\.555\.01))\.[2-9]\d\d\.\d{4}"
 )
 """North American numbers: areas and exchanges begin with 2 to 9. 555-01xx is for tests, in any area."""
@@ -78,7 +79,7 @@ def phone_rules(regions: Iterable[str], is_chosen: bool = False) -> list[Rule]:
     rule = partial(Rule, "PHONE_NUMBER", unless=_NO_PHONE)
     rules = [rule(abroad, length=_international)]
     if {"US", "CA"} & set(codes):
-        rules.append(rule(f"{_BEGIN}(?:{_AMERICAN}){END}"))
+        rules += [rule(f"{begin}(?:{_AMERICAN}){END}") for begin in (_BEGIN, "(?<=[a-z]{2})")]
     plans = [_plan(region) for region in codes]
     if plans:
         grouped, labelled = (

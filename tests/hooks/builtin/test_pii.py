@@ -167,7 +167,12 @@ RESERVED = (
     "+1 999-555-0100",
     "1 800 555-0142",
     "(990) 234-5678",
+    "91-415-555-0132",
 )
+
+
+def test_a_phone_number_is_found_without_a_space_before_it() -> None:
+    assert said(ALL, ["My number is415-555-0132."]) == "My number is[PHONE_NUMBER]."
 
 
 @pytest.mark.parametrize("number", RESERVED)
@@ -193,7 +198,7 @@ def test_what_real_files_have_passes(text: str) -> None:
 FINDS = {
     "IP_ADDRESS": """
         host/10.1.2.3;src: /10.250.19.102:54106;ping ::1;http://[::1]:8080/;fe80::1%eth0;[2001:db8::7]:443
-        2001:db8::/32;10.0.0.0/8;::ffff:192.0.2.128;64:ff9b::192.0.2.33;word/1.2.3.4
+        2001:db8::/32;10.0.0.0/8;::ffff:192.0.2.128;64:ff9b::192.0.2.33;word/1.2.3.4;web01/::1;web01/::
     """,
     "CREDIT_CARD": "122000000000003;4111-1111-1111-1111;3782 822463 10005",
     "CRYPTO": "1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNa;bc1qw508d6qejxtdg4y5r3zarvary0c5xw7kv8f3t4",
