@@ -112,7 +112,7 @@ NATIONAL_IDS = (
     F("ES", "ES_NIE", r"[XYZxyz][ -]?\d{7}[ -]?[A-Za-z]", own.es_nie),
     F("ES", "ES_NIF", r"(?:\d{8}[ -]?|\d{7}-)[A-Za-z]", own.es_nif),
     F("ES", "ES_NIF", r"\d{7}[ -]?[A-Za-z]", own.es_nif, "nif|dni|documento nacional|identidad"),
-    F("ES", "ES_PASSPORT", r"[A-Z]{3}\d{6}", None, "pasaporte|passport"),
+    F("ES", "ES_PASSPORT", r"[A-Za-z]{3}\d{6}", None, "pasaporte|passport"),
     # Finland
     F("FI", "FI_HETU", r"[0-3]\d[01]\d{3}[-+A-FU-Ya-fu-y]\d{3}[\dA-FHJ-NPR-Ya-fhj-npr-y]", own.fi_hetu),
     # France
@@ -159,9 +159,9 @@ NATIONAL_IDS = (
     F("IN", "IN_PASSPORT", r"[A-Z][1-9]\d ?\d{4}[1-9]", None, "passport|पासपोर्ट"),
     F("IN", "IN_VEHICLE_REGISTRATION", _CAR_IN, None, "rto|vehicle|plate|registration|car"),
     F("IN", "IN_VEHICLE_REGISTRATION", rf"{_STATE_IN}\d\d[A-Z]{{1,2}}\d{{4}}"),
-    F("IN", "IN_VOTER", r"[A-Z]{3}\d{7}", None, "voter|epic|elector|electoral"),
-    # Iceland
+    F("IN", "IN_VOTER", r"[A-Z]{3}\d{7}", None, "vote|voter|epic|elector|electoral"),
     F("IN", "IN_VOTER", r"[A-Z]{3}\d{7}", by_choice=True),
+    # Iceland
     F("IS", "IS_KENNITALA", r"[0-7]\d[01]\d{3}-?\d{4}", "is_.kennitala", "kennitala|kt"),
     # Italy
     F("IT", "IT_DRIVER_LICENSE", r"[A-Z]{2}\d{7}[A-Z]|U1[A-Z\d]{7}[A-Z]", None,
@@ -197,8 +197,8 @@ NATIONAL_IDS = (
     F("NG", "NG_NIN", r"\d{11}", verhoeff, "nin|national identification|national identity|nimc"),
     F("NG", "NG_VEHICLE_REGISTRATION", r"[A-Z]{3}[ -]?\d{3}[A-Z]{2}", None,
       "plate|vehicle|registration|car|plate number"),
-    # Netherlands
     F("NG", "NG_VEHICLE_REGISTRATION", r"[A-Z]{3}[ -]?\d{3}[A-Z]{2}", by_choice=True),
+    # Netherlands
     F("NL", "NL_BSN", r"\d{4}\.\d\d\.\d{3}", own.nl_bsn),
     F("NL", "NL_BSN", r"\d{3}[ .-]?\d{3}[ .-]?\d{3}", own.nl_bsn, "bsn|burgerservice|sofi|citizen service"),
     F("NL", "NL_PASSPORT", r"[A-NP-Z]{2}[A-NP-Z\d]{6}\d", None, "paspoort"),
@@ -271,7 +271,7 @@ NATIONAL_IDS = (
       "itin|taxpayer|tax id|individual taxpayer|tin"),
     F("US", "US_MBI", _MBI + r"[AC-HJKMNP-RT-Y]{2}\d\d"),
     F("US", "US_NPI", r"[12]\d{3}[ -]?\d{3}[ -]?\d{3}", own.us_npi, "npi|national provider|provider"),
-    F("US", "US_PASSPORT", r"[A-Z]\d{8}|\d{9}", None, "us passport|passport|passport#"),
+    F("US", "US_PASSPORT", r"[A-Z]\d{8}|\d{9}", None, "us passport|passport|passport#|travel document"),
     F("US", "US_SSN", r"\d{3}([ .-])\d\d\1\d{4}", own.us_ssn),
     F("US", "US_SSN", r"\d{3}([ .-]?)\d\d\1\d{4}", own.us_ssn, "ssn|social security|ss#"),
     F("US", "US_SSN_UNISSUED", r"9\d\d-\d\d-\d{4}", own.us_unissued_ssn, by_choice=True),
