@@ -3,11 +3,15 @@
 import base64
 import re
 
+from hooks.api.extras import from_extra
 from hooks.builtin.secret_rules.issuers import FAMILIES, WORDED, Family
 from hooks.builtin.secret_rules.placeholders import is_placeholder
 from hooks.builtin.secret_rules.randomness import entropy, looks_random
 from hooks.builtin.secret_rules.signs import SIGN
 from hooks.detect.rules import Rule
+
+with from_extra("guards", "regex"):
+    import regex
 
 _PREFIX = re.compile(r"[^-_.:|%]{1,24}[-_.:|%]")
 _BEFORE, _BEHIND = r"(?<![A-Za-z\d])", r"(?![\w-])"
@@ -89,12 +93,10 @@ def _is_issued(text: str) -> bool:
 
 _FILLING = re.compile("A{10,}")
 _WORDS = "|".join(WORDED)
-_FORMS = re.compile(
-    "|".join(
-        f"{form}(?![\\w-])"
-        for form in sorted({form for forms in WORDED.values() for form in forms}, reverse=True)
-    ),
-    re.ASCII,
+# The flag p takes the longest of all forms that match.
+_FORMS = regex.compile(
+    f"(?p)(?:{'|'.join(sorted({form for forms in WORDED.values() for form in forms}))})(?![\\w-])",
+    regex.ASCII,
 )
 
 

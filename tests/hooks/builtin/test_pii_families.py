@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.cases.strings import drawn
 from benchmarks.detection import cut_by
 from hooks.builtin.pii import ENTITIES, LOCALES, Pii
 from hooks.builtin.pii_rules import choice
 from hooks.builtin.pii_rules.family import Family
 from hooks.builtin.pii_rules.national_ids import NATIONAL_IDS
 from tests.helpers import slow
-from tests.hooks.builtin.made_values import made_value
 from tests.hooks.builtin.streams import cut, said
 
 pytest.importorskip("stdnum")
@@ -35,7 +35,7 @@ def values(line: Family, count: int) -> Iterator[str]:
     """Texts of the line's form whose check digits are right. A look-ahead may exclude a made text."""
     check = next(line.rules(is_chosen=False)).check
     rng = random.Random(line.form)
-    made = (made_value(line.form, check, rng) for _ in range(20 * count))
+    made = (drawn(line.form, rng, check or bool, tries=300_000) for _ in range(20 * count))
     fitting = (value for value in made if re.fullmatch(line.form, value))
     return (value for _, value in zip(range(count), fitting, strict=False))
 

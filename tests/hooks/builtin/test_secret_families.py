@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.cases.strings import drawn
 from benchmarks.detection import cut_by
 from hooks.builtin.secret_rules.issuers import FAMILIES, WORDED, Family
 from hooks.builtin.secret_rules.keys import is_key, is_unlike_words
 from hooks.builtin.secrets import Secrets
-from tests.hooks.builtin.from_patterns import drawn_from
 from tests.hooks.builtin.streams import said, ways_to_cut
 
 ALL = Secrets()
@@ -27,10 +27,10 @@ def keys(family: Family, rng: random.Random, count: int) -> Iterator[tuple[str, 
     """The text that stays before a key, and a key that is no placeholder by chance."""
     is_shown = is_unlike_words if family.check else is_key
     while count:
-        key = drawn_from(family.form, rng)
+        key = drawn(family.form, rng)
         if is_shown(key):
             count -= 1
-            yield drawn_from(family.behind, rng), key
+            yield drawn(family.behind, rng) if family.behind else "", key
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda one: one.issuer)
@@ -84,11 +84,11 @@ FRAMES = (
 @pytest.mark.parametrize("words", WORDED)
 def test_a_key_behind_its_issuers_name_is_found(words: str) -> None:
     rng = random.Random(words)
-    word = drawn_from(words, rng)
+    word = drawn(words, rng)
     for form in WORDED[words]:
-        key = drawn_from(form, rng)
+        key = drawn(form, rng)
         while not is_key(key.replace("A" * 10, "")) or not any(map(str.isdigit, key)):
-            key = drawn_from(form, rng)
+            key = drawn(form, rng)
         for frame in FRAMES:
             text = frame.format(word=word, upper=word.upper(), key=key)
             start = text.index(key)

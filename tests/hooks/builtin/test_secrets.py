@@ -69,6 +69,7 @@ def test_entities_can_be_chosen() -> None:
         ("password: $Summer2024", "password: [PASSWORD]"),
         ("password: $kJxWqZvLmTzR", "password: [PASSWORD]"),
         ("mysql://bob:%40dm1n!@db/x", "mysql://bob:[CONNECTION_STRING]@db/x"),
+        ("okta: 002xYFz9JHF9b5F4yQJN6Y1Vv=xhA1kaMxoqSKslQa", "okta: [ISSUER_KEY]"),
         ("glptt-" + "0a1b2c3d" * 5, "[GITLAB_TOKEN]"),
         ("hvs.6j4cuewowBGit65rheNoceI7", "[VAULT_TOKEN]"),
         ("ghs_123456_eyJhbGciOiJSUzI1NiJ9." + "aB3d" * 20 + "." + "x-Y_z" * 9 + ".", "[GITHUB_TOKEN]."),
