@@ -62,13 +62,14 @@ _BETWEEN = {
 }
 _RUN = r"[\w/+=-]"
 _WITHIN = {
-    # Characters and line breaks inside one value. A value that is wrapped has a digit in both parts.
+    # Characters and line breaks inside one value. Each part of a wrapped value has a digit, or a small letter
+    # before a capital one.
     "unfinished_hidden": f"[{_UNSEEN}]{{1,7}}\\Z",
     "hidden": f"[{_UNSEEN}]{{1,8}}",
-    "wrap": rf"(?<={_RUN})\r?\n[ \t]{{1,32}}(?={_RUN}{{0,24}}\d)",
+    "wrap": rf"(?<={_RUN})\r?\n[ \t]{{1,32}}(?={_RUN}{{0,23}}(?:{_RUN}?\d|[a-z][A-Z]))",
     "unfinished_wrap": rf"(?<={_RUN})(?:\r|\r?\n(?:[ \t]{{1,32}}{_RUN}{{0,24}})?)\Z",
 }
-_DIGIT_BEFORE = re.compile(r"\d[\w/+=.~-]{0,23}\Z").search
+_IS_VALUE_BEFORE = re.compile(r"(?:\d|[a-z][A-Z])[\w/+=.~-]{0,23}\Z").search
 _GROUP_BEFORE = re.compile(r"\d([ -])\d{2,6}\Z").search
 """A group of digits behind another one: a line break reads as what stands between them."""
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "/": "/"}
@@ -116,7 +117,7 @@ class Reading:
             if begin < place or (token := self._match(text, begin)) is None:
                 continue
             kind, end = token.lastgroup or "", token.end()
-            if kind.endswith("wrap") and not _DIGIT_BEFORE(text, max(0, begin - 24), begin):
+            if kind.endswith("wrap") and not _IS_VALUE_BEFORE(text, max(0, begin - 24), begin):
                 continue
             if kind.startswith("unfinished"):
                 place = end

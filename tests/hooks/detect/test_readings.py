@@ -72,6 +72,7 @@ def test_the_dress_of_a_value_is_left_out() -> None:
     assert VALUES.read("key 4111\n    1111\r\n\t22, x\n  y1 1\n2") == "key 4111111122, x\n  y1 1\n2"
     assert VALUES.read("4111 1111\n  1111 k1\n  2 12-34\n  5") == "4111 1111 1111 k12 12-34-5"
     assert VALUES.read("a8Q~rc\n    hg1 I44.eyX\n  4t, is 4.\n  5") == "a8Q~rchg1 I44.eyX4t, is 4.\n  5"
+    assert VALUES.read("hf_kvPKqrs\n    sJcFMP, is kvpk\n    sJc") == "hf_kvPKqrssJcFMP, is kvpk\n    sJc"
     assert VALUES.read("&nbsp;%C2%A0%EF%BC%91") == "  1"
     assert Reader(Pii().detector, VALUES).dressed("４１\u202f1–2\u2212٣") == "41 1-2-3"
     assert Reader(Pii().detector, KEYS).dressed("\u0410K\u0406A") == "AKIA"
