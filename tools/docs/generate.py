@@ -97,7 +97,7 @@ def _of_families() -> str:
     for family in FAMILIES:
         issuers.setdefault(family.entity, []).append(family.issuer)
     rows = [(_code(entity), "; ".join(names)) for entity, names in issuers.items()]
-    names = (re.sub(r"\(\?!.*?\)|\[_-\]\??|_\?", "", word) for word in WORDED)
+    names = (re.sub(r"\(\?!.*?\)|\[ ?_-\]\??|_\?", "", word) for word in WORDED)
     words = ", ".join(_code(name).replace("|", "`, `") for name in names)
     return f"{_table(('entity', 'issuer'), rows)}\n\n`ISSUER_KEY`, behind one of these words: {words}."
 
