@@ -111,7 +111,6 @@ class Reading:
     def tokens(self, text: str, place: int) -> Iterator[tuple[int, int, str | None]]:
         """The tokens from `place` on, as start, end, and the character that they read as. None: a token that
         is not complete at the end of `text`."""
-        hidden_end = -1
         for found in self._any.finditer(text, place):
             begin = found.start()
             if begin < place or (token := self._match(text, begin)) is None:
@@ -128,11 +127,8 @@ class Reading:
                 char = group[1]
             if self.dress is not None:
                 char = "" if _IS_UNSEEN(char) else char.translate(self.dress)
-                if not char and begin == hidden_end:
-                    continue  # what is left out between two characters has a bound
             if len(char) > 1:
                 continue  # a character reference that HTML does not know
-            hidden_end = -1 if char else end
             place = end
             yield begin, end, char
 

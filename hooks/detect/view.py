@@ -9,7 +9,7 @@ Place = int
 class View:
     """The reading of a text that grows, up to the first token that is not complete yet."""
 
-    __slots__ = ("_ahead", "_begins", "_ends", "_gone", "_places", "end", "last_end", "text")
+    __slots__ = ("_ahead", "_begins", "_ends", "_gone", "_hidden_end", "_places", "end", "last_end", "text")
 
     def __init__(self, left: Place) -> None:
         """`left`: the place in the written text where the view begins."""
@@ -18,6 +18,8 @@ class View:
         """The written text is read up to here."""
         self.last_end = -1
         """The end of the last token, in the written text; -1: there is none."""
+        self._hidden_end = -1
+        """The end of the last token that reads as nothing, in the written text; negative: there is none."""
         self._places: list[Place] = []
         """For each token that reads as fewer characters than it has: its place in the reading. One that reads
         as nothing counts for the character before it."""
@@ -42,6 +44,10 @@ class View:
                 if not is_final:
                     end = begin
                 continue
+            if not char:
+                if begin == self._hidden_end:
+                    char = text[begin:stop]  # what is left out between two characters has a bound
+                self._hidden_end = stop
             pieces += (text[done:begin], char)
             length += begin - done
             if stop - begin != len(char):
@@ -58,6 +64,7 @@ class View:
         """The first `count` characters of the written text are gone."""
         self._gone += count
         self.end -= count
+        self._hidden_end -= count
         self.last_end = max(-1, self.last_end - count) if self.last_end >= 0 else -1
 
     def trim(self, count: int) -> None:

@@ -119,6 +119,7 @@ SAID: list[tuple[Any, str, str]] = [
     (Pii(), "is ４１１１-1111\u20111111\u20121111.", "is [CREDIT_CARD]."),
     (Pii(), "is 4111 1111\n    1111 1111.", "is [CREDIT_CARD]."),
     (Pii(), "is 4111 11\u200b11 1\u00ad111 111\u20601\u200b.", "is [CREDIT_CARD]\u200b."),
+    (Pii(), r"is 4111 11\u200b11 1111 1111\u200b\u20601.", r"is [CREDIT_CARD]\u200b\u20601."),
     (Pii(), r"ann\x40example.org", "[EMAIL_ADDRESS]"),
     (Secrets(), f"is {KEY[:9]}\u200b{KEY[9:]}.", "is [OPENAI_KEY]."),
     (Secrets(), f"is {KEY[:14]}\n      {KEY[14:]}.", "is [OPENAI_KEY]."),
