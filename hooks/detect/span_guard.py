@@ -67,7 +67,13 @@ class SpanGuard(ActingGuard):
     def _act_at_cut(self, chunk: Chunk, excerpt: Excerpt) -> Verdict:
         """The verdict where the client cut the stream: the beginning of a possible match is withheld. A match
         that is whole without more text counts as at any other end."""
-        excerpt.text, matches, undecided = self._scan(excerpt, chunk.text_diff, is_final=False)
+        matches: list[Match] = []
+        piece, start = chunk.text_diff, -1
+        while excerpt.start > start:
+            start = excerpt.start
+            excerpt.text, found, undecided = self._scan(excerpt, piece, is_final=False)
+            piece = ""
+            matches += found
         text, whole, end = self._scan(excerpt, "", is_final=True)
         return self._act(chunk, excerpt, text, [*matches, *whole], end, withheld_from=undecided)
 

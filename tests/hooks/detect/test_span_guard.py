@@ -17,7 +17,7 @@ from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
 from hooks.detect import span_guard
 from hooks.prompts.texts import PromptText
-from hooks.testing import play, stream_of
+from hooks.testing import assert_chunk_invariant, play, stream_of
 from hooks.testing.streams import Prompt, request_for
 from tests.helpers import examples
 from tests.hooks.builtin.streams import replaced
@@ -172,3 +172,7 @@ def test_the_text_that_is_kept_of_a_stream_does_not_grow(guard: Pii | Secrets) -
         kept.append(len(context.state["excerpt"].text))
     assert max(kept) == max(kept[:-200])
     assert max(kept) <= guard.detector.reach + 600
+
+
+def test_a_match_excludes_what_seemed_to_begin_in_it_also_where_the_client_cut() -> None:
+    assert_chunk_invariant(Patterns(["ab|bcd"]), stream_of("abc", is_cut=True))
