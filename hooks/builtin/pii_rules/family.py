@@ -24,6 +24,8 @@ _SAME = re.compile(r"\(\?:\\d\\d(?:\|\\d\\d)+\)")
 """Alternatives that became the same."""
 BEHIND_IBAN = r"(?<![^\W_])(?-i:[A-Z]{2}\d\d(?: [A-Z\d]{4}){0,7} )"
 """The first groups of what looks like a bank account, for `Rule.unless`."""
+_LETTER = re.compile(r"(?<!\\)(?<!\(\?)[A-Za-z]")
+"""A letter that a form asks for."""
 _ALONE = r"(?<![\s\S])"
 _TO_THE_END = r"(?=\.?\s{0,2}\Z)"
 _ENDINGS = "(?:e?s|(?:s|en)?nummer|[ _-]?(?:number|num|nr|no|id|code))?"
@@ -64,7 +66,7 @@ class Family:
         near = words_near(self.near) if self.near else None
         unless = BEHIND_IBAN if self.is_grouped else None
         yield Rule(self.entity, BEGIN + body + END, check, near=near, unless=unless, country=self.country)
-        if is_chosen and near:
+        if is_chosen and near and (self.check or _LETTER.search(self.form)):
             alone = check if self.check else lambda text: check(text) and any(map(str.isalpha, text))
             yield Rule(self.entity, f"{_ALONE}(?i:{form}){_TO_THE_END}", alone, country=self.country)
 
