@@ -139,12 +139,9 @@ def texts(guards: dict[str, SpanGuard]) -> Iterator[tuple[str, str]]:
     for name, guard in guards.items():
         values = []
         for family in families(guard):
-            try:
-                before, value = family.text(rng)
-            except ValueError:
-                continue
-            values.append((before, value))
-            piece = before + value
+            before, value, after = family.text(rng)
+            values.append((before, value + after))
+            piece = before + value + after
             yield f"{name}, {family.rule.entity} without its end", piece[:-1] * (SIZE // len(piece))
             yield f"{name}, {family.rule.entity} repeated", f"{piece} " * (SIZE // len(piece))
         for kind, dressed in _DRESS.items():

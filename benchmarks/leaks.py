@@ -9,6 +9,7 @@ or may have, this suffix must not get out either.
 
 import argparse
 import asyncio
+import os
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -183,6 +184,7 @@ def main() -> None:
     )
     parser.add_argument("--relayed", type=int, default=10_000, help="answers to embeddings, ranks and scores")
     parser.add_argument("--families", type=int, default=20_000, help="texts with values of `pii`, `secrets`")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="for --families (%(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     print(processor())
@@ -200,9 +202,9 @@ def main() -> None:
     by_kind = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
     print(f"{options.relayed:,} relayed answers: no text of the upstream's own leaked ({by_kind}).")
     if options.families:
-        seen = leaks_families.run_all(options.families, options.seed)
-        print(f"{options.families:,} texts with values, each whole and cut: none leaked")
-        print(f"({leaks_families.summary(seen)}).")
+        outcome = leaks_families.run_all(options.families, options.seed, options.processes)
+        print(f"{options.families:,} texts with values, each whole and cut: none leaked.")
+        print(f"{outcome}.")
 
 
 if __name__ == "__main__":

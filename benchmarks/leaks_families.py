@@ -1,27 +1,29 @@
 """Does a value of any family get out of `pii` or `secrets`? A part of `make bench-leaks`.
 
 Random texts hold values of every family of the two guards, drawn from the rules' own patterns, plain or in
-typographic dress, also of JSON and cut within a value. Each text goes through the guard in random pieces.
-What is released must be what the guard releases of the whole text. No value that is found in the whole text
-may get out, and where a client cut the output, no beginning that could still become a match.
+one dress or two: typographic signs, escapes, percent-encoding, line breaks. The texts may be JSON. Each text
+goes through the guard in random pieces, once whole and once cut short. What is released must be what the
+guard releases of the whole text. No value that is found in the whole text may get out, and where a client
+cut the output, no beginning that could still become a match.
 """
 
 import asyncio
 import json
-import os
 import random
 import re
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from benchmarks.cases.dress import DRESSES
 from benchmarks.cases.finders import Span, cut_by
-from benchmarks.families import Family, every_entity, families
+from benchmarks.families import every_entity, families
 from benchmarks.hooks import REQUEST, pipeline, source
 from engine.protocol import Delta, Deltas
 from hooks.builtin.secrets import Secrets
+from hooks.detect.detector import Detector, Match, going_on
 from hooks.detect.span_guard import SpanGuard
 from hooks.testing.play import vetted
 
@@ -40,8 +42,10 @@ _WORDS = (
     "\n",
 )
 _TEMPLATES = re.compile(r"(?:\[[A-Z0-9_]+\])*\Z")
-_KEPT = 60
-"""Values of a family that are drawn. Streams take one of them: to draw is slow."""
+_NUM_VALUES = 8
+"""Values of each family that are drawn."""
+PLAIN = "plain"
+_NAMES = tuple(DRESSES)
 
 
 @dataclass(frozen=True)
@@ -50,49 +54,57 @@ class Guarded:
 
     name: str
     guard: SpanGuard
-    values: dict[str, list[tuple[str, str]]]
-    """(text before a value, value), by the family's entity and number."""
+    values: dict[str, list[tuple[str, str, str]]]
+    """(text before a value, value, text after it), by the family's entity and number."""
+
+    @cached_property
+    def families(self) -> list[str]:
+        return list(self.values)
 
 
-def guarded_of(rng: random.Random, num_values: int) -> list[Guarded]:
+def guarded_of(rng: random.Random) -> list[Guarded]:
     made: list[Guarded] = []
     for name, guard in (("pii", every_entity()), ("secrets", Secrets())):
         values = {
-            f"{family.rule.entity} {i}": list(_drawn(family, rng, num_values))
+            f"{family.rule.entity} {i}": [family.text(rng) for _ in range(_NUM_VALUES)]
             for i, family in enumerate(families(guard))
         }
-        made.append(Guarded(name, guard, {family: some for family, some in values.items() if some}))
+        made.append(Guarded(name, guard, values))
     return made
 
 
-def _drawn(family: Family, rng: random.Random, count: int) -> Iterator[tuple[str, str]]:
-    for _ in range(count):
-        try:
-            yield family.text(rng)
-        except ValueError:
-            continue
+Seen = Counter[tuple[str, str]]
+"""How many values of a family were in a dress."""
 
 
-def random_text(rng: random.Random, guarded: Guarded, seen: Counter[str]) -> str:
-    """A few words with one to three values. `seen` counts families and dresses."""
-    parts: list[str] = []
-    for _ in range(rng.randint(1, 3)):
-        family = rng.choice(list(guarded.values))
-        before, value = rng.choice(guarded.values[family])
-        dress = rng.choice((None, None, *DRESSES))
-        dressed = DRESSES[dress](value, rng) if dress and len(value) > 1 else None
-        seen[family] += 1
-        seen[dress or "plain"] += dress is None or dressed is not None
-        parts += [" ".join(rng.choices(_WORDS, k=rng.randint(0, 5))), before + (dressed or value)]
-        parts.append(rng.choice((" ", ". ", ", ", '"', "\n", "")))
-    text = "".join(parts)
+def random_text(rng: random.Random, guarded: Guarded, seen: Seen) -> str:
+    """A value alone, or a few words with one or two values."""
     if rng.random() < 0.1:
-        text = json.dumps({"a": text}, ensure_ascii=rng.random() < 0.5)
-    return text
+        return random_value(rng, guarded, seen)
+    parts: list[str] = []
+    for _ in range(rng.randint(1, 2)):
+        parts += [*rng.choices(_WORDS, k=rng.randint(0, 4)), random_value(rng, guarded, seen)]
+    text = "".join(part + rng.choice((" ", " ", ". ", ", ", '"', "\n", "")) for part in parts)
+    return json.dumps({"a": text}, ensure_ascii=rng.random() < 0.5) if rng.random() < 0.1 else text
+
+
+def random_value(rng: random.Random, guarded: Guarded, seen: Seen) -> str:
+    """A value with the texts around it. The value is in a dress, seldom also the texts around it."""
+    family = rng.choice(guarded.families)
+    before, value, after = rng.choice(guarded.values[family])
+    if rng.random() < 0.1:
+        before, value, after = "", before + value + after, ""
+    dresses = []
+    for name in rng.sample(_NAMES, rng.choice((0, 1, 1, 1, 1, 2))):
+        if len(value) > 1 and (dressed := DRESSES[name](value, rng)):
+            value = dressed
+            dresses.append(name)
+    seen.update((family, name) for name in dresses or [PLAIN])
+    return before + value + after
 
 
 def pieces_of(rng: random.Random, text: str) -> Iterator[str]:
-    most = rng.choice((1, 2, 4, 9, 40))
+    most = rng.choice((1, 3, 9, 30, 100))
     place = 0
     while place < len(text):
         size = rng.randint(1, most)
@@ -106,29 +118,30 @@ def redacted(text: str, spans: list[Span]) -> str:
     return text
 
 
-async def released(guard: SpanGuard, pieces: list[str], *, is_cut: bool) -> str:
-    async def cut(deltas: list[Delta]) -> Deltas:
-        for delta in deltas:
-            yield delta
-        yield Delta(finish_reason="length")
+async def released(guard: SpanGuard, pieces: list[str], cut: Delta | None = None) -> str:
+    """What a client gets of a stream. `cut`: its last delta, where the client cut it short."""
+
+    async def cut_short(deltas: list[Delta]) -> Deltas:
+        for delta in (*deltas, cut):
+            if delta is not None:
+                yield delta
 
     deltas = [Delta(text=piece) for piece in pieces]
-    out = vetted(pipeline(guard).open(REQUEST), lambda _: cut(deltas) if is_cut else source(deltas))
+    out = vetted(pipeline(guard).open(REQUEST), lambda _: cut_short(deltas) if cut else source(deltas))
     return "".join([delta.text async for delta in out])
 
 
-async def problem(rng: random.Random, guarded: Guarded, text: str) -> str | None:
-    """Return what is wrong with the streams of a text; None: nothing is."""
-    detector = guarded.guard.detector
-    spans = cut_by(detector, text)
-    out = await released(guarded.guard, list(pieces_of(rng, text)), is_cut=False)
+async def problem(rng: random.Random, guard: SpanGuard, text: str, spans: list[Span]) -> str | None:
+    """Return what is wrong with the two streams of a text; None: nothing is. `spans`: what is found in it."""
+    out = await released(guard, list(pieces_of(rng, text)))
     if out != redacted(text, spans):
         return f"streamed {out!r}, whole {redacted(text, spans)!r}"
-    place = rng.randint(1, len(text))
-    shown = text[:place]
-    out = await released(guarded.guard, list(pieces_of(rng, shown)), is_cut=True)
-    _, undecided = detector.scan(shown, 0, False)
-    spans = [span for span in cut_by(detector, shown) if span[0] < undecided]
+    shown = text[: rng.randint(1, len(text))]
+    pieces = list(pieces_of(rng, shown))
+    last = pieces.pop() if rng.random() < 0.5 else ""
+    out = await released(guard, pieces, Delta(text=last, finish_reason="length"))
+    undecided = undecided_from(guard.detector, shown)
+    spans = [span for span in cut_by(guard.detector, shown) if span[0] < undecided]
     expected = redacted(shown[:undecided], [(a, min(b, undecided), name) for a, b, name in spans])
     # What replaces a value that begins in the undecided text may or may not follow.
     if _TEMPLATES.sub("", out) != _TEMPLATES.sub("", expected):
@@ -136,37 +149,59 @@ async def problem(rng: random.Random, guarded: Guarded, text: str) -> str | None
     return None
 
 
-async def run(num_streams: int, seed: int) -> Counter[str]:
-    """Run so many texts, each whole and cut short. Returns how often each family and dress was in them.
-    Raises `AssertionError`."""
+def undecided_from(detector: Detector, text: str) -> int:
+    """Return where the text begins that more text may decide. A match may exclude another one that seemed to
+    begin within it, so the search goes on behind a match until nothing changes."""
+    start, taken = -1, list[Match]()
+    undecided = 0
+    while undecided > start:
+        start = undecided
+        matches, undecided = detector.scan(text, start, False, taken)
+        taken = going_on(taken, matches, undecided)
+    return undecided
+
+
+@dataclass
+class Outcome:
+    """The streams of some texts."""
+
+    num_found: int = 0
+    """Values that a guard found in whole texts."""
+    seen: Seen = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        families, dresses = ({pair[i] for pair in self.seen} for i in (0, 1))
+        missing = ", ".join({*_NAMES, PLAIN} - dresses) or "none"
+        return (
+            f"{self.num_found:,} values found, of {len(families)} families in {len(dresses)} readings"
+            f" ({len(self.seen):,} pairs of them; readings without a value: {missing})"
+        )
+
+
+async def run(num_texts: int, seed: int) -> Outcome:
+    """Run so many texts, each whole and cut short. Raises `AssertionError`."""
     rng = random.Random(seed)
-    guards = guarded_of(rng, min(_KEPT, max(3, num_streams // 500)))
-    seen: Counter[str] = Counter()
-    for i in range(num_streams):
+    guards = guarded_of(rng)
+    outcome = Outcome()
+    for i in range(num_texts):
         guarded = guards[i % len(guards)]
-        text = random_text(rng, guarded, seen)
-        wrong = await problem(rng, guarded, text)
+        text = random_text(rng, guarded, outcome.seen)
+        spans = cut_by(guarded.guard.detector, text)
+        outcome.num_found += len(spans)
+        wrong = await problem(rng, guarded.guard, text, spans)
         assert wrong is None, f"{guarded.name}, {text!r}: {wrong}"
-    return seen
+    return outcome
 
 
-def summary(seen: Counter[str]) -> str:
-    dresses = sum(seen[name] for name in DRESSES)
-    least = min((count, name) for name, count in seen.items() if name not in (*DRESSES, "plain"))
-    num_families = len(seen.keys() - {*DRESSES, "plain"})
-    return f"{num_families} families, {dresses:,} values in dress; fewest: {least[1]}, {least[0]:,}"
+def run_one(num_texts: int, seed: int) -> Outcome:
+    return asyncio.run(run(num_texts, seed))
 
 
-def run_one(num_streams: int, seed: int) -> Counter[str]:
-    return asyncio.run(run(num_streams, seed))
-
-
-def run_all(num_streams: int, seed: int) -> Counter[str]:
-    """Run the texts in as many processes as there are cores."""
-    num_processes = min(
-        os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count() or 1, 8
-    )
-    share = -(-num_streams // num_processes)
+def run_all(num_texts: int, seed: int, num_processes: int) -> Outcome:
+    """Run the texts in so many processes."""
+    share = -(-num_texts // num_processes)
     seeds = [seed * 1000 + i for i in range(num_processes)]
     with ProcessPoolExecutor(num_processes) as pool:
-        return sum(pool.map(run_one, [share] * num_processes, seeds), Counter())
+        outcomes = list(pool.map(run_one, [share] * num_processes, seeds))
+    seen = sum((outcome.seen for outcome in outcomes), Counter[tuple[str, str]]())
+    return Outcome(sum(outcome.num_found for outcome in outcomes), seen)

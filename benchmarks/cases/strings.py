@@ -1,6 +1,7 @@
 """Strings that match a pattern, drawn at random."""
 
 import random
+import re
 import string
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -80,3 +81,19 @@ class _Drawing:
 def _members(pattern: str) -> str:
     """Return the printable characters that the pattern of one character matches, or else its last sign."""
     return "".join(filter(regex.compile(pattern).fullmatch, PRINTABLE)) or pattern[-1]
+
+
+_LOOKS_BEHIND = re.compile(r"(?:\(\?a\)|\(\?<![^()]*\)|\\b)*\(\?<=([^()]*)\)")
+_LOOKS_AHEAD = re.compile(r"\(\?=((?:[^()]|\([^()]*\))+)\)(?:\(\?![^()]*\)|\$)*\Z")
+
+
+def drawn_between(pattern: str, rng: random.Random) -> tuple[str, str, str]:
+    """Return a random string that `pattern` matches, with strings before and after it for a look-behind at
+    the pattern's beginning and a look-ahead at its end. Raises `ValueError` as `drawn` does."""
+    behind, ahead = _LOOKS_BEHIND.match(pattern), _LOOKS_AHEAD.search(pattern)
+    before, after = (drawn(found[1], rng, _any) if found else "" for found in (behind, ahead))
+    return before, drawn(pattern, rng, _any), after
+
+
+def _any(text: str) -> bool:
+    return True

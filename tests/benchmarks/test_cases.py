@@ -14,11 +14,12 @@ from benchmarks import leaks_families
 from benchmarks.cases import detect_secrets, dress, gitleaks, passwords, presidio
 from benchmarks.cases.case import Case, with_value
 from benchmarks.cases.checkouts import Project, cases_of
-from benchmarks.cases.finders import Found
+from benchmarks.cases.finders import Found, cut_by
 from benchmarks.cases.go_source import assigned, functions
-from benchmarks.cases.strings import drawn
+from benchmarks.cases.strings import drawn, drawn_between
 from benchmarks.cases.tables import is_hit, print_dresses, print_groups
 from benchmarks.families import families, guard_of
+from hooks.builtin.secret_rules.keys import is_jwt
 from hooks.builtin.secrets import Secrets
 from hooks.detect.detector import Findings, Match
 from hooks.detect.rules import Rule, RuleDetector
@@ -149,17 +150,39 @@ def test_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"dot +1 +0\.0% +0\.0%", capsys.readouterr().out)
 
 
-def test_streams_with_values_of_families_are_judged() -> None:
-    guard = guard_of([Rule("KEY", r"(?<!\w)ab[0-9]{6}(?!\w)")], Secrets())
+@pytest.mark.parametrize(
+    ("pattern", "texts"),
+    [
+        (r"(?<!x)(?<=k=)\d(?!y)", ("k=", "digit", "")),
+        (r"\b\d(?=[;])$", ("", "digit", ";")),
+        (r"(?=\d)\d", ("", "digit", "")),
+    ],
+)
+def test_look_arounds_at_the_ends_are_drawn_apart(pattern: str, texts: tuple[str, str, str]) -> None:
+    before, value, after = drawn_between(pattern, random.Random(1))
+    assert (before, re.sub(r"\d", "digit", value), after) == texts
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule("KEY", r"(?<=k=)ab[0-9]{6}(?=;)"),
+        Rule("KEY", r"ab[0-9]{6}", near="acme", behind="[a-z]{2}: ", check=lambda text: text[2] == "7"),
+        Rule("KEY", r"ab[0-9]{6}", until="end"),
+        Rule("JWT", r"eyJ[\w.-]{40,80}", check=is_jwt),
+    ],
+)
+def test_streams_with_values_of_families_are_judged(rule: Rule) -> None:
+    guard = guard_of([rule], Secrets())
     [family] = families(guard)
     rng = random.Random(1)
-    before, value = family.text(rng)
-    assert before == ""
-    assert re.fullmatch("ab[0-9]{6}", value)
-    guarded = leaks_families.Guarded("one", guard, {"KEY 0": [(before, value)]})
-    for _ in range(30):
+    before, value, after = family.text(rng)
+    assert RuleDetector([rule]).scan(f"{before}{value}{after}")[0]
+    guarded = leaks_families.Guarded("one", guard, {"KEY 0": [(before, value, after)]})
+    for _ in range(10):
         text = leaks_families.random_text(rng, guarded, Counter())
-        assert asyncio.run(leaks_families.problem(rng, guarded, text)) is None
+        spans = cut_by(guard.detector, text)
+        assert asyncio.run(leaks_families.problem(rng, guard, text, spans)) is None
 
 
 def test_a_guard_that_misses_a_value_in_a_stream_is_told() -> None:
@@ -170,8 +193,9 @@ def test_a_guard_that_misses_a_value_in_a_stream_is_told() -> None:
             return ([], len(text)) if not is_final else super().scan(text, start, is_final, taken)
 
     guard = SpanGuard(Forgets([Rule("KEY", r"ab[0-9]{6}")]))
-    guarded = leaks_families.Guarded("one", guard, {})
-    told = asyncio.run(leaks_families.problem(random.Random(1), guarded, "so ab123456 is it"))
+    text = "so ab123456 is it"
+    spans = cut_by(guard.detector, text)
+    told = asyncio.run(leaks_families.problem(random.Random(1), guard, text, spans))
     assert told is not None
     assert "whole 'so [KEY] is it'" in told
 
