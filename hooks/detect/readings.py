@@ -270,8 +270,8 @@ class Reader:
         found = [match._replace(rule=2 * match.rule) for match in matches]
         known = [match._replace(start=view.read(match.start), end=view.read(match.end)) for match in in_read]
         matches, open_from = self._detector.scan(view.text, view.read(start), is_final, known)
-        if not is_final:  # an incomplete token may begin before `start`
-            undecided = max(start, min(undecided, view.written(open_from)))
+        if not is_final:  # an incomplete token may begin before `start`; what reads as nothing waits, too
+            undecided = max(start, min(undecided, view.written_end(open_from)))
         for begin, end, entity, rule in matches:
             found.append(Match(view.written(begin), view.written_end(end), entity, 2 * rule + 1))
         found, within = _behind_escapes(found, view, text)

@@ -24,6 +24,7 @@ from tests.helpers import make_request
 from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, said, ways_to_cut
 
 KEY = "sk-EXAMPLE7f3K9mQ2xT8vB4nL6pR1"
+PRIVATE_KEY = "-----BEGIN PRIVATE KEY-----b0JM9gDt9gDt9gDt9gDt-----END PRIVATE KEY-----"
 KEY_ID = "AKIA" + "Q3ZL7PXW2MTVK5RD"
 
 
@@ -122,6 +123,7 @@ SAID: list[tuple[Any, str, str]] = [
     (Pii(), r"is 4111 11\u200b11 1111 1111\u200b\u20601.", r"is [CREDIT_CARD]\u200b\u20601."),
     (Pii(), r"ann\x40example.org", "[EMAIL_ADDRESS]"),
     (Secrets(), f"is {KEY[:9]}\u200b{KEY[9:]}.", "is [OPENAI_KEY]."),
+    (Secrets(), PRIVATE_KEY.replace("9", "\u00ad9").replace("D P", "D \u00adP") + ".", "[PRIVATE_KEY]."),
     (Secrets(), f"is {KEY[:14]}\n      {KEY[14:]}.", "is [OPENAI_KEY]."),
     (Secrets(), "is \u0410KI\u0410" + KEY_ID[4:] + ".", "is [AWS_ACCESS_KEY]."),
     (Patterns([r"CORP\\\w{1,9}"]), r"CORP\ann CORP\\bob", "[pattern] [pattern]"),
