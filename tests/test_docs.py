@@ -7,7 +7,8 @@ A page's blocks run in order, in one temporary folder with `examples/`, `tests/r
   Any other block is executed.
 - `console`: each line after `$` is run. The lines shown below it must be in its output, in that order; a
   decimal number stands for any. With nothing shown, the command must succeed. `weir serve` is started only if
-  a client comes after it; otherwise its options are read. `make` is not carried out; its target must exist.
+  a client comes after it; otherwise its options are read. `weir hooks fuzz` draws the same texts in each run.
+  `make` is not carried out; its target must exist.
 - `yaml`: the block is read as the configuration of `weir serve`.
 - `text`, `json` and no name: the block is not run.
 
@@ -115,6 +116,8 @@ class Reader:
             return "", 0
         if command in ("chat", "bench"):
             arguments = (*arguments, "--url", self._addressed(f"http://{ADDRESS}/v1"))
+        if arguments[:1] == ("fuzz",):
+            arguments = (*arguments, "--seed", "1")
         ended = run_weir(command, *arguments, cwd=self._folder, env=ENVIRONMENT)
         return ended.stdout + ended.stderr, ended.returncode
 
