@@ -192,12 +192,14 @@ PARTS = [
         "１",
         "а",
     ),
+    *(r"\u200b", "%E2%80%8B", "&shy;", "\u2060", "%31", "11"),
     *(f"<b {'c' * 40}>", f"]({'c' * 50})", "d " * 10),
 ]
 TEXTS = st.lists(st.sampled_from(PARTS), max_size=20).map("".join)
 REQUEST = make_request(messages=({"role": "system", "content": "a b ab 1. ba b<br>a"},))
 PROMPT = str(REQUEST.messages[0]["content"])
-DIGITS = SpanGuard(Reader(RuleDetector([Rule("ones", "1{2,5}"), Rule("a", "(?<=b)a{1,3}")]), KEYS))
+RULES = [Rule("ones", "1{2,5}"), Rule("a", "(?<=b)a{1,3}"), Rule("from b", "b1{1,2}", until="a1")]
+DIGITS = SpanGuard(Reader(RuleDetector(RULES), KEYS))
 GUARDS: list[tuple[Any, Any]] = [
     (Phrases(["a b", "ab", "😀", "b"]), Reader(PhraseDetector(["a b", "ab", "😀", "b"]), MARKUP)),
     (PromptLeak(min_words=2), Reader(LeakDetector([PROMPT], 2), LOOSE)),
@@ -217,6 +219,7 @@ GUARDS: list[tuple[Any, Any]] = [
 
 @given(st.integers(0, len(GUARDS) - 1), TEXTS, PLACES)
 @example(1, "\n2) ", [1, 2])
+@example(5, r"11\u200b\u200b\u00311", [*range(1, 20)])
 def test_where_a_stream_is_cut_changes_nothing(which: int, text: str, places: list[int]) -> None:
     guard, detector = GUARDS[which]
     watch = Watch(guard)
