@@ -34,9 +34,9 @@ _ESCAPES = {
     "unfinished_bytes": rf"%(?:[c-fC-F](?:{_HEX}{_NEXT}{{0,2}}(?:%[89abAB]?)?)?)?\Z",
     "unfinished_percent": rf"%(?:25){{0,2}}{_HEX}?\Z",
     "percent": rf"%(?:25){{0,2}}(?:0[9aAdD]|[2-7]{_HEX})",
-    # HTML's character references, also where the ampersand is one.
-    "entity": rf"&(?:amp;){{0,2}}(?:#(?:\d{{1,6}}|[xX]{_HEX}{{1,5}})|[A-Za-z]{{2,16}}\d?);",
+    # HTML's character references, also where the ampersand is one, which may be all of it or its beginning.
     "unfinished_entity": rf"&(?:amp;){{0,2}}(?:#(?:\d{{0,6}}|[xX]{_HEX}{{0,5}})|[A-Za-z]{{0,16}}\d?)?\Z",
+    "entity": rf"&(?:amp;){{0,2}}(?:#(?:\d{{1,6}}|[xX]{_HEX}{{1,5}})|[A-Za-z]{{2,16}}\d?);",
 }
 _OF_ESCAPES = r"\\|%(?=[\da-fA-F]|\Z)|&(?=[#A-Za-z]|\Z)"
 """The beginning of a token of `_ESCAPES`: a cheap check."""

@@ -116,6 +116,7 @@ SAID: list[tuple[Any, str, str]] = [
     (Pii(), "?to=%3Cann%40example.org%3E&cc=1", "?to=%3C[EMAIL_ADDRESS]%3E&cc=1"),
     (Pii(), "%20nann@example.org", "%20[EMAIL_ADDRESS]"),
     (Pii(), "ann&#64;example&period;org&gt;", "[EMAIL_ADDRESS]&gt;"),
+    (Pii(), "ann&amp;#64;example.org, bob&amp;amp;commat;example.org", "[EMAIL_ADDRESS], [EMAIL_ADDRESS]"),
     (Pii(), "is 4111\u00a01111\u202f1111\u20071111.", "is [CREDIT_CARD]."),
     (Pii(), "is ４１１１-1111\u20111111\u20121111.", "is [CREDIT_CARD]."),
     (Pii(), "is 4111 1111\n    1111 1111.", "is [CREDIT_CARD]."),
@@ -192,7 +193,7 @@ PARTS = [
         "１",
         "а",
     ),
-    *(r"\u200b", "%E2%80%8B", "&shy;", "\u2060", "%31", "11"),
+    *(r"\u200b", "%E2%80%8B", "&shy;", "\u2060", "%31", "11", "#49;"),
     *(f"<b {'c' * 40}>", f"]({'c' * 50})", "d " * 10),
 ]
 TEXTS = st.lists(st.sampled_from(PARTS), max_size=20).map("".join)
