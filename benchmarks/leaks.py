@@ -174,6 +174,7 @@ def main() -> None:
         leaks_families,
         leaks_messages,
         leaks_prompts,
+        leaks_readings,
         leaks_relayed,
     )  # they use the functions above
 
@@ -183,6 +184,7 @@ def main() -> None:
         "--messages", type=int, help="streams over the Messages API, each 25 times as slow (default: as many)"
     )
     parser.add_argument("--relayed", type=int, default=10_000, help="answers to embeddings, ranks and scores")
+    parser.add_argument("--readings", type=int, default=20_000, help="texts of escapes and their parts")
     parser.add_argument("--families", type=int, default=20_000, help="texts with values of `pii`, `secrets`")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="for --families (%(default)s)")
     parser.add_argument("--seed", type=int, default=1)
@@ -201,6 +203,8 @@ def main() -> None:
     counts = asyncio.run(leaks_relayed.run(options.relayed, options.seed))
     by_kind = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
     print(f"{options.relayed:,} relayed answers: no text of the upstream's own leaked ({by_kind}).")
+    num_found = asyncio.run(leaks_readings.run(options.readings, options.seed))
+    print(f"{options.readings:,} texts of escapes, each whole and cut: none leaked ({num_found:,} matches).")
     if options.families:
         outcome = leaks_families.run_all(options.families, options.seed, options.processes)
         print(f"{options.families:,} texts with values, each whole and cut: none leaked.")

@@ -10,7 +10,7 @@ from subprocess import check_output
 
 import pytest
 
-from benchmarks import leaks_families
+from benchmarks import leaks_families, leaks_readings
 from benchmarks.cases import detect_secrets, dress, gitleaks, passwords, presidio
 from benchmarks.cases.case import Case, with_value
 from benchmarks.cases.checkouts import Project, cases_of
@@ -18,10 +18,10 @@ from benchmarks.cases.finders import Found, cut_by
 from benchmarks.cases.go_source import assigned, functions
 from benchmarks.cases.strings import drawn, drawn_between
 from benchmarks.cases.tables import is_hit, print_dresses, print_groups
-from benchmarks.families import families, guard_of
+from benchmarks.families import families
 from hooks.builtin.secret_rules.keys import is_jwt
-from hooks.builtin.secrets import Secrets
 from hooks.detect.detector import Findings, Match
+from hooks.detect.readings import KEYS, Reader
 from hooks.detect.rules import Rule, RuleDetector
 from hooks.detect.span_guard import SpanGuard
 
@@ -173,7 +173,7 @@ def test_look_arounds_at_the_ends_are_drawn_apart(pattern: str, texts: tuple[str
     ],
 )
 def test_streams_with_values_of_families_are_judged(rule: Rule) -> None:
-    guard = guard_of([rule], Secrets())
+    guard = SpanGuard(Reader(RuleDetector([rule]), KEYS))
     [family] = families(guard)
     rng = random.Random(1)
     before, value, after = family.text(rng)
@@ -183,6 +183,10 @@ def test_streams_with_values_of_families_are_judged(rule: Rule) -> None:
         text = leaks_families.random_text(rng, guarded, Counter())
         spans = cut_by(guard.detector, text)
         assert asyncio.run(leaks_families.problem(rng, guard, text, spans)) is None
+
+
+def test_streams_of_escapes_are_judged() -> None:
+    assert asyncio.run(leaks_readings.run(50, seed=1)) > 10
 
 
 def test_a_guard_that_misses_a_value_in_a_stream_is_told() -> None:
