@@ -16,7 +16,7 @@ from hooks.detect.dress import HOMOGLYPHS, TYPOGRAPHY
 from hooks.detect.excerpt import Excerpt
 from hooks.detect.view import Place, View
 
-_HEX = r"[\da-fA-F]"
+_HEX = "[0-9a-fA-F]"
 _NEXT = rf"(?:%[89abAB]{_HEX})"
 """A further byte of a character in UTF-8."""
 _ESCAPES = {
@@ -35,10 +35,12 @@ _ESCAPES = {
     "unfinished_percent": rf"%(?:25){{0,2}}{_HEX}?\Z",
     "percent": rf"%(?:25){{0,2}}(?:0[9aAdD]|[2-7]{_HEX})",
     # HTML's character references, also where the ampersand is one, which may be all of it or its beginning.
-    "unfinished_entity": rf"&(?:amp;){{0,2}}(?:#(?:\d{{0,6}}|[xX]{_HEX}{{0,5}})|[A-Za-z]{{0,16}}\d?)?\Z",
-    "entity": rf"&(?:amp;){{0,2}}(?:#(?:\d{{1,6}}|[xX]{_HEX}{{1,5}})|[A-Za-z]{{2,16}}\d?);",
+    "unfinished_entity": (
+        rf"&(?:amp;){{0,2}}(?:#(?:[0-9]{{0,6}}|[xX]{_HEX}{{0,5}})|[A-Za-z]{{0,16}}[0-9]?)?\Z"
+    ),
+    "entity": rf"&(?:amp;){{0,2}}(?:#(?:[0-9]{{1,6}}|[xX]{_HEX}{{1,5}})|[A-Za-z]{{2,16}}[0-9]?);",
 }
-_OF_ESCAPES = r"\\|%(?=[\da-fA-F]|\Z)|&(?=[#A-Za-z]|\Z)"
+_OF_ESCAPES = r"\\|%(?=[0-9a-fA-F]|\Z)|&(?=[#A-Za-z]|\Z)"
 """The beginning of a token of `_ESCAPES`: a cheap check."""
 _BLANK = "\u115f\u1160\u180e\u2800\u3164\uffa0"
 """Characters that look like spaces, though Unicode counts them as letters, symbols or format characters."""

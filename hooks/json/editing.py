@@ -24,10 +24,10 @@ LONGEST_ESCAPE = 12
 _TOKEN = re.compile(
     r"""
     (?P<quote>")
-  | (?P<pair>\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2})
-  | (?P<unfinished>\\u[dD][89abAB][\da-fA-F]{2}(?:\\(?:u(?:[dD](?:[c-fC-F][\da-fA-F]?)?)?)?)?\Z
-                  |\\(?:u[\da-fA-F]{0,3})?\Z)
-  | (?P<code>\\u[\da-fA-F]{4})
+  | (?P<pair>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})
+  | (?P<unfinished>\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u(?:[dD](?:[c-fC-F][0-9a-fA-F]?)?)?)?)?\Z
+                  |\\(?:u[0-9a-fA-F]{0,3})?\Z)
+  | (?P<code>\\u[0-9a-fA-F]{4})
   | (?P<escape>\\["\\/bfnrt])
     """,
     re.VERBOSE,

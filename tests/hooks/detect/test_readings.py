@@ -19,7 +19,7 @@ from hooks.detect.readings import ESCAPES, KEYS, LOOSE, MARKUP, VALUES, Reader
 from hooks.detect.rules import Rule, RuleDetector
 from hooks.detect.span_guard import SpanGuard
 from hooks.loading.loader import HookSpec
-from hooks.testing import assert_chunk_invariant, stream_of
+from hooks.testing import assert_chunk_invariant, play, stream_of
 from tests.helpers import make_request
 from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, said, ways_to_cut
 
@@ -82,6 +82,34 @@ def test_the_dress_of_a_value_is_left_out() -> None:
 def test_what_is_left_out_between_two_characters_has_a_bound() -> None:
     assert VALUES.read("1" + "\u200b" * 9 + "2") == "1\u200b2"
     assert VALUES.read("1" + r"\u200b" * 2 + "2") == r"1\u200b2"
+
+
+PII, SECRETS = Pii(), Secrets()
+
+
+@pytest.mark.parametrize("hidden", ["\u200b" * 9, "\u00ad" * 20, "&shy;" * 2])
+def test_a_row_of_hidden_characters_reads_the_same_at_every_cut(hidden: str) -> None:
+    text = f"{hidden}4111&#49;11111111111 {hidden}ann%40example.org"
+    released = said(PII, [text])
+    assert "4111" not in released and "ann%40" not in released
+    for pieces in (list(text), *ways_to_cut(text, random.Random(2), 10)):
+        assert said(PII, pieces) == released
+
+
+@pytest.mark.parametrize("hidden", ["\u200b", "\u00ad" * 8, "&shy;"])
+def test_a_private_key_goes_on_behind_hidden_characters(hidden: str) -> None:
+    lines = "MIIEpAIBAAKCAQEA1c7x9z5Pad7OejecsQ0bu3aozN3tihPmljnnudb9G3HE\nlWu2a1gB9JW5TBQzAVpum9Ok"
+    text = f"-----BEGIN PRIVATE KEY-----\n{hidden.join(lines)}\n-----END PRIVATE KEY----- ok"
+    for pieces in ([text], list(text), [text[i : i + 3] for i in range(0, len(text), 3)]):
+        assert said(SECRETS, pieces) == "[PRIVATE_KEY] ok"
+
+
+@pytest.mark.parametrize("guard", [PII, Phrases(["ab"]), Patterns(["ab"])])
+@pytest.mark.parametrize("channel", ["content", "tool_call"])
+@pytest.mark.parametrize("escape", [r"\ud83０\ude00", r"\u００40", "%c３%a9", r"\x４０"])
+def test_only_ascii_digits_make_an_escape(guard: SpanGuard, channel: Any, escape: str) -> None:
+    played = play(guard, stream_of([escape], channel=channel))
+    assert escape in (played.content, *(arguments for _, arguments in played.tool_calls))
 
 
 PHRASES = ["hunter2", "project bluebird", "a b"]
