@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Unpack
 
 from hooks import checked
-from hooks.builtin.secret_rules.gitleaks import rules_of
+from hooks.builtin.secret_rules.gitleaks import TIMEOUT, rules_of
 from hooks.builtin.secret_rules.keys import KEYS
 from hooks.builtin.secret_rules.passwords import PASSWORDS
 from hooks.detect.acting_guard import Options
@@ -46,4 +46,5 @@ class Secrets(SpanGuard):
         with blamed_on("rules"):
             own = rules_of(Path(rules).expanduser()) if rules is not None else []
         found = chosen([*KEYS, *PASSWORDS, *own], entities)
-        super().__init__(Reader(RuleDetector(found, allow=allow), KEY_READING), **options)
+        detector = RuleDetector(found, timeout=None if rules is None else TIMEOUT, allow=allow)
+        super().__init__(Reader(detector, KEY_READING), **options)

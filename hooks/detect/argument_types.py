@@ -38,9 +38,9 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 @contextmanager
 def blamed_on(argument: str) -> Iterator[None]:
-    """Raise an `OSError` or a `ValueError` from inside the block as a `ValueError` that names the argument:
-    for a file's content, and for errors that show only when the argument is used."""
+    """Raise an `OSError`, a `ValueError` or a `RecursionError` from inside the block as a `ValueError` that
+    names the argument: for a file's content, and for errors that show only when the argument is used."""
     try:
         yield
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{argument}: {error}") from error

@@ -270,10 +270,10 @@ class _Searcher:
         """Texts in lower case. One of them is in the `NEAR` characters before each match; empty: unknown."""
         # Apart from the pattern: partial matching reports a look-behind with alternatives as an open match.
         sides = [f"(?<={rule.behind})"] * bool(rule.behind) + [f"(?<!{rule.unless})"] * bool(rule.unless)
-        self._sides = regex.compile("".join(sides), regex.IGNORECASE).match if sides else None
+        self._sides = finder(f"(?i){''.join(sides)}", timeout, is_fixed=True) if sides else None
         self.longest = longest + (analysis.ahead if self._limit is None else -1)
         self._is_conditional = bool(self._near or self._sides)
-        self._until = regex.compile(rule.until).search if rule.until else None
+        self._until = finder(rule.until, timeout) if rule.until else None
         besides = [analyse(pattern or "") for pattern in (rule.until, rule.behind, rule.unless)]
         self._closing = besides[0].longest
         self.reach = max(analysis.behind, NEAR + 2, *(one.longest + one.behind for one in besides))

@@ -5,6 +5,7 @@ patterns, and the words of a deny list, count anywhere. Patterns have Presidio's
 """
 
 import re
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def read_recognizers(file: str | Path) -> list[Rule]:
     is invalid or has no bound, a recognizer is not one of patterns, or a weak pattern has no context words.
     """
     with blamed_on("recognizers"):
-        content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        content = _content(Path(file))
         listed = content.get("recognizers") if isinstance(content, Mapping) else None
         if not isinstance(listed, list) or not listed:
             raise ValueError(f"{file} has no list 'recognizers'")
@@ -44,6 +45,13 @@ def read_recognizers(file: str | Path) -> list[Rule]:
         return rules
 
 
+def _content(file: Path) -> Any:
+    try:
+        return yaml.safe_load(file.read_text(encoding="utf-8-sig"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{file} is no YAML: {error}") from error
+
+
 def _flags(value: object) -> str:
     if not isinstance(value, int) or value & ~int(_FLAGS):
         raise ValueError(f"global_regex_flags: {value!r} has flags beside IGNORECASE, MULTILINE and DOTALL")
@@ -52,7 +60,9 @@ def _flags(value: object) -> str:
 
 def _rules(recognizer: object, flags: str) -> list[Rule]:
     if not isinstance(recognizer, Mapping):
-        raise ValueError(f"{recognizer!r} is no pattern recognizer: name its entity in 'entities' instead")
+        raise ValueError(
+            f"{reprlib.repr(recognizer)} is no pattern recognizer: name its entity in 'entities' instead"
+        )
     if recognizer.get("enabled", True) is False:
         return []
     name = recognizer.get("name") or recognizer.get("supported_entity")

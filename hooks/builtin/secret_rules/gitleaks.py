@@ -11,13 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Required
+
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from hooks.builtin.secret_rules.go_patterns import Part, grouped, parsed, written
 from hooks.builtin.secret_rules.randomness import entropy
+from hooks.detect.automaton.regex_analysis import analyse, finder
 from hooks.detect.automaton.tree import literals_of, tree_of
 from hooks.detect.rules import Rule, RuleDetector
 
+TIMEOUT = 1.0
+"""Seconds that a search with a pattern of a file may take."""
 logger = logging.getLogger("weir.hooks")
 _LEFT = 96
 """Characters before a secret in which an allow list for the match or the line is searched."""
@@ -35,13 +41,50 @@ class _Pattern(NamedTuple):
     until: str | None = None
 
 
+class _AllowList(TypedDict, total=False):
+    condition: Literal["", "OR", "||", "AND", "&&", "or", "and"]
+    regexTarget: Literal["", "secret", "match", "line"]
+    regexes: list[str]
+    stopwords: list[str]
+    targetRules: list[str]
+    paths: list[str]
+    commits: list[str]
+
+
+class _Extend(TypedDict, total=False):
+    disabledRules: list[str]
+
+
+class _GitleaksRule(TypedDict, total=False):
+    regex: Required[str]
+    secretGroup: Annotated[int, Field(ge=0)]
+    keywords: list[str]
+    entropy: Annotated[float, Field(allow_inf_nan=False)]
+    allowlist: _AllowList
+    allowlists: list[_AllowList]
+
+
+class _Named(TypedDict):
+    id: Annotated[str, Field(min_length=1)]
+
+
+class _Configuration(TypedDict, total=False):
+    extend: _Extend
+    allowlist: _AllowList
+    allowlists: list[_AllowList]
+    rules: list[_Named]
+
+
+_RULE = TypeAdapter(_GitleaksRule)
+_CONFIGURATION = TypeAdapter(_Configuration)
 Check = Callable[[str], bool]
 
 
 def rules_of(file: Path) -> list[Rule]:
     """Return the rules of the file. Raises `ValueError` with the ids of all rules that cannot be kept, and
     `OSError` for a file that cannot be read."""
-    config = tomllib.loads(file.read_text(encoding="utf-8"))
+    config = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    _check(config, _CONFIGURATION)
     extend = config.get("extend", {})
     if extend.get("useDefault") or extend.get("path") or extend.get("url"):
         raise ValueError("extend: the file must have all rules itself")
@@ -50,16 +93,19 @@ def rules_of(file: Path) -> list[Rule]:
     rules: list[Rule] = []
     refused: list[str] = []
     for one in config.get("rules", ()):
-        name = str(one.get("id", "?"))
+        name = one["id"]
         if name in left_out or one.get("skipReport"):
             continue
         if "path" in one:
             logger.warning("rules: %s is about files of a path, and is left out", name)
             continue
         try:
-            made = _rules(name, one, common)
+            _check(one, _RULE)
+            made = _rules(
+                name, one, [allow for allow in common if name in (allow.get("targetRules") or [name])]
+            )
             RuleDetector(made)
-        except (ValueError, KeyError, re.error) as error:
+        except (ValueError, RecursionError) as error:
             refused.append(f"{name} ({error})")
         else:
             rules += made
@@ -68,19 +114,32 @@ def rules_of(file: Path) -> list[Rule]:
     return rules
 
 
+def _check(value: object, form: TypeAdapter[Any]) -> None:
+    try:
+        form.validate_python(value, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
 def _allow_lists(one: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [*([one["allowlist"]] if "allowlist" in one else []), *one.get("allowlists", ())]
 
 
 def _rules(name: str, one: Mapping[str, Any], common: Sequence[Mapping[str, Any]]) -> list[Rule]:
     branches = parsed(one["regex"])
+    number, groups = one.get("secretGroup", 0), sum(part.num_groups for branch in branches for part in branch)
+    if number > groups:
+        raise ValueError(f"secretGroup {number}: the pattern has {groups} groups")
+    if "required" in one:
+        raise ValueError("required: no rule can ask for another one")
     lists = [*common, *_allow_lists(one)]
     allows = [allow for allow in map(_allowed, lists) if allow is not None]
     unless = [pattern for pattern in map(_allowed_before, lists) if pattern]
     keywords = [word.lower() for word in one.get("keywords", ())]
     rules: list[Rule] = []
-    check = partial(_is_secret, least=float(one.get("entropy", 0)), allows=allows)
-    for found in (found for branch in branches for found in _split(branch, int(one.get("secretGroup", 0)))):
+    check = partial(_is_secret, least=one.get("entropy", 0), allows=allows)
+    for found in (found for branch in branches for found in _split(branch, number)):
         rule = Rule(
             name.upper().replace("-", "_"),
             found.pattern,
@@ -181,16 +240,15 @@ def _allowed(one: Mapping[str, Any]) -> Check | None:
     checks: list[Check] = []
     if one.get("regexes"):
         branches = [branch for pattern in one["regexes"] for branch in parsed(pattern)]
-        checks.append(partial(_contains, search=re.compile(grouped(branches)).search))
+        pattern = grouped(branches)
+        analyse(pattern)  # refuses an invalid pattern
+        search = finder(pattern, TIMEOUT)
+        checks.append(lambda text: search(text, 0) is not None)
     if one.get("stopwords"):
         checks.append(partial(_has_word, words=[word.lower() for word in one["stopwords"]]))
     if not checks:
         return None
     return lambda text: (all if needs_all else any)(check(text) for check in checks)
-
-
-def _contains(text: str, search: Callable[[str], object]) -> bool:
-    return search(text) is not None
 
 
 def _has_word(text: str, words: Sequence[str]) -> bool:

@@ -170,6 +170,8 @@ def _with(flags: str, change: str) -> str:
 
 def _one(text: str, flags: str) -> Part:
     """Return the part for one character, anchor or boundary."""
+    if text in ("[", "\\"):
+        raise ValueError(f"{text} is not complete")
     if text in ("^", r"\A"):
         return Part(r"(?<![^\n])" if "m" in flags and text == "^" else r"\A", is_empty=True)
     if text in ("$", r"\z"):

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from hooks.builtin import secrets
+from hooks.builtin.secret_rules import gitleaks
 from hooks.builtin.secret_rules.go_patterns import parsed, written
 from hooks.builtin.secrets import Secrets
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
@@ -97,6 +99,9 @@ def test_what_a_rule_finds_is_the_same_at_every_cut(guard: Secrets, text: str, e
         (r"(?U)x{3}", "mill-rule \\(the flag U"),
         (r"x(?=y)", "mill-rule"),
         (r"(x", "mill-rule \\(a bracket is not closed"),
+        (r"[a-z", "mill-rule \\(\\[ is not complete"),
+        ("x" + chr(92), "mill-rule \\(.* is not complete"),
+        ("(" * 5000 + ")" * 5000, "mill-rule \\(maximum recursion depth"),
     ],
 )
 def test_a_rule_that_cannot_be_kept_is_refused_by_name(tmp_path: Path, rule: str, reason: str) -> None:
@@ -108,6 +113,53 @@ def test_a_rule_that_cannot_be_kept_is_refused_by_name(tmp_path: Path, rule: str
         f"[extend]\ndisabledRules = ['mill-rule']\n[[rules]]\nid = 'mill-rule'\nregex = '''{rule}'''\n"
     )
     load_hook(HookSpec("secrets", {"rules": str(file)}))
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ("regex = 3", "mill-rule \\(regex: "),
+        ("regex = 'x'\nkeywords = 'mill'", "mill-rule \\(keywords: "),
+        ("regex = '(x)'\nsecretGroup = 2", "mill-rule \\(secretGroup 2: the pattern has 1 groups"),
+        ("regex = 'x'\nentropy = '3'", "mill-rule \\(entropy: "),
+        ("regex = 'x'\n[[rules.required]]\nid = 'other'", "mill-rule \\(required: "),
+        ("regex = 'x'\n[[rules.allowlists]]\nregexTarget = 'lines'", "mill-rule \\(allowlists.0.regexTarget"),
+        ("regex = 'x'\n[[rules]]\nregex = 'y'", "rules.1.id: Field required"),
+        ("regex = 'x'\n[extend]\ndisabledRules = 'mill-rule'", "extend.disabledRules: "),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(tmp_path: Path, lines: str, reason: str) -> None:
+    file = tmp_path / "rules.toml"
+    file.write_text(f"[[rules]]\nid = 'mill-rule'\n{lines}\n")
+    with pytest.raises(HookLoadError, match=f"rules: .*{reason}"):
+        load_hook(HookSpec("secrets", {"rules": str(file)}))
+
+
+def test_an_allow_list_for_one_rule_allows_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "rules.toml"
+    rules = "\n".join(f"[[rules]]\nid = '{one}'\nregex = '{one}_[a-z]{{4}}'" for one in ("mill", "weir"))
+    file.write_text(
+        f"{rules}\n[[allowlists]]\ntargetRules = ['mill']\nstopwords = ['demo']\n", encoding="utf-8-sig"
+    )
+    assert said(Secrets(rules=file), ["mill_demo weir_demo"]) == "mill_demo [WEIR]"
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        ("regex = '(a|aa){1,60}b'", "a" * 100),
+        ("regex = 'k[ab]{90}'\n[[rules.allowlists]]\nregexes = ['(a|aa|aaa)+c']", "k" + "a" * 90 + " "),
+    ],
+)
+def test_a_search_that_takes_too_long_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str, text: str
+) -> None:
+    monkeypatch.setattr(gitleaks, "TIMEOUT", 0.01)
+    monkeypatch.setattr(secrets, "TIMEOUT", 0.01)
+    file = tmp_path / "rules.toml"
+    file.write_text(f"[[rules]]\nid = 'slow'\n{rule}\n")
+    with pytest.raises(TimeoutError):
+        Secrets(rules=file).detector.scan(text, is_final=False)
 
 
 def test_a_rule_about_files_is_left_out_and_a_missing_file_named(

@@ -80,3 +80,6 @@ def test_a_file_without_recognizers_is_refused(tmp_path: Path) -> None:
         guard(tmp_path)
     with pytest.raises(ValueError, match="global_regex_flags"):
         guard(tmp_path, BADGE, global_regex_flags=64)
+    (tmp_path / "recognizers.yaml").write_text("recognizers: [")
+    with pytest.raises(ValueError, match=r"recognizers: .*recognizers\.yaml is no YAML: "):
+        Pii(recognizers=tmp_path / "recognizers.yaml")
