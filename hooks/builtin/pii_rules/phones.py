@@ -36,7 +36,9 @@ _NUMBERED = words(
     *("orders?", "invoice", "ref(?:erence)?", "isbn(?:-1[03])?", "version", "build", "tracking", "serial"),
     "sku",
 )
-_NO_PHONE = rf"(?:{_NUMBERED}[^\w]{{0,3}}(?:(?:no|nr|number|id|code)\b)?[^\w]{{0,3}}|{BEHIND_IBAN}|\d[ :])"
+_NUMBER_OF_ELSE = rf"{_NUMBERED}[^\w]{{0,3}}(?:(?:no|nr|number|id|code)\b)?[^\w]{{0,3}}|{BEHIND_IBAN}"
+_NO_PHONE = rf"(?:{_NUMBER_OF_ELSE}|(?<!\d{{3}}[.-]\d{{3}})\d[ :])"
+"""The text before what is no phone number. A digit is none of it behind another phone number."""
 _GAP = r"[ .\-/()\u00a0\u2010\u2011]{0,3}"
 _BEGIN = r"(?<![^\W_])(?<![-+./])(?<![+./]\()"
 _AMERICAN = (
@@ -63,6 +65,8 @@ _OTHER_GROUPS = re.compile(r"0\d\d[ -]\d\d\d?[ -]\d{3,4}(?![ -]?\d)|0\d{3}(?: \d
 _BREAK = re.compile(r"(?<=\d)[^\d]+(?=\d)")
 _ROW = re.compile(r"\d{4}(?: \d{4})+(?!\d)")
 """A row of numbers of four digits."""
+_SUMMAND = re.compile(r"\+ \d\.\d{5}")
+"""A number that a program adds."""
 _KINDS = (
     *("premium_rate", "toll_free", "shared_cost", "voip", "personal_number", "pager", "uan", "voicemail"),
     *("fixed_line", "mobile"),
@@ -75,9 +79,12 @@ def phone_rules(regions: Iterable[str], is_chosen: bool = False) -> list[Rule]:
     """`regions`: the countries (ISO 3166 codes, in upper case) whose national forms to find. `is_chosen`:
     find a number also if it is the whole text."""
     codes = [region for region in regions if region in PHONE_COUNTRIES]
-    abroad = rf"{_BEGIN}(?:\+{_GAP}[1-9]|00[1-9]\d)(?:{_GAP}\d){{5,14}}(?!\d)"
+    rest = rf"(?:{_GAP}\d){{5,14}}(?!\d)"
     rule = partial(Rule, "PHONE_NUMBER", unless=_NO_PHONE)
-    rules = [rule(abroad, length=_international)]
+    rules = [
+        rule(rf"{_BEGIN}\+[1-9]{rest}", length=_international, unless=_NUMBER_OF_ELSE),
+        rule(rf"{_BEGIN}(?:\+(?!\d){_GAP}[1-9]|00[1-9]\d){rest}", length=_international),
+    ]
     if {"US", "CA"} & set(codes):
         rules += [rule(f"{begin}(?:{_AMERICAN}){END}") for begin in (_BEGIN, "(?<=[a-z]{2})")]
     plans = [_plan(region) for region in codes]
@@ -96,7 +103,7 @@ def phone_rules(regions: Iterable[str], is_chosen: bool = False) -> list[Rule]:
 def _international(text: str) -> int:
     """Return the length of the number with a country's code that begins `text`; 0: none."""
     is_plus = text[0] == "+"
-    if not is_plus and _ROW.match(text):
+    if _SUMMAND.match(text) or (not is_plus and _ROW.match(text)):
         return 0
     for end in _ends(text):
         digits = digits_of(text[:end].replace("(0)", "", 1))[0 if is_plus else 2 :]

@@ -184,6 +184,7 @@ NO_FINDS = """
     blk_-6008397446568765070;00:13:03.104 25746;051 824 753;brotlicffi>=1.2.0.0;brotli==1.2.30.40
     policy 3.3.0.3;192.168.1.1.1;at 10.192.168.1.1;lib_10.2.3.4;name-10.20.30.40
     length 100::;x = -4111111111111111;[.1FD7.0020.0002];U+0390 => 0399 0308 0301;0031 2044 0031 0030
+    log_p4, + 1.4249322787E-1;b + 3.1415926535;100 2000 300 400 5000
     NL91 ABNA 0417 1643 01;00:00:00:00:00:00;FF:FF:FF:FF:FF:FF;078-05-0000;252.227-7013;Chrome/120.0.0.0
 """
 
@@ -212,6 +213,12 @@ FINDS = {
 def test_what_is_found_in_its_writings(entity: str, text: str) -> None:
     assert entity in {one[2] for one in cut_by(ALL.detector, text)}
     assert said(ALL, [text]) == said(ALL, list(text))
+
+
+@pytest.mark.parametrize("number", ["+12025550142", "+49 30 901820", "202-555-0142", "(202) 555-0142"])
+def test_a_phone_number_behind_another_one_is_found(number: str) -> None:
+    for pieces in ([f"{number} {number}"], list(f"{number} {number}")):
+        assert said(ALL, pieces) == "[PHONE_NUMBER] [PHONE_NUMBER]"
 
 
 def test_texts_and_patterns_can_be_allowed() -> None:
