@@ -15,6 +15,8 @@ with from_extra("guards", "regex"):
 
 _PREFIX = re.compile(r"[^-_.:|%]{1,24}[-_.:|%]")
 _BEFORE, _BEHIND = r"(?<![A-Za-z\d])", r"(?![\w-])"
+_BEHIND_KEY = r"(?!_{0,2}[A-Za-z\d-]|_{3})"
+"""As `_BEHIND`, but underscores may be emphasis: `_key_`, `__key__`."""
 
 
 def is_key(text: str) -> bool:
@@ -143,7 +145,7 @@ def _rule(family: Family) -> Rule:
     check = is_unlike_words if family.check == "words" else is_key
     before = "" if family.behind else _BEFORE
     behind = f"{_BEFORE}{family.behind}" if family.behind else None
-    return Rule(family.entity, f"(?a){before}{family.form}{_BEHIND}", check=check, behind=behind)
+    return Rule(family.entity, f"(?a){before}{family.form}{_BEHIND_KEY}", check=check, behind=behind)
 
 
 KEYS = (

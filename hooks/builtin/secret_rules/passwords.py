@@ -60,10 +60,11 @@ _VARIABLE = re.compile(r"\$(?:(?P<name>[A-Za-z_]+)|[A-Za-z_]\w*(?:-|::.*|/\$.*))
 """A variable of a program: $password, $parser->get_token(), $Config::NAME."""
 _CALL = re.compile(r"[A-Za-z_][\w.]{3,}[(\[]")
 _OF_PROGRAMS = re.compile(
-    r"\\?-.*[a-z]{3}.*-[a-z].*|@[a-z]+(?:[-_][a-z]+)*|[A-Z]+/\d(?:\.\d)?|(?:\d+:)?[vV]?\d+(?:\.\d+)+[\w.+~-]*"
+    r"\\?-.*[a-z]{3}.*-[a-z].*|[@!#][a-z]+(?:[-_][a-z]+)*|%\w+%|[a-z_]+\([\w*, .]*\)|[A-Z]+/\d(?:\.\d)?"
+    r"|(?:\d+:)?[vV]?\d+(?:\.\d+)+[\w.+~-]*"
     r"|(?:\w+\.)*(?:[A-Z]{1,5}[a-z]*\d{0,5}(?:[A-Z][a-z]{2,}\d?)+|(?:[A-Z][a-z]{2,}\d?){2,})"
 )
-"""Options, versions, and names of types."""
+"""Options, variables, tags, calls, versions, and names of types."""
 _NEXT_FIELD = re.compile(r"&[\w.-]{1,40}=")
 
 
@@ -117,7 +118,7 @@ _PLAIN = re.compile(
   | (?:md|hs|rs|es|x|rc|ed|p|cp)-?\d{1,5}
   | 0x[\da-fA-F]+ | \#[\w:.-]+ | U\+[\dA-F]+ | [A-Z][A-Z_\d]*_[A-Z_\d]* | [a-z]+(?:[A-Z][a-z]+)+\d?
   | \w+:(?:[A-Z][a-z]+){2,}                           # a name of a namespace
-  | &\w+ | [*&+-]\w+ | \\u?\w+ | --?[\w-]+ | \w+[*+]
+  | &\w+ | [*&+-]\w+ | [@!\#][a-z]+(?:[-_][a-z]+)* | \\u?\w+ | --?[\w-]+ | \w+[*+]
     """,
     re.VERBOSE,
 )

@@ -74,6 +74,7 @@ def test_entities_can_be_chosen() -> None:
         ("hvs.6j4cuewowBGit65rheNoceI7", "[VAULT_TOKEN]"),
         ("ghs_123456_eyJhbGciOiJSUzI1NiJ9." + "aB3d" * 20 + "." + "x-Y_z" * 9 + ".", "[GITHUB_TOKEN]."),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.SflKxwRJSMeKKF2QT4fwp是我的é", "[JWT]是我的é"),
+        ("_AKIAQ3ZL7PXW2MTVK5RD_ __AKIAQ3ZL7PXW2MTVK5RD__", "_[AWS_ACCESS_KEY]_ __[AWS_ACCESS_KEY]__"),
         ("eyJhbGciOiJkaXIifQ..aB3dEf5hIj7l." + "aB3d" * 20 + ".Qw3rTy6uIoP9aSdF", "[JWT]"),
     ],
 )  # fmt: skip
@@ -146,6 +147,8 @@ LOOKS = """
     "token3": "xoxp-1234-1234-1234-4ddbc191d40ee098cbaae6f3"
     token = "xoxp-572370529330-573807301142-572331691188-####################";token = "app12345:UserNameCode"
     pass => $password,;$token = $request->input('token')
+    token = cls(**dct);password: @password;set PASSWORD=%DB_PASSWORD%;password: !secret db_pass1
+    //u:<password>@proxy-host;make_token: #include;AKIAJ2S7ERKQ4PLMZ5AB_NAME;AKIAJ2S7ERKQ4PLMZ5AB___
     pk_live_51H8abcdefghijklmnopqrstuvwx;compass: N45.1234567W;keyboard = qwertz-de-2x;passage: 1Cor13:4-7abcd
 """
 

@@ -91,7 +91,8 @@ PII, SECRETS = Pii(), Secrets()
 def test_a_row_of_hidden_characters_reads_the_same_at_every_cut(hidden: str) -> None:
     text = f"{hidden}4111&#49;11111111111 {hidden}ann%40example.org"
     released = said(PII, [text])
-    assert "4111" not in released and "ann%40" not in released
+    assert "4111" not in released
+    assert "ann%40" not in released
     for pieces in (list(text), *ways_to_cut(text, random.Random(2), 10)):
         assert said(PII, pieces) == released
 
