@@ -23,6 +23,7 @@ from hooks.api import (
     PostProcessorHookChunk,
     PostProcessorHookVerdict,
     PromptTooLongError,
+    Restored,
     Span,
     Verdict,
     emit,
@@ -38,7 +39,7 @@ from hooks.api.decision import Decision
 from hooks.api.probe_needs import ProbeNeeds
 from hooks.loading.checked import checked
 from hooks.prompts.media import PromptMedium, prompt_media
-from hooks.prompts.texts import PromptText, Refusal, prompt_texts, refuse, with_prompt_texts
+from hooks.prompts.texts import PromptText, Refusal, Source, prompt_texts, refuse, with_prompt_texts
 
 __all__ = [
     "Channel",
@@ -54,6 +55,8 @@ __all__ = [
     "PromptText",
     "PromptTooLongError",
     "Refusal",
+    "Restored",
+    "Source",
     "Span",
     "Verdict",
     "checked",

@@ -100,6 +100,9 @@ class GenerationRequest:
     steers_end: bool = False
     """Whether a field of the caller may choose the place of an end that the engine calls the model's own
     (`engine.protocol.fields.asked`). The service sets it."""
+    taint: str | None = None
+    """Why the prompt is not to be trusted, such as that it holds a tool's result. A hook sets it for other
+    hooks (contract 8.15); engines ignore it."""
 
     @property
     def is_chat(self) -> bool:

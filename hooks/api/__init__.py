@@ -2,14 +2,28 @@
 
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 from engine.protocol.tracing import CURRENT_SPAN
 from hooks.api.chunk import Chunk as Chunk
 from hooks.api.chunk import StreamContext as StreamContext
 from hooks.api.decision import Action, Change
 
-Span = tuple[int, int, str] | tuple[int, int, str, str]
+
+class Restored(NamedTuple):
+    """A span of `redact` whose replacement is a value of the caller's own that comes back (contract 3.18).
+
+    Its decision is `restore`, and has neither the value nor the text in its place. The value's tokens are
+    withheld. An empty span says that a value of the caller's passes untouched from `start` on.
+    """
+
+    start: int
+    end: int
+    replacement: str
+    reason: str
+
+
+Span = tuple[int, int, str] | tuple[int, int, str, str] | Restored
 """`(start, end, replacement)`: characters `start` up to `end` of `Chunk.pending` become `replacement`. A
 fourth item may give a reason, for `on_decision` and moderations (contract 3.13)."""
 
@@ -115,7 +129,7 @@ class redact(Verdict):
         self.unjudged = unjudged
 
     def changes(self, pending: str) -> Iterable[Change]:
-        return [Change("redact", *span) for span in self.spans]
+        return [Change("restore" if isinstance(span, Restored) else "redact", *span) for span in self.spans]
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -206,8 +220,9 @@ class Hook(Protocol):
     A hook may also have:
 
     - `on_request(request)`, plain or `async`: it sees every request before the engine, the prompts as text,
-      and returns the request for the engine, or `refuse(reason)`. It may change `sampling.stop` and the
-      fields that `hooks.prompts.texts.PROMPT_FIELDS` names (contract 8.1).
+      and returns the request for the engine, or `refuse(reason)`. It may change `sampling.stop`, `taint` and
+      the fields that `hooks.prompts.texts.PROMPT_FIELDS` names (contract 8.1, 8.15). A second argument, as
+      in `on_request(request, state)`, is the hook's state for the request (contract 2.12).
     - `on_decision(decision)`: called with every `Decision` of its requests, of any hook, before
       the client receives the result. If it raises, the request fails as in a call (contract 8.2).
     - `max_hold`, a number: the hook never leaves more characters undecided. `weir hooks fuzz` checks it.

@@ -24,6 +24,8 @@ class StreamContext:
     """The hook's place among the request's hooks, from 0."""
     suspicions: Mapping[int, str] = field(default_factory=dict)
     """The request's first suspicion of each hook that has one, by the hook's place. It grows."""
+    request_state: dict[Any, Any] = field(default_factory=dict)
+    """The hook's state for the request, which all its streams share."""
     pieces: list[str] = field(default_factory=list, init=False)
     """The text that the hook was shown, piece by piece. The list only grows."""
     state: dict[Any, Any] = field(default_factory=dict, init=False)
@@ -90,6 +92,12 @@ class Chunk:
     def state(self) -> dict[Any, Any]:
         """A dict of this hook's own, for this stream. It is dropped with the stream."""
         return self._context.state
+
+    @property
+    def request_state(self) -> dict[Any, Any]:
+        """A dict of this hook's own, for this request: `on_request` may take it as its second argument, and
+        every stream of the request has it (contract 2.12). It is dropped with the request."""
+        return self._context.request_state
 
     @property
     def request(self) -> GenerationRequest:

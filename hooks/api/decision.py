@@ -16,14 +16,16 @@ Action = Literal[
     "judged",
     "hold",
     "refuse",
+    "restore",
     "rewrite_prompt",
+    "taint",
     "error",
 ]
 """`suspect`: the hook returned `suspect`. `judged`: the stream of a hook that judges ended. Neither withholds
 anything. `hold`: a hold ended. Its text was released untouched; or, with the reason `aborted`, the
-stream ended early and the text was withheld. `refuse` and `rewrite_prompt` concern the request. `error`: a
-hook failed."""
-NOTES: frozenset[Action] = frozenset({"suspect"})
+stream ended early and the text was withheld. `restore`: a value of the caller's came back, or passed.
+`refuse`, `rewrite_prompt` and `taint` concern the request. `error`: a hook failed."""
+NOTES: frozenset[Action] = frozenset({"suspect", "taint"})
 """The actions of verdicts that change no text."""
 Mode = Literal["enforce", "shadow"]
 

@@ -1,6 +1,7 @@
 """The common part of guards that act on matches: their common arguments, and the verdict for a match."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal, TypedDict, get_args
 
@@ -11,6 +12,8 @@ from hooks import (
     Chunk,
     GenerationRequest,
     Refusal,
+    Restored,
+    Source,
     Span,
     Verdict,
     checked,
@@ -26,10 +29,16 @@ from hooks import (
 from hooks.detect.argument_types import Template, Text
 from hooks.detect.detector import Match, order
 from hooks.detect.excerpt import Excerpt
+from hooks.detect.placeholders import LONGEST, PASSED, RESTORED
 from hooks.json.editing import LONGEST_ESCAPE, MAX_SCALAR, asks_for_json
 from hooks.prompts.names import readings_of
 
 Action = Literal["redact", "suppress", "terminate", "rewind", "suspect"]
+PromptAction = Literal["redact", "refuse", "taint"]
+Sources = Annotated[Sequence[Source], Field(min_length=1)]
+SOURCES: tuple[Source, ...] = get_args(Source)
+STRANGERS: frozenset[Source] = frozenset({"tool", "document"})
+"""The sources of text that neither the caller nor the operator wrote."""
 Channels = Annotated[Sequence[Channel], Field(min_length=1)]
 CHANNELS: tuple[Channel, ...] = get_args(Channel)
 PromptReply = GenerationRequest | Refusal
@@ -52,7 +61,9 @@ class StreamOptions(TypedDict, total=False):
 class Options(StreamOptions, total=False):
     """The arguments that a guard takes beside its own: see `ActingGuard`."""
 
-    prompt: Literal["redact", "refuse"] | None
+    prompt: PromptAction | None
+    of: Sources | None
+    restore: bool
     at_cut: Literal["withhold", "release"]
 
 
@@ -71,7 +82,14 @@ class ActingGuard:
     `suppress` withhold the whole call.
 
     `prompt`: the action for a match in a prompt. `redact` puts `template` in its place. `refuse` refuses the
-    request, and answers with `text` if there is one. None: prompts are not read.
+    request, and answers with `text` if there is one. `taint` marks the request, for guards such as `tools`
+    that then allow less. None: prompts are not read. `of`: the texts of a prompt to read, by who said them.
+    None: for `redact` all texts, for `refuse` all but definitions, and for `taint` results of tools and
+    documents.
+
+    `restore`: the model is shown a placeholder in the place of a match in a prompt, and where the model
+    writes that placeholder, the client gets the caller's own text back (contract 8.16 to 8.20). For
+    `prompt: redact`.
 
     `alternatives`: `withhold` or `keep` tokens' top alternatives, which no guard reads and may spell a match.
 
@@ -92,12 +110,16 @@ class ActingGuard:
         text: Text | None = None,
         scope: Literal["request", "output"] | None = None,
         channels: Channels = CHANNELS,
-        prompt: Literal["redact", "refuse"] | None = None,
+        prompt: PromptAction | None = None,
+        of: Sources | None = None,
+        restore: bool = False,
         alternatives: Literal["withhold", "keep"] = "withhold",
         at_cut: Literal["withhold", "release"] = "withhold",
     ) -> None:
         """`reach`, `longest`: see `Detector`; None: the held text has no bound in characters. Raises
         `ValueError` for an invalid or useless argument."""
+        if restore and longest is not None:
+            longest = max(longest, LONGEST)
         self.max_hold = None if longest is None else LONGEST_ESCAPE * (longest + 1) + MAX_SCALAR
         """The most characters that the guard holds: `longest`, if each is written as a JSON escape."""
         self.channels = frozenset(channels)
@@ -107,6 +129,8 @@ class ActingGuard:
         self._ends = action in ("terminate", "rewind")
         self._end = partial(rewind if self.may_rewind else terminate, scope=scope or self.default_scope)
         self._prompt = prompt
+        self._of = frozenset(of or _default_sources(prompt))
+        self._restores = restore
         self._prompt_template = "[{entity}]" if template is None else template
         self._template = self._prompt_template if action == "redact" else ""
         self._text = text
@@ -116,13 +140,30 @@ class ActingGuard:
             raise ValueError("template: it is for redact, but neither action nor prompt is redact")
         if text is not None and not self._ends and prompt != "refuse":
             raise ValueError("text: it is for terminate, rewind or a refused prompt, and neither is set")
+        if restore and (prompt != "redact" or template is not None or action == "suspect"):
+            raise ValueError("restore: it is for prompt redact without a template, and not for suspect")
+        if of is not None and prompt is None:
+            raise ValueError("of: it says which texts of a prompt to read, and prompt is not set")
         if scope is not None and not self._ends:
             raise ValueError(f"scope: it says what to end, and {action} ends nothing")
 
     @property
-    def on_request(self) -> Callable[[GenerationRequest], Any] | None:
+    def on_request(self) -> Callable[..., Any] | None:
         """None unless `prompt` is set: then the guard is not shown prompts."""
-        return getattr(self, f"_{self._prompt}_prompt") if self._prompt else None
+        if self._prompt is None:
+            return None
+        if self._restores:
+            return self._mask_prompt
+        return self._redact_prompt if self._prompt == "redact" else self._judge_prompt
+
+    def _mask_prompt(self, request: GenerationRequest, state: dict[Any, Any]) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} masks no prompts")
+
+    def _redact_prompt(self, request: GenerationRequest) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} redacts no prompts")
+
+    def _judge_prompt(self, request: GenerationRequest) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} judges no prompts")
 
     def _passes(self, chunk: Chunk) -> bool:
         """Whether the guard ignores the chunk."""
@@ -193,11 +234,12 @@ class ActingGuard:
                 return self._suspect(chunk, min(matches, key=order).entity)
         keeps = excerpt.keeps_alternatives
         withheld = None if withheld_from is None else excerpt.written(max(withheld_from, excerpt.pending))
-        if matches and self._ends:
-            first = min(matches, key=order)
+        if self._ends and (offences := [match for match in matches if match.rule >= 0]):
+            first = min(offences, key=order)
             after = excerpt.written(excerpt.widened(text, first)[0])
             after = after if withheld is None else min(after, withheld)
-            return self._end(first.entity, after=after, text=self._text, alternatives=keeps)
+            after, closing = self._closing(chunk, excerpt, text, matches, after)
+            return self._end(first.entity, after=after, text=closing, alternatives=keeps)
         spans, held = self._decide(excerpt, text, matches, undecided, self._template)
         if withheld is not None:
             spans += _gaps(spans, withheld, len(chunk.pending))
@@ -205,20 +247,53 @@ class ActingGuard:
             return redact(spans, hold=held, alternatives=keeps)
         return hold(held, alternatives=keeps) if held else emit(chunk.pending, alternatives=keeps)
 
-    def _refusal(self, matches: list[Match]) -> Refusal:
-        return refuse(min(matches, key=order).entity, self._text)
+    def _closing(
+        self, chunk: Chunk, excerpt: Excerpt, text: str, matches: list[Match], after: int
+    ) -> tuple[int, str | None]:
+        """Where the stream ends, and its closing text. Values that come back before the end are part of the
+        closing text, because text that is released before it is untouched."""
+        back = [match for match in matches if match.rule == RESTORED]
+        spans = [span for match in back if (span := self._restored(excerpt, text, match))[1] <= after]
+        if not spans:
+            return after, self._text
+        begin = spans[0][0]
+        moved = [(start - begin, end - begin, put) for start, end, put, _ in spans]
+        return begin, spliced(chunk.pending[begin:after], moved) + (self._text or "")
+
+    def _restored(self, excerpt: Excerpt, text: str, match: Match) -> Restored:
+        """The span of a value that comes back, or that passes."""
+        start, end = excerpt.written(max(match.start, excerpt.pending)), excerpt.written(match.end)
+        if match.rule == PASSED or excerpt.placeholders is None:
+            return Restored(start, start, "", match.entity)
+        _, value = excerpt.placeholders.value(text[match.start : match.end])
+        return Restored(start, end, excerpt.escaped(value, match.start), match.entity)
+
+    def _answer_prompt(self, request: GenerationRequest, matches: Sequence[Match]) -> PromptReply:
+        """The answer of `on_request` because of `matches` in the prompt."""
+        if not matches:
+            return request
+        entity = min(matches, key=order).entity
+        if self._prompt == "taint":
+            return replace(request, taint=request.taint or entity)
+        return refuse(entity, self._text)
 
     def _decide(
         self, excerpt: Excerpt, text: str, matches: list[Match], undecided: int, template: str
     ) -> tuple[list[Span], int]:
         """Move the excerpt on. Returns the spans to replace, and how many characters stay undecided."""
         spans: list[Span] = []
+        back: list[Match] = []
+        if matches and excerpt.placeholders is not None:
+            back = [match for match in matches if match.rule < 0]
+            matches = [match for match in matches if match.rule >= 0]
+            spans += [self._restored(excerpt, text, match) for match in back]
         for begin, stop, new, why in self._places(matches, text, excerpt, template) if matches else ():
             excerpt.owed = new
             for start, end, put in excerpt.edits(text, begin, stop, new):
                 spans.append((excerpt.written(start), excerpt.written(end), put, why))
                 excerpt.owed = ""
             excerpt.covered = stop
+        excerpt.covered = max([excerpt.covered, *(one.end for one in back if one.rule == RESTORED)])
         decided = max(undecided, excerpt.covered)
         held = excerpt.held(text, decided)
         excerpt.move(text, decided, self._reach_of(excerpt, text))
@@ -244,6 +319,12 @@ class ActingGuard:
                 places.append((covered, end, excerpt.owed, match.entity))
             covered = max(covered, end)
         return places
+
+
+def _default_sources(prompt: PromptAction | None) -> Iterable[Source]:
+    if prompt == "taint":
+        return STRANGERS
+    return (one for one in SOURCES if prompt == "redact" or one != "definition")
 
 
 def _gaps(spans: Iterable[Span], start: int, end: int) -> list[Span]:

@@ -8,6 +8,8 @@ from dataclasses import InitVar, dataclass, field
 
 from hooks.detect.detector import Match, going_on, moved
 from hooks.detect.lead import Lead
+from hooks.detect.placeholders import Placeholders
+from hooks.detect.restoring import acted_on
 from hooks.detect.view import View
 from hooks.json.editing import JsonText
 
@@ -26,6 +28,8 @@ class Excerpt:
     leads: list[Lead] = field(default_factory=list)
     """The searches behind the text that the output continues, one for each form that the text may have in the
     prompt. A search that can find nothing more is not among them."""
+    placeholders: Placeholders | None = None
+    """The placeholders that come back in this stream. None: there are none."""
     keeps_alternatives: bool = True
     """Whether the released tokens keep their top alternatives."""
     text: str = ""
@@ -89,13 +93,17 @@ class Excerpt:
         found = [*self._waiting, *matches, *behind_lead]
         self.start = undecided
         begin = len(text)
+        restored: list[Match] = []
+        if self.placeholders is not None:
+            restored, begin = self.placeholders.scan(text, self.pending, is_final)
+            undecided = min(begin, undecided if is_final else self._open_value(found, undecided, text))
         if self.leads:
             undecided = max(self.pending, min(undecided, *(lead.start for lead in self.leads)))
         if self._json is not None and not is_final:
-            begin = self._json.open_scalar(text, self.pending)
+            begin = min(begin, self._json.open_scalar(text, self.pending))
             undecided = min(begin, self._json.scalar_at(text, undecided, self.pending)[0])
-        if not found or is_final:
-            return found, undecided
+        if is_final or not (found or restored):
+            return self._acted_on(found, restored, undecided, text), undecided
         ready: list[Match] = []
         self._waiting = []
         for match in found:
@@ -106,7 +114,21 @@ class Excerpt:
                 self._waiting.append(match)
             if match.start < undecided:
                 ready.append(match)
-        return ready, undecided
+        return self._acted_on(ready, restored, undecided, text), undecided
+
+    def _open_value(self, found: Iterable[Match], undecided: int, text: str) -> int:
+        """The start of the first match that is a value of the caller's and may still become longer; else
+        `undecided`."""
+        passing = self.placeholders.passing if self.placeholders is not None else ()
+        values = (m.start for m in found if m.end >= undecided and text[m.start : m.end] in passing)
+        return min([undecided, *values])
+
+    def _acted_on(
+        self, matches: list[Match], restored: list[Match], undecided: int, text: str
+    ) -> list[Match]:
+        if self.placeholders is None or not (matches or restored):
+            return matches
+        return acted_on(matches, restored, undecided, text, self.placeholders.passing)
 
     def widened(self, text: str, match: Match) -> tuple[int, int]:
         """The place to replace for a match: in JSON, whole numbers and words."""
@@ -114,6 +136,10 @@ class Excerpt:
             return match.start, match.end
         start, end = self._json.widened(text, max(0, match.start), match.end, self.pending)
         return min(start, match.start), end
+
+    def escaped(self, value: str, position: int) -> str:
+        """The value as it is written at `position`: in a string of JSON, with escapes."""
+        return value if self._json is None else self._json.escaped(value, position)
 
     def edits(self, text: str, start: int, end: int, new: str) -> Iterable[tuple[int, int, str]]:
         """The edits (start, end, text as written) that replace the place by `new`."""

@@ -53,12 +53,12 @@ class JudgeGuard(ActingGuard):
         found, end = excerpt.settled(text, found, len(text) if withholds else undecided, chunk.is_final)
         return self._act(chunk, excerpt, text, found, end, undecided if withholds else None)
 
-    async def _refuse_prompt(self, request: GenerationRequest) -> PromptReply:
-        prompts = prompt_texts(request)
+    async def _judge_prompt(self, request: GenerationRequest) -> PromptReply:
+        prompts = [prompt for prompt in prompt_texts(request) if prompt.source in self._of]
         texts = [Excerpt(is_json=prompt.is_json).read(prompt.text, is_final=True) for prompt in prompts]
         for found in await self._find(*map(self._cut, texts)):
             if found:
-                return self._refusal([match for match, _ in found])
+                return self._answer_prompt(request, [match for match, _ in found])
         return request
 
     async def _redact_prompt(self, request: GenerationRequest) -> GenerationRequest:
@@ -66,7 +66,8 @@ class JudgeGuard(ActingGuard):
         seen: list[PromptText] = []
 
         def rewrite(prompt: PromptText) -> str:
-            seen.append(prompt)
+            if prompt.source in self._of:
+                seen.append(prompt)
             return known.get(prompt, prompt.text)
 
         while True:  # redacted texts are also read joined together, and that makes new texts

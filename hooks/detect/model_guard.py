@@ -12,6 +12,7 @@ from hooks.detect.argument_types import Seconds
 from hooks.detect.coverage import Coverage, Judged
 from hooks.detect.coverage_guard import CoverageGuard, CoverageOptions
 from hooks.detect.detector import Match
+from hooks.prompts.texts import said_by
 
 
 class StreamJudge(Protocol):
@@ -109,10 +110,13 @@ class ModelGuard(CoverageGuard):
         """Wait for cancelled judgements to end."""
         await asyncio.gather(*self._dropped, return_exceptions=True)
 
-    async def _refuse_prompt(self, request: GenerationRequest) -> PromptReply:
+    async def _judge_prompt(self, request: GenerationRequest) -> PromptReply:
+        shown = said_by(request, self._of)
+        if (request.messages and not shown.messages) or (request.prompts and not shown.prompts):
+            return request
         async with asyncio.timeout(self._timeout):
-            offence = await self.judge_prompt(request)
-        return request if offence is None else self._refusal([offence])
+            offence = await self.judge_prompt(shown)
+        return self._answer_prompt(request, [] if offence is None else [offence])
 
     async def _judge_name(self, chunk: Chunk) -> Verdict | None:
         """Judge the name of a tool call at its first chunk. None: the name allows the call."""

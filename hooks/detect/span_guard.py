@@ -6,16 +6,29 @@ cannot change the decision, and reads only a bounded text around the place.
 
 from collections.abc import Iterator
 from functools import lru_cache, partial
-from typing import Unpack
+from typing import Any, Unpack
 
-from hooks import Chunk, GenerationRequest, PromptText, Verdict, emit, hold, prompt_texts, with_prompt_texts
+from hooks import (
+    Chunk,
+    GenerationRequest,
+    PromptText,
+    Span,
+    Verdict,
+    emit,
+    hold,
+    prompt_texts,
+    with_prompt_texts,
+)
 from hooks.detect.acting_guard import ActingGuard, Options, PromptReply, spliced
 from hooks.detect.detector import Detector, Match
 from hooks.detect.excerpt import Excerpt
 from hooks.detect.lead import MAX_LEAD, Lead
+from hooks.detect.placeholders import Placeholders
 from hooks.detect.readings import Reader
+from hooks.detect.restoring import MARK, masked
 from hooks.prompts.lead import leads_of
 
+_PLACEHOLDERS = "placeholders"
 _PIECE = 4096
 """Characters of a prompt that are searched at a time. A longer prompt makes no search slower."""
 _LEADS = 32
@@ -42,7 +55,7 @@ class SpanGuard(ActingGuard):
             matches, undecided = reader.follow(excerpt, text)
         else:
             matches, undecided = self.detector.scan(text, excerpt.start, False)
-        if matches:
+        if matches or (excerpt.placeholders is not None and "[" in text[excerpt.pending :]):
             return self._act(chunk, excerpt, text, *excerpt.settled(text, matches, undecided, is_final=False))
         begin, held = excerpt.pending, len(text) - undecided
         excerpt.go_on(text, undecided, self._reach)
@@ -78,7 +91,9 @@ class SpanGuard(ActingGuard):
         return self._act(chunk, excerpt, text, [*matches, *whole], end, withheld_from=undecided)
 
     def _begun(self, chunk: Chunk, *, is_json: bool) -> Excerpt:
-        return Excerpt(is_json=is_json, leads=[*map(self._searched, self._leads(chunk))])
+        placeholders: Placeholders | None = chunk.request_state.get(_PLACEHOLDERS)
+        leads = [*map(self._searched, self._leads(chunk))]
+        return Excerpt(is_json=is_json, leads=leads, placeholders=placeholders)
 
     def _leads(self, chunk: Chunk) -> tuple[str, ...]:
         """The forms of the lead. The outputs of a chat have the same, which are found once."""
@@ -93,28 +108,46 @@ class SpanGuard(ActingGuard):
     def _redact_prompt(self, request: GenerationRequest) -> GenerationRequest:
         return with_prompt_texts(request, self._redacted)
 
-    def _refuse_prompt(self, request: GenerationRequest) -> PromptReply:
+    def _mask_prompt(self, request: GenerationRequest, state: dict[Any, Any]) -> GenerationRequest:
+        placeholders = Placeholders(request.caller, (prompt.text for prompt in prompt_texts(request)))
+        masked = with_prompt_texts(request, partial(self._masked, placeholders))
+        if placeholders:
+            placeholders.passing = frozenset(map(self._plain, placeholders.values))
+            state[_PLACEHOLDERS] = placeholders
+        return masked
+
+    def _masked(self, placeholders: Placeholders, prompt: PromptText) -> str:
+        spans = self._spans(prompt, MARK)
+        return spliced(prompt.text, masked(prompt.text, spans, placeholders, is_json=prompt.is_json))
+
+    def _judge_prompt(self, request: GenerationRequest) -> PromptReply:
         for prompt in prompt_texts(request):
+            if prompt.source not in self._of:
+                continue
             excerpt = Excerpt(is_json=prompt.is_json)
             for piece, is_final in _pieces(prompt.text):
                 text, matches, undecided = self._scan(excerpt, piece, is_final)
                 if matches:
-                    return self._refusal(matches)
+                    return self._answer_prompt(request, matches)
                 self._decide(excerpt, text, matches, undecided, "")
         return request
 
     def _redacted(self, prompt: PromptText) -> str:
+        return spliced(prompt.text, self._spans(prompt, self._prompt_template))
+
+    def _spans(self, prompt: PromptText, template: str) -> Iterator[Span]:
+        """The spans of a prompt's text to replace, in order."""
+        if prompt.source not in self._of:
+            return
         excerpt = Excerpt(is_json=prompt.is_json)
-        released: list[str] = []
-        pending = ""
+        shown = decided = 0
         for piece, is_final in _pieces(prompt.text):
-            pending += piece
+            shown += len(piece)
             text, matches, undecided = self._scan(excerpt, piece, is_final)
-            spans, held = self._decide(excerpt, text, matches, undecided, self._prompt_template)
-            end = len(pending) - held
-            released.append(spliced(pending[:end], spans))
-            pending = pending[end:]
-        return "".join(released)
+            spans, held = self._decide(excerpt, text, matches, undecided, template)
+            for start, end, *put in spans:
+                yield decided + start, decided + end, put[0], put[1]
+            decided = shown - held
 
     def _reach_of(self, excerpt: Excerpt, text: str) -> int:
         # The searches behind the lead have no view of their own.

@@ -142,6 +142,10 @@ class JsonText:
                     yield first, run.end(), self._bare(text, after, run.end(), new)
                     new = ""
 
+    def escaped(self, value: str, position: int) -> str:
+        """The value as it is written at `position`: with escapes inside a string."""
+        return _quoted(value)[1:-1] if self._inside(position) else value
+
     def parts(self, text: str, start: int, end: int, *, is_whole: bool) -> list[tuple[int, int]]:
         """The parts of `text[start:end]` that a text can replace: inside strings, values, and text that is
         not JSON.

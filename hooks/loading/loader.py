@@ -61,6 +61,8 @@ class LoadedHook:
     on_request: Callable[..., Any] | None = None
     """The method that reads prompts; None: the hook has none."""
     is_request_async: bool = False
+    takes_state: bool = False
+    """Whether `on_request` takes the hook's state for the request (contract 2.12)."""
     on_decision: Callable[[Decision], object] | None = None
     """The method that gets decisions; None: the hook has none."""
     on_start: Callable[[GuardModels], Awaitable[None]] | None = None
@@ -97,6 +99,7 @@ class LoadedHook:
             is_shadow,
             on_request,
             inspect.iscoroutinefunction(on_request),
+            on_request is not None and _takes_two(on_request),
             on_decision,
             on_start,
             on_close,
@@ -157,6 +160,12 @@ class LoadedHook:
                 logger.warning("hook %s goes on past its deadline", self.name)
                 self.late.add(call.rest)
                 call.rest.add_done_callback(self.late.discard)
+
+
+def _takes_two(method: Callable[..., Any]) -> bool:
+    """Whether the bound method takes a second positional argument that has no default."""
+    parameters = [*inspect.signature(method).parameters.values()][1:2]
+    return bool(parameters) and parameters[0].kind < 2 and parameters[0].default is parameters[0].empty
 
 
 def load_hook(spec: HookSpec, timeout: float = LOAD_TIMEOUT) -> LoadedHook:

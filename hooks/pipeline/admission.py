@@ -11,7 +11,9 @@ from hooks.pipeline.failure import BadVerdictError, HookFailure, discard
 from hooks.pipeline.release import checked_text
 from hooks.prompts.texts import PROMPT_FIELDS, Refusal
 
-_FIXED = tuple(field.name for field in fields(GenerationRequest) if field.name not in PROMPT_FIELDS)
+_OF_HOOKS = (*PROMPT_FIELDS, "taint")
+"""The fields that a hook may change, and `sampling.stop` (contract 8.7, 8.15)."""
+_FIXED = tuple(field.name for field in fields(GenerationRequest) if field.name not in _OF_HOOKS)
 
 
 class RefusedError(RequestError):
@@ -55,6 +57,7 @@ def _rewritten(answer: GenerationRequest, request: GenerationRequest) -> Generat
     are_objects = all(isinstance(one, dict) for one in objects)
     if not (are_objects and are_texts and all(map(_is_message, made["messages"]))):
         raise BadVerdictError("its on_request gave a value that is not a prompt")
+    made["taint"] = None if answer.taint is None else checked_text(answer.taint)
     changed = {name: tuple(value) if isinstance(value, list) else value for name, value in made.items()}
     return replace(request, sampling=replace(sampling, stop=tuple(stop)), **changed)  # type: ignore[arg-type]
 

@@ -53,8 +53,9 @@ class StreamDecisions:
     _arrivals: deque[tuple[int, float]] = field(default_factory=deque)
     """For each piece of the held text, where it ends and when it came."""
 
-    def decided(self, chunk: Chunk, verdict: Verdict, num_held: int) -> None:
-        """`verdict` was carried out; `num_held` characters stay undecided."""
+    def decided(self, chunk: Chunk, verdict: Verdict, num_held: int, known: str) -> None:
+        """`verdict` was carried out; `num_held` characters stay undecided. `known`: the pending text as
+        decisions may have it."""
         pending = chunk.pending
         end = self._count_shown()
         start = end - len(pending)
@@ -62,8 +63,9 @@ class StreamDecisions:
             self._arrivals.append((end, self._log.now))
         for one in sorted(verdict.changes(pending), key=itemgetter(slice(1, 3))):
             num_released = 0 if isinstance(verdict, terminate) else len(one.replacement)
-            withheld = pending[one.start : one.end]
-            self._add(one.action, start + one.start, withheld, one.reason, num_released=num_released)
+            num_withheld = one.end - one.start
+            withheld = "" if one.action == "restore" else known[one.start : one.end]
+            self._add(one.action, start + one.start, withheld, one.reason, num_withheld, num_released)
         self._count_hold(len(chunk.text_diff), len(pending), num_held)
         self._forget(end - num_held)
 
@@ -126,10 +128,12 @@ class StreamDecisions:
         offset: int,
         withheld: str,
         reason: str | None = None,
-        *,
+        num_withheld: int | None = None,
         num_released: int = 0,
+        *,
         judged: JudgedTokens | None = None,
     ) -> None:
+        """`num_withheld`: the characters that were withheld; None: those of `withheld`."""
         now = self._log.now
         came = now if judged else next((when for end, when in self._arrivals if end > offset), now)
         context, request = self._context, self._context.request
@@ -148,7 +152,7 @@ class StreamDecisions:
                 tool_name=context.tool_name,
                 is_own_tool=bool(context.tool_name) and context.tool_name not in request.tool_names,
                 offset=offset,
-                num_withheld=len(withheld),
+                num_withheld=len(withheld) if num_withheld is None else num_withheld,
                 num_released=num_released,
                 held_seconds=now - came,
                 num_judged=judged.num_judged if judged else 0,

@@ -86,11 +86,13 @@ class Fragment:
     """Whether it ends its group's text. The group's tokens are released with this fragment."""
     replaced: Positions | None = None
     """The tokens that the text replaces, if it is a replacement."""
+    is_restored: bool = False
+    """Whether the text is a caller's value that came back (contract 3.18)."""
 
     def split(self, at: int) -> "tuple[Fragment, Fragment]":
-        text, group, replaced = self.text, self.group, self.replaced
-        head = Fragment(text[:at], group, self.is_first, False, replaced)
-        return head, Fragment(text[at:], group, False, self.is_last, replaced)
+        text, group, replaced, is_restored = self.text, self.group, self.replaced, self.is_restored
+        head = Fragment(text[:at], group, self.is_first, False, replaced, is_restored)
+        return head, Fragment(text[at:], group, False, self.is_last, replaced, is_restored)
 
     @property
     def positions(self) -> Positions | None:
@@ -159,6 +161,12 @@ def text_of(fragments: list[Fragment]) -> str:
     return fragments[0].text if len(fragments) == 1 else "".join([fragment.text for fragment in fragments])
 
 
+def without_restored(fragments: Iterable[Fragment]) -> str:
+    """The text, with an asterisk for each character of a value that came back. For decisions, which never
+    hold such a value (contract 8.16)."""
+    return "".join(["*" * len(f.text) if f.is_restored else f.text for f in fragments])
+
+
 def tokens_of(fragments: list[Fragment]) -> tuple[Token, ...]:
     """The tokens that the fragments complete, without those that lost a character."""
     shown: list[tuple[Token, ...]] = []
@@ -218,9 +226,10 @@ def take_from(fragments: deque[Fragment], length: int) -> list[Fragment]:
         size = len(fragment.text)
         if size > length:
             if length:
-                text, group, replaced = fragment.text, fragment.group, fragment.replaced
-                taken.append(Fragment(text[:length], group, fragment.is_first, False, replaced))
-                fragments[0] = Fragment(text[length:], group, False, fragment.is_last, replaced)
+                text, group, is_restored = fragment.text, fragment.group, fragment.is_restored
+                replaced, is_first, is_last = fragment.replaced, fragment.is_first, fragment.is_last
+                taken.append(Fragment(text[:length], group, is_first, False, replaced, is_restored))
+                fragments[0] = Fragment(text[length:], group, False, is_last, replaced, is_restored)
             break
         length -= size
         taken.append(fragments.popleft())
@@ -235,7 +244,10 @@ def spoil(fragments: Iterable[Fragment]) -> None:
 
 def copies(fragments: Iterable[Fragment]) -> list[Fragment]:
     """Copies for a hook in shadow mode: its verdict is counted and has no effect (contract 3.10)."""
-    return [Fragment(f.text, f.group and TokenGroup(f.group.shown), is_last=f.is_last) for f in fragments]
+    return [
+        Fragment(f.text, f.group and TokenGroup(f.group.shown), True, f.is_last, None, f.is_restored)
+        for f in fragments
+    ]
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -247,11 +259,6 @@ class HeldText:
     pieces: tuple[list[str], int] | None = None
     """The text as `Chunk` takes it. None: nothing is held. The list only grows or is replaced: earlier chunks
     continue to read their part of it."""
-
-    @property
-    def text(self) -> str:
-        pieces, count = self.pieces or ([], 0)
-        return "".join(pieces[:count])
 
     def replace(self, fragments: Sequence[Fragment]) -> None:
         """Hold just these fragments."""

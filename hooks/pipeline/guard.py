@@ -13,6 +13,8 @@ import copy
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from engine.protocol import Delta, EngineError, GenerationRequest, Rewind, Usage
 from hooks.api import Chunk, emit, hold, redact, suppress, terminate
@@ -97,7 +99,10 @@ class Guard:
         tally = self.guarded.tallies[hook.name]
         # A copy: a hook in shadow mode has no effect, whatever it does to the request (contract 3.10).
         shown = copy.deepcopy(request) if hook.is_shadow else request
-        ask = Ask(hook, hook.on_request, hook.is_request_async, shown)
+        method = hook.on_request
+        if hook.takes_state:
+            method = partial(_with_state, method, self.guarded.states[hook.name])
+        ask = Ask(hook, method, hook.is_request_async, shown)
         yield ask
         try:
             answer = checked_answer(ask.reply, shown)
@@ -114,8 +119,12 @@ class Guard:
         if answer is shown:
             tally.count("admit")
             return None
-        tally.count("rewrite_prompt")
-        self._decided_prompt(hook, "rewrite_prompt", None)
+        if answer.taint != shown.taint:
+            tally.count("taint")
+            self._decided_prompt(hook, "taint", answer.taint)
+        if replace(answer, taint=shown.taint) != shown:
+            tally.count("rewrite_prompt")
+            self._decided_prompt(hook, "rewrite_prompt", None)
         if not hook.is_shadow:
             self.guarded.request = answer
         return None
@@ -295,6 +304,10 @@ class Guard:
     ) -> Step:
         is_over = self._is_terminated and all(output.is_finished for output in self._outputs)
         return Step(released, rewound, is_over, refused, error)
+
+
+def _with_state(method: Callable[..., Any], state: dict[Any, Any], shown: GenerationRequest) -> Any:
+    return method(shown, state)
 
 
 class _ReleasedUsage:

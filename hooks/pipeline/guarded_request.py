@@ -1,6 +1,8 @@
 """A guarded request."""
 
+from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import Any
 
 from engine.protocol import GenerationRequest, Usage
 from hooks.loading.loader import LoadedHook
@@ -25,6 +27,8 @@ class GuardedRequest:
     """The running totals, as the engine last reported them."""
     num_rewinds: int = 0
     """Rewinds of the outputs so far."""
+    states: dict[str, dict[Any, Any]] = field(default_factory=lambda: defaultdict(dict))
+    """Each hook's state for the request, by the hook's name (contract 2.12)."""
     suspicions: dict[int, str] = field(default_factory=dict)
     """The first suspicion of each hook that has one, by the hook's place (contract 3.16)."""
 

@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import NoReturn
 
 from engine.protocol import Token
-from hooks.api import Chunk, Note, Span, Verdict, emit, hold, redact, rewind, suppress, terminate
+from hooks.api import Chunk, Note, Restored, Span, Verdict, emit, hold, redact, rewind, suppress, terminate
 from hooks.pipeline.failure import BadVerdictError
 from hooks.pipeline.fragments import (
     Fragment,
@@ -104,7 +104,7 @@ def _redact(
     released: list[Fragment] = []
     before: list[Fragment] = []
     position, rest = 0, pending
-    for start, end, replacement in _checked_spans(verdict.spans, settled):
+    for start, end, replacement, is_restored in _checked_spans(verdict.spans, settled):
         kept, rest = cut(rest, start - position)
         released += kept
         before = kept or before
@@ -113,7 +113,9 @@ def _redact(
             before = withheld
         else:
             withheld = _cut_through(before, rest) if replacement else []
-        released += _rewritten(withheld, replacement, keep_tokens, replaced=withheld or rest[:1] or before)
+        keeps = keep_tokens and not is_restored
+        replaced = withheld or rest[:1] or before
+        released += _rewritten(withheld, replacement, keeps, replaced, is_restored=is_restored)
         position = end
     kept, held = cut(rest, settled - position)
     return Outcome("redact", released + kept, held)
@@ -161,30 +163,38 @@ def _cut_through(before: list[Fragment], after: list[Fragment]) -> list[Fragment
 
 
 def _rewritten(
-    fragments: list[Fragment], text: str, keep_tokens: bool, replaced: list[Fragment] | None = None
+    fragments: list[Fragment],
+    text: str,
+    keep_tokens: bool,
+    replaced: list[Fragment] | None = None,
+    *,
+    is_restored: bool = False,
 ) -> list[Fragment]:
     """Put `text` in the place of the fragments' text. Their tokens are withheld, or with `keep_tokens` the
     last token takes all of `text`. Tokens without text at the end, such as the end of sequence, pass: no
     character of theirs is changed, and they also pass if they come in a chunk of their own.
 
-    `replaced`: the fragments that the text stands for, if it is inserted and replaces none.
+    `replaced`: the fragments that the text stands for, if it is inserted and replaces none. `is_restored`:
+    the text is a caller's value. So is a text that another hook writes in the place of one.
     """
     positions = _extent(replaced or fragments)
+    is_restored = is_restored or any(fragment.is_restored for fragment in fragments)
     if not keep_tokens:
         num_changed = len(fragments)
         while num_changed and _is_textless(fragments[num_changed - 1]):
             num_changed -= 1
         spoil(fragments[:num_changed])
-        return [*([Fragment(text, replaced=positions)] if text else []), *fragments[num_changed:]]
+        put = [Fragment(text, replaced=positions, is_restored=is_restored)] if text else []
+        return [*put, *fragments[num_changed:]]
     kept: list[Fragment] = []
     for fragment in fragments:
         if fragment.group is not None:
             fragment.group.rewritten = True
             kept.append(Fragment("", fragment.group, fragment.is_first, fragment.is_last, positions))
     if not kept:
-        return [Fragment(text, replaced=positions)] if text else []
+        return [Fragment(text, replaced=positions, is_restored=is_restored)] if text else []
     last = kept.pop()
-    return [*kept, Fragment(text, last.group, last.is_first, last.is_last, positions)]
+    return [*kept, Fragment(text, last.group, last.is_first, last.is_last, positions, is_restored)]
 
 
 def _is_textless(fragment: Fragment) -> bool:
@@ -236,13 +246,14 @@ _place = itemgetter(slice(2))
 """A span's start and end."""
 
 
-def _checked_spans(spans: Iterable[Span], length: int) -> list[tuple[int, int, str]]:
-    checked: list[tuple[int, int, str]] = []
+def _checked_spans(spans: Iterable[Span], length: int) -> list[tuple[int, int, str, bool]]:
+    checked: list[tuple[int, int, str, bool]] = []
     position = 0
-    for start, end, replacement, *reason in sorted(spans, key=_place):
+    for span in sorted(spans, key=_place):
+        start, end, replacement, *reason = span
         if type(start) is not int or type(end) is not int or not position <= start <= end <= length:
             raise BadVerdictError("redact() spans overlap or are out of range")
-        checked.append((start, end, checked_text(replacement)))
+        checked.append((start, end, checked_text(replacement), isinstance(span, Restored)))
         _check_reason(*reason)
         position = end
     return checked

@@ -27,6 +27,7 @@ from hooks.pipeline.fragments import (
     num_incomplete_of,
     text_of,
     tokens_of,
+    without_restored,
 )
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.release import count_judged, decide, num_held_by, without_alternatives
@@ -145,7 +146,7 @@ class HookStage:
             elif getattr(reply, "unjudged", 0) != 0:
                 raise BadVerdictError("it said unjudged= without a true attribute judges")
         except BaseException as error:
-            self._fail(error, chunk.text_diff)
+            self._fail(error, fragments)
             if is_shadow:
                 return fragments, None
             raise HookError.of(self.hook, error, self.context.request) from error
@@ -197,9 +198,10 @@ class HookStage:
         verdict = reply
         if isinstance(verdict, rewind):
             verdict = self._rewind_or_terminate(verdict, fragments, num_decided)
+        pending = [*self.held.fragments, *fragments]
         outcome = decide(
             verdict,
-            [*self.held.fragments, *fragments],
+            pending,
             self.held.num_characters + len(chunk.text_diff),
             is_final=chunk.is_final,
             keep_tokens=self._keeps_tokens,
@@ -207,7 +209,8 @@ class HookStage:
         self.held.replace(outcome.held)
         self.tally.count(outcome.action)
         if self._decisions is not None:
-            self._decisions.decided(chunk, verdict, self.held.num_characters)
+            num_held = self.held.num_characters
+            self._decisions.decided(chunk, verdict, num_held, without_restored(pending))
         return outcome.released, outcome.ends
 
     def _rewind_or_terminate(
@@ -233,7 +236,7 @@ class HookStage:
         self._close()
         chunk = Chunk(self.context, "", (), True, True, self.held.pieces)
         if self._decisions is not None:
-            self._decisions.aborted(chunk.pending)
+            self._decisions.aborted(without_restored(self.held.fragments))
         self._end_judging("aborted")
         self.ask.shown = chunk
         yield self.ask
@@ -251,13 +254,14 @@ class HookStage:
             if self._counts_characters:
                 self.tally.num_characters += sum(map(len, self.pieces))
 
-    def _fail(self, error: BaseException, text: str) -> None:
-        """The hook failed when it was shown `text`. One that returned a bad verdict does not know it yet: it
-        gets a last call (contract 2.6)."""
+    def _fail(self, error: BaseException, fragments: list[Fragment]) -> None:
+        """The hook failed when it was shown `fragments`. One that returned a bad verdict does not know it
+        yet: it gets a last call (contract 2.6)."""
         self._close(gets_last_call=isinstance(error, BadVerdictError))
         count_failure(self.hook, self.tally, error)
         if self._decisions is not None:
-            self._decisions.failed(self.held.text + text, place_of(error))
+            known = without_restored([*self.held.fragments, *fragments])
+            self._decisions.failed(known, place_of(error))
         self._end_judging("error")
         self._decisions = None  # the failure was reported; the last call reports nothing more
 
@@ -289,7 +293,8 @@ class Stream:
         self.is_plain = True
         """Whether no hook is `async`."""
         for place, hook in enumerate(guarded.hooks):
-            self.stages.append(HookStage(guarded, hook, StreamContext(*which, place, guarded.suspicions)))
+            context = StreamContext(*which, place, guarded.suspicions, guarded.states[hook.name])
+            self.stages.append(HookStage(guarded, hook, context))
             self.is_plain = self.is_plain and not hook.is_async
         self.waiting: list[TokenGroup] = []
         """Textless tokens that go with the text that follows. The ledger has them already."""

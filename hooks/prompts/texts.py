@@ -7,9 +7,10 @@ alone would miss all of these, so this module finds them all.
 
 import hashlib
 import json
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from engine.protocol import ROLES, GenerationRequest, Prompt, SamplingParams
 from engine.protocol.fields.table import FIELDS
@@ -26,6 +27,19 @@ _NAMES = _MEDIA | {
 """The API's names for fields of a message or a part. Any other name is the caller's own words."""
 _NAMED = {"function", "custom", "json_schema", "allowed_tools", "tools"}
 """Fields, within a tool, a call or a setting, whose value has a name or holds objects that have one."""
+Source = Literal["system", "user", "assistant", "tool", "document", "definition"]
+"""Who said a text of a prompt, and what it is (contract 8.6). `tool`: a tool's result. `document`: a document
+of the request. `definition`: of a tool or of the answer's form, with the choice of a tool. The completions'
+prompts, stop strings, and what an unknown role or field has, count as the user's."""
+_BY_ROLE: Mapping[Any, Source] = {
+    "system": "system",
+    "developer": "system",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+_DEFINITIONS = {"functions", "function_call", "response_format", "structured_outputs"}
+_DOCUMENTS = {"document", "documents", "search_result"}
 _GLUES = ("", "\n")
 """The separators that templates put between the texts of one content."""
 
@@ -55,6 +69,7 @@ class PromptText(NamedTuple):
     """The text's place, such as `messages[2].content` or `tools[0]`."""
     is_json: bool = False
     """Whether the text is JSON, as a tool call's arguments are. A replacement must be JSON too."""
+    source: Source = "user"
 
 
 def prompt_texts(request: GenerationRequest) -> list[PromptText]:
@@ -84,14 +99,28 @@ def with_prompt_texts(request: GenerationRequest, rewrite: Callable[[PromptText]
     fields: dict[str, Any] = {
         "messages": _listed(request.messages, "messages", walk.message),
         "prompts": _listed(request.prompts, "prompts", walk.prompt),
-        "tools": _listed(request.tools, "tools", walk.json),
+        "tools": _listed(request.tools, "tools", walk.definition),
         "extra": walk.named(request.extra, "extra", walk.extra, FIELDS),
         "sampling": _with_stop(request.sampling, walk.text),
     }
     if isinstance(request.tool_choice, Mapping):
-        fields["tool_choice"] = walk.json(request.tool_choice, "tool_choice")
+        fields["tool_choice"] = walk.definition(request.tool_choice, "tool_choice")
     changed = {name: value for name, value in fields.items() if value is not getattr(request, name)}
     return replace(request, **changed) if changed else request
+
+
+def source_of(message: Mapping[str, Any]) -> Source:
+    """Who said a message, by its role."""
+    role = message.get("role")
+    return _BY_ROLE.get(role, "user") if isinstance(role, str) else "user"
+
+
+def said_by(request: GenerationRequest, sources: Container[Source]) -> GenerationRequest:
+    """The request with only those messages, or prompts, that are of the sources."""
+    if not request.is_chat:
+        return request if "user" in sources else replace(request, prompts=())
+    kept = tuple(message for message in request.messages if source_of(message) in sources)
+    return request if len(kept) == len(request.messages) else replace(request, messages=kept)
 
 
 def without_unread(request: GenerationRequest) -> GenerationRequest:
@@ -114,9 +143,19 @@ class _Walk:
 
     def __init__(self, rewrite: Callable[[PromptText], str]) -> None:
         self._rewrite = rewrite
+        self._source: Source = "user"
+
+    @contextmanager
+    def _said_by(self, source: Source) -> Iterator[None]:
+        """The texts that are read inside the block are of this source."""
+        outer, self._source = self._source, source
+        try:
+            yield
+        finally:
+            self._source = outer
 
     def text(self, text: str, place: str, *, is_json: bool = False) -> str:
-        new = self._rewrite(PromptText(text, place, is_json))
+        new = self._rewrite(PromptText(text, place, is_json, self._source))
         return text if new == text else new
 
     def json(self, value: Any, place: str) -> Any:
@@ -155,10 +194,19 @@ class _Walk:
 
     def extra(self, name: str, value: Any, place: str) -> Any:
         """A field that Weir does not know. A bare number is a setting, not a text."""
-        return value if isinstance(value, int | float) else self.value(value, place)
+        if isinstance(value, int | float):
+            return value
+        is_definition = name in _DEFINITIONS or name.startswith("guided_")
+        with self._said_by("definition" if is_definition else "document" if name in _DOCUMENTS else "user"):
+            return self.value(value, place)
+
+    def definition(self, value: Any, place: str) -> Any:
+        with self._said_by("definition"):
+            return self.json(value, place)
 
     def message(self, message: Mapping[str, Any], place: str) -> Any:
-        return self.named(message, place, self._message_field, _NAMES)
+        with self._said_by(source_of(message)):
+            return self.named(message, place, self._message_field, _NAMES)
 
     def named(self, fields: Mapping[str, Any], place: str, change: _Change, known: Container[str]) -> Any:
         """Rewrite fields, and their names unless `known`."""
@@ -192,7 +240,8 @@ class _Walk:
     def _part(self, part: Any, place: str) -> Any:
         if not isinstance(part, Mapping):
             return self.value(part, place)
-        return self.named(part, place, self._part_field, _NAMES)
+        with self._said_by("document" if part.get("type") in _DOCUMENTS else self._source):
+            return self.named(part, place, self._part_field, _NAMES)
 
     def _part_field(self, name: str, value: Any, place: str) -> Any:
         if name == "type" and isinstance(value, str) and value in _NAMES:
