@@ -58,6 +58,7 @@ class Chunk:
         "aborted",
         "is_final",
         "num_incomplete",
+        "restored_diff",
         "text_diff",
     )
 
@@ -70,6 +71,7 @@ class Chunk:
         aborted: bool = False,
         held: tuple[list[str], int] | None = None,
         num_incomplete: int = 0,
+        restored_diff: tuple[tuple[int, int], ...] = (),
     ) -> None:
         """The context's pieces already end in `text_diff`. `held`: a list of pieces, and how many of them,
         from the first, are this hook's undecided text."""
@@ -82,6 +84,9 @@ class Chunk:
         self.num_incomplete = num_incomplete
         """Characters at the end of `text_diff` whose token comes with later text, because a hook before this
         one holds the rest of the token's text (contract 2.4)."""
+        self.restored_diff = restored_diff
+        """The places in `text_diff`, start and end, at which a hook before this one brought a value of the
+        caller's back (contract 2.13)."""
         self._context = context
         self._tokens = tokens
         self._num_shown = len(context.pieces)

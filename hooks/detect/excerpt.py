@@ -10,7 +10,7 @@ from hooks.detect.detector import Match, going_on, moved
 from hooks.detect.lead import Lead
 from hooks.detect.placeholders import Placeholders
 from hooks.detect.restoring import acted_on
-from hooks.detect.view import View
+from hooks.detect.view import Place, View
 from hooks.json.editing import JsonText
 
 _SLACK = 512
@@ -30,6 +30,8 @@ class Excerpt:
     prompt. A search that can find nothing more is not among them."""
     placeholders: Placeholders | None = None
     """The placeholders that come back in this stream. None: there are none."""
+    restored: list[Place] = field(default_factory=list)
+    """The places at which guards before this one brought values back."""
     keeps_alternatives: bool = True
     """Whether the released tokens keep their top alternatives."""
     text: str = ""
@@ -60,6 +62,12 @@ class Excerpt:
         """The new characters of `text` in the next piece of the stream. `num_read`: the characters that were
         read since `text` was last moved on."""
         return piece if self._json is None else self._json.read(piece, len(self.text) + num_read, is_final)
+
+    def came_back(self, start: int, end: int) -> None:
+        """A guard before this one brought back the value from `start` to `end`, or a part of one."""
+        if self.restored and self.restored[-1][1] == start:
+            start, _ = self.restored.pop()
+        self.restored.append((start, end))
 
     def written(self, position: int) -> int:
         """The number of pending characters before `position`, as they are written in the stream."""
@@ -119,16 +127,21 @@ class Excerpt:
     def _open_value(self, found: Iterable[Match], undecided: int, text: str) -> int:
         """The start of the first match that is a value of the caller's and may still become longer; else
         `undecided`."""
-        passing = self.placeholders.passing if self.placeholders is not None else ()
-        values = (m.start for m in found if m.end >= undecided and text[m.start : m.end] in passing)
+        values = (m.start for m in found if m.end >= undecided and self._is_value(m, text))
         return min([undecided, *values])
+
+    def _is_value(self, match: Match, text: str) -> bool:
+        """Whether the match is a value of the caller's."""
+        assert self.placeholders is not None
+        is_back = any(start <= match.start and match.end <= end for start, end in self.restored)
+        return is_back or text[match.start : match.end] in self.placeholders.passing
 
     def _acted_on(
         self, matches: list[Match], restored: list[Match], undecided: int, text: str
     ) -> list[Match]:
         if self.placeholders is None or not (matches or restored):
             return matches
-        return acted_on(matches, restored, undecided, text, self.placeholders.passing)
+        return acted_on(matches, restored, undecided, lambda match: self._is_value(match, text))
 
     def widened(self, text: str, match: Match) -> tuple[int, int]:
         """The place to replace for a match: in JSON, whole numbers and words."""
@@ -158,6 +171,7 @@ class Excerpt:
         gone = max(0, min(self.start - reach, pending))
         if self.leads:
             gone = self._move_leads(gone, reach)
+        self.restored = [(start - gone, end - gone) for start, end in self.restored if end > gone]
         self.text = text[gone:]
         self.start -= gone
         self.pending = pending - gone
@@ -169,7 +183,8 @@ class Excerpt:
             self.taken = moved(self.taken, -gone)
         if gone and self._waiting:
             self._waiting = moved(self._waiting, -gone)
-        matters = self._json or self.leads or self.taken or self._waiting or self.covered > self.start
+        matters = self._json or self.leads or self.taken or self._waiting or self.restored
+        matters = matters or self.covered > self.start
         self.is_plain = not matters
 
     def go_on(self, text: str, undecided: int, reach: int) -> None:

@@ -1,7 +1,7 @@
 """Values that leave and come back: masks a prompt, and joins what comes back with a detector's matches."""
 
 import json
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from hooks import Span
 from hooks.detect.detector import Match
@@ -54,14 +54,14 @@ def _value(written: str, put: str, *, is_json: bool) -> str:
 
 
 def acted_on(
-    matches: Sequence[Match], restored: Sequence[Match], undecided: int, text: str, values: Container[str]
+    matches: Sequence[Match], restored: Sequence[Match], undecided: int, is_value: Callable[[Match], bool]
 ) -> list[Match]:
     """The matches to act on, with the placeholders `restored` that come back now.
 
-    A match that is one of the caller's `values` passes, with the rule `PASSED`, and so do matches inside it.
-    No match covers a placeholder, and one that a match reaches comes back with it.
+    A match that is a value of the caller's passes, with the rule `PASSED`, and so do matches inside it. No
+    match covers a placeholder, and one that a match reaches comes back with it.
     """
-    passed = {m[:2]: m._replace(rule=PASSED) for m in matches if text[m.start : m.end] in values}
+    passed = {m[:2]: m._replace(rule=PASSED) for m in matches if is_value(m)}
     others = [m for m in matches if not any(start <= m.start and m.end <= end for start, end in passed)]
     passed = {p: m for p, m in passed.items() if not any(m.start < p[1] and m.end > p[0] for m in others)}
     end = max([undecided, *(match.end for match in others)])

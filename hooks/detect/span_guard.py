@@ -4,7 +4,7 @@ The released text never depends on where the stream was cut. A detector decides 
 cannot change the decision, and reads only a bounded text around the place.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
 from typing import Any, Unpack
 
@@ -26,6 +26,7 @@ from hooks.detect.lead import MAX_LEAD, Lead
 from hooks.detect.placeholders import Placeholders
 from hooks.detect.readings import Reader
 from hooks.detect.restoring import MARK, masked
+from hooks.detect.view import Place
 from hooks.prompts.lead import leads_of
 
 _PLACEHOLDERS = "placeholders"
@@ -47,7 +48,7 @@ class SpanGuard(ActingGuard):
 
     def __call__(self, chunk: Chunk) -> Verdict:
         excerpt: Excerpt | None = chunk.state.get("excerpt")
-        if excerpt is None or not excerpt.is_plain or chunk.is_final:
+        if excerpt is None or not excerpt.is_plain or chunk.is_final or chunk.restored_diff:
             return self._vetted(chunk)
         known, piece = excerpt.text, chunk.text_diff
         text = known + (piece if piece.isascii() else self._plain(piece))
@@ -74,21 +75,22 @@ class SpanGuard(ActingGuard):
         excerpt = self._excerpt(chunk)
         if chunk.is_final and self._withholds_at_cut(chunk):
             return self._act_at_cut(chunk, excerpt)
-        text, matches, undecided = self._scan(excerpt, chunk.text_diff, chunk.is_final)
+        text, matches, undecided = self._scan(excerpt, chunk.text_diff, chunk.is_final, chunk.restored_diff)
         return self._act(chunk, excerpt, text, matches, undecided)
 
     def _act_at_cut(self, chunk: Chunk, excerpt: Excerpt) -> Verdict:
         """The verdict where the client cut the stream: the beginning of a possible match is withheld. A match
         that is whole without more text counts as at any other end."""
         matches: list[Match] = []
-        piece, start = chunk.text_diff, -1
+        piece, restored, start = chunk.text_diff, chunk.restored_diff, -1
         while excerpt.start > start:
             start = excerpt.start
-            excerpt.text, found, undecided = self._scan(excerpt, piece, is_final=False)
-            piece = ""
+            excerpt.text, found, undecided = self._scan(excerpt, piece, is_final=False, restored=restored)
+            piece, restored = "", ()
             matches += found
         text, whole, end = self._scan(excerpt, "", is_final=True)
-        return self._act(chunk, excerpt, text, [*matches, *whole], end, withheld_from=undecided)
+        matches = [*dict.fromkeys((*matches, *whole))]  # a placeholder is found several times
+        return self._act(chunk, excerpt, text, matches, end, withheld_from=undecided)
 
     def _begun(self, chunk: Chunk, *, is_json: bool) -> Excerpt:
         placeholders: Placeholders | None = chunk.request_state.get(_PLACEHOLDERS)
@@ -110,11 +112,10 @@ class SpanGuard(ActingGuard):
 
     def _mask_prompt(self, request: GenerationRequest, state: dict[Any, Any]) -> GenerationRequest:
         placeholders = Placeholders(request.caller, (prompt.text for prompt in prompt_texts(request)))
-        masked = with_prompt_texts(request, partial(self._masked, placeholders))
-        if placeholders:
-            placeholders.passing = frozenset(map(self._plain, placeholders.values))
-            state[_PLACEHOLDERS] = placeholders
-        return masked
+        redacted = with_prompt_texts(request, partial(self._masked, placeholders))
+        placeholders.passing = frozenset(map(self._plain, placeholders.values))
+        state[_PLACEHOLDERS] = placeholders
+        return redacted
 
     def _masked(self, placeholders: Placeholders, prompt: PromptText) -> str:
         spans = self._spans(prompt, MARK)
@@ -156,9 +157,19 @@ class SpanGuard(ActingGuard):
     def _plain(self, text: str) -> str:
         return text if self._reader is None else self._reader.dressed(text)
 
-    def _scan(self, excerpt: Excerpt, piece: str, is_final: bool) -> tuple[str, list[Match], int]:
-        """The excerpt's text with the new piece, the matches to act on, and where the decided text ends."""
-        text = excerpt.text + self._plain(excerpt.read(piece, is_final))
+    def _scan(
+        self, excerpt: Excerpt, piece: str, is_final: bool, restored: Iterable[Place] = ()
+    ) -> tuple[str, list[Match], int]:
+        """The excerpt's text with the new piece, the matches to act on, and where the decided text ends.
+        `restored`: as `Chunk.restored_diff`."""
+        text = excerpt.text
+        done = 0
+        for start, end in restored if excerpt.placeholders is not None else ():
+            text += self._read(excerpt, piece[done:start], len(text))
+            begin, done = len(text), end
+            text += self._read(excerpt, piece[start:end], len(text))
+            excerpt.came_back(begin, len(text))
+        text += self._read(excerpt, piece[done:], len(text), is_final=is_final)
         if self._reader is not None:
             matches, undecided = self._reader.follow(excerpt, text, is_final)
         else:
@@ -168,6 +179,10 @@ class SpanGuard(ActingGuard):
             excerpt.leads[i], found = lead.read(self.detector, text, is_final=is_final)
             behind_lead += found
         return text, *excerpt.settled(text, matches, undecided, is_final, behind_lead)
+
+    def _read(self, excerpt: Excerpt, piece: str, length: int, *, is_final: bool = False) -> str:
+        """The characters of the piece behind a text of this length, which begins with the excerpt's."""
+        return self._plain(excerpt.read(piece, is_final, length - len(excerpt.text)))
 
 
 def _pieces(text: str) -> Iterator[tuple[str, bool]]:

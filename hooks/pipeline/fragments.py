@@ -161,6 +161,18 @@ def text_of(fragments: list[Fragment]) -> str:
     return fragments[0].text if len(fragments) == 1 else "".join([fragment.text for fragment in fragments])
 
 
+def restored_in(fragments: Iterable[Fragment]) -> tuple[tuple[int, int], ...]:
+    """The places of values that came back, in the fragments' text."""
+    places: list[tuple[int, int]] = []
+    position = 0
+    for fragment in fragments:
+        end = position + len(fragment.text)
+        if fragment.is_restored and fragment.text:
+            places.append((position, end))
+        position = end
+    return tuple(places)
+
+
 def without_restored(fragments: Iterable[Fragment]) -> str:
     """The text, with an asterisk for each character of a value that came back. For decisions, which never
     hold such a value (contract 8.16)."""

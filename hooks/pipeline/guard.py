@@ -25,7 +25,14 @@ from hooks.pipeline.ask import Ask, Asking, HookReply, Machine, Reply, Step
 from hooks.pipeline.decision import DecisionLog, request_decision
 from hooks.pipeline.delivery import Delivery, DiffersError
 from hooks.pipeline.failure import HookError, HookFailure, count_failure, place_of
-from hooks.pipeline.fragments import Fragment, have_alternatives, num_incomplete_of, text_of, tokens_of
+from hooks.pipeline.fragments import (
+    Fragment,
+    have_alternatives,
+    num_incomplete_of,
+    restored_in,
+    text_of,
+    tokens_of,
+)
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.output import Output
@@ -162,6 +169,7 @@ class Guard:
         # `HookStage.show` and `HookStage.lets_through`, spelt out: this runs for every chunk and hook.
         text, tokens, timeout = delta.text, delta.tokens, self.guarded.options.hook_timeout
         num_incomplete = 0
+        restored: tuple[tuple[int, int], ...] = ()
         log = self.guarded.decisions
         fragments: list[Fragment] | None = None  # None: all of the delta, and the ledger does not have it
         reply: Reply
@@ -171,10 +179,10 @@ class Guard:
                 continue
             if fragments is not None:
                 text, tokens, started = text_of(fragments), tokens_of(fragments), clock()
-                num_incomplete = num_incomplete_of(fragments)
+                num_incomplete, restored = num_incomplete_of(fragments), restored_in(fragments)
             call, held, tally, judged = stage.call, stage.held.pieces, stage.tally, stage.judged
             stage.pieces.append(text)
-            chunk = Chunk(stage.context, text, tokens, False, False, held, num_incomplete)
+            chunk = Chunk(stage.context, text, tokens, False, False, held, num_incomplete, restored)
             try:
                 reply = call(chunk)
             except BaseException as error:  # noqa: BLE001 - it fails the request (contract 4.1)

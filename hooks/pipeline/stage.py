@@ -25,6 +25,7 @@ from hooks.pipeline.fragments import (
     TokenGroup,
     copies,
     num_incomplete_of,
+    restored_in,
     text_of,
     tokens_of,
     without_restored,
@@ -96,7 +97,8 @@ class HookStage:
         if is_final:
             self._close()
         held = self.held.pieces
-        return Chunk(self.context, text, tokens_of(fragments), is_final, False, held, num_incomplete)
+        tokens, restored = tokens_of(fragments), restored_in(fragments)
+        return Chunk(self.context, text, tokens, is_final, False, held, num_incomplete, restored)
 
     def lets_through(self, chunk: Chunk, reply: Reply) -> bool:
         """Whether the reply releases just the new text, untouched; then it is counted."""

@@ -103,6 +103,7 @@ async def test_hooks_see_the_names_of_tools(case: Case) -> None:  # contract 8.1
 async def test_hooks_see_the_words_of_names(case: Case, name: str) -> None:  # contract 8.1, 8.6, 8.7
     tools = case.endpoint.tools(name)
     args = {"phrases": ["zebra7"], "channels": ["reasoning"]}
+    args["of"] = ["definition"]
     refuses, redacts = [HookSpec("phrases", {**args, "prompt": action}) for action in ("refuse", "redact")]
     assert (await case.answer(well("content"), refuses, tools=tools)).status == 400
     assert case.engine.requests == []

@@ -1,0 +1,335 @@
+"""Values that leave as placeholders and come back (contract 8.16 to 8.20)."""
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.protocol import Delta, GenerationRequest, SamplingParams, Token, ToolCall
+from hooks.builtin.patterns import Patterns
+from hooks.builtin.phrases import Phrases
+from hooks.builtin.pii import Pii
+from hooks.builtin.secrets import Secrets
+from hooks.detect import placeholders
+from hooks.testing.coroutines import run
+from hooks.testing.play import Released, collect, load, opened
+from hooks.testing.streams import request_for
+
+MAIL, CARD, KEY = "nann@example.org", "4111 1111 1111 1111", "AKIAQ3EGRZ7PLMW2XK4V"
+PROMPT = f"Write to {MAIL}, pay by {CARD}, sign with {KEY}."
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(placeholders.KEY, "a key of the operator's")
+    placeholders.operator_key.cache_clear()
+
+
+@cache
+def guards(**options: Any) -> list[Any]:
+    return [Pii(prompt="redact", restore=True, **options), Secrets(prompt="redact", restore=True, **options)]
+
+
+Model = Callable[[GenerationRequest], Sequence[Delta]]
+
+
+def answered(
+    hooks: Sequence[Any], request: GenerationRequest, model: Model, *, in_worker: bool = False
+) -> Released:
+    async def answer() -> Released:
+        async with opened(load(hooks), in_worker=in_worker) as opener:
+
+            async def deltas(masked: GenerationRequest) -> Any:
+                for delta in model(masked):
+                    yield delta
+
+            return await collect(opener, request, deltas)
+
+    return run(answer())
+
+
+def asked(request: GenerationRequest) -> str:
+    content = request.messages[-1]["content"]
+    assert isinstance(content, str)
+    return content
+
+
+def pieces(text: str, cuts: Sequence[int], **fields: Any) -> list[Delta]:
+    places = [0, *sorted({cut % (len(text) + 1) for cut in cuts}), len(text)]
+    texts = [text[a:b] for a, b in pairwise(places) if a < b]
+    deltas = [
+        Delta(text=one, tokens=(Token(i, one, one.encode(), -0.5),), **fields) for i, one in enumerate(texts)
+    ]
+    return [*deltas, Delta(finish_reason="stop", **fields)]
+
+
+def echoing(cuts: Sequence[int] = (), form: str = "{}", **fields: Any) -> Model:
+    """A model that repeats what it is asked."""
+    return lambda masked: pieces(form.format(asked(masked)), cuts, **fields)
+
+
+def test_the_model_gets_placeholders_and_the_caller_the_values() -> None:
+    released = answered(guards(), request_for(PROMPT), echoing())
+    assert released.request is not None
+    for value in (MAIL, CARD, KEY):
+        assert value not in asked(released.request)
+    assert released.content == PROMPT
+
+
+@given(st.lists(st.integers(0, 400), max_size=40), st.sampled_from(["content", "reasoning", "echo"]))
+def test_streamed_equals_whole_at_every_cut(cuts: list[int], channel: Any) -> None:
+    form = "{} and {}"
+    model = lambda masked: pieces(form.replace("{}", asked(masked)), cuts, channel=channel)  # noqa: E731
+    released = answered(guards(), request_for(PROMPT), model)
+    assert released.text(channel) == f"{PROMPT} and {PROMPT}"
+
+
+def test_arguments_of_a_tool_have_the_value_with_escapes() -> None:
+    value = 'nann "the boss" \\ example'
+    request = request_for(f"Greet {value}!")
+    hook = Patterns([r'nann "the boss" \\ example'], prompt="redact", restore=True)
+
+    def call(masked: GenerationRequest) -> Sequence[Delta]:
+        arguments = json.dumps({"text": asked(masked), "n": 1})
+        return pieces(arguments, range(0, 80, 3), channel="tool_call", tool_call=ToolCall(0, "send"))
+
+    ((_, arguments),) = answered([hook], request, call).tool_calls
+    assert json.loads(arguments) == {"text": f"Greet {value}!", "n": 1}
+
+
+def test_a_value_in_the_arguments_of_an_earlier_call_is_masked_as_the_text_that_it_is() -> None:
+    call = {
+        "id": "1",
+        "type": "function",
+        "function": {
+            "name": "send",
+            "arguments": json.dumps({"to": 'a "b" nann@example.org', "card": 4111111111111111}),
+        },
+    }
+    messages = [
+        {"role": "user", "content": "Send it."},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": f"sent to {MAIL}"},
+    ]
+    released = answered(guards(), request_for(messages), echoing(range(200)))
+    assert released.request is not None
+    masked = json.loads(released.request.messages[1]["tool_calls"][0]["function"]["arguments"])
+    assert masked["to"].startswith('a "b" [EMAIL_ADDRESS_')
+    assert masked["card"].startswith("[CREDIT_CARD_")
+    assert released.content == f"sent to {MAIL}"
+    assert asked(released.request) == f"sent to {masked['to'][6:]}", "one value, one placeholder"
+
+
+def test_a_number_comes_back_as_a_string() -> None:
+    arguments = '{"card": 4111111111111111}'
+    call = {"id": "1", "type": "function", "function": {"name": "pay", "arguments": arguments}}
+    messages = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "user", "content": "Again."},
+    ]
+
+    def again(masked: GenerationRequest) -> Sequence[Delta]:
+        said = masked.messages[0]["tool_calls"][0]["function"]["arguments"]
+        return pieces(said, range(0, 60, 7), channel="tool_call", tool_call=ToolCall(0, "pay"))
+
+    ((_, released),) = answered(guards(), request_for(messages), again).tool_calls
+    assert json.loads(released) == {"card": "4111111111111111"}
+
+
+def test_a_value_has_one_placeholder_in_a_conversation_and_another_for_another_caller() -> None:
+    first = answered(guards(), request_for(PROMPT), echoing())
+    assert first.request is not None
+    turns = [
+        {"role": "user", "content": PROMPT},
+        {"role": "assistant", "content": first.content},
+        {"role": "user", "content": f"Once more: {MAIL}"},
+    ]
+    second = answered(guards(), request_for(turns), echoing())
+    assert second.request is not None
+    assert second.request.messages[0]["content"] == asked(first.request)
+    assert second.request.messages[1]["content"] == asked(first.request)
+    other = answered(guards(), replace(request_for(PROMPT), caller="another"), echoing())
+    assert other.request is not None
+    assert not set(_found(asked(first.request))) & set(_found(asked(other.request)))
+
+
+def _found(text: str) -> list[str]:
+    return [text[a:b] for a, b in placeholders.placeholders_in(text, 0, len(text))]
+
+
+def test_a_placeholder_that_this_request_did_not_issue_stays_as_it_is() -> None:
+    other = placeholders.placeholder_for("EMAIL_ADDRESS", MAIL, "another caller")
+    own_but_not_sent = placeholders.placeholder_for("EMAIL_ADDRESS", "x@example.org", "")
+    text = f"{other} {own_but_not_sent} [EMAIL_ADDRESS_BCDFGHJKLMNPQRST]"
+    released = answered(guards(), request_for(PROMPT), lambda _: pieces(text, range(0, 99, 5)))
+    assert released.content == text
+
+
+def test_a_placeholder_that_the_caller_typed_stays_literal() -> None:
+    typed = placeholders.placeholder_for("EMAIL_ADDRESS", MAIL, "")
+    prompt = f"{MAIL} is not {typed}"
+    released = answered(guards(), request_for(prompt), echoing(range(0, 99, 4)))
+    assert released.request is not None
+    assert typed in asked(released.request)
+    assert MAIL not in asked(released.request)
+    assert released.content == prompt
+
+
+def test_a_value_of_the_models_own_is_redacted_and_one_of_the_callers_passes() -> None:
+    text = f"{MAIL} or other@example.org or xnann@example.org."
+    for cuts in ([], range(60), range(0, 60, 7)):
+        released = answered(guards(), request_for(PROMPT), lambda _, cuts=cuts: pieces(text, cuts))
+        assert released.content == f"{MAIL} or [EMAIL_ADDRESS] or [EMAIL_ADDRESS]."
+
+
+def test_a_cut_placeholder_is_never_completed() -> None:
+    placeholder = placeholders.placeholder_for("EMAIL_ADDRESS", MAIL, "")
+    for length in range(1, len(placeholder) + 1):
+        text = f"to {placeholder[:length]}"
+        ends = (
+            [*pieces(text, range(0, 40, 3))[:-1], Delta(finish_reason="length")],
+            [Delta(text=text, finish_reason="length")],
+        )
+        for cut in ends:
+            released = answered(guards()[:1], request_for(PROMPT), lambda _, cut=cut: cut)
+            assert released.content == ("to " if length < len(placeholder) else f"to {MAIL}")
+
+
+def test_ids_and_logprobs_of_what_came_back_are_withheld() -> None:
+    request = replace(request_for(f"Hello {MAIL}!"), sampling=SamplingParams(logprobs=1))
+    released = answered(guards(), request, echoing(range(0, 80, 2)))
+    assert released.content == f"Hello {MAIL}!"
+    assert "".join(token.text for token in released.tokens) in ("Hello !", "Hello ")
+
+
+@pytest.mark.parametrize("channel", ["content", "tool_call"])
+def test_a_guard_behind_lets_what_came_back_pass(channel: Any) -> None:
+    """What stands before a value may make it a find of the second guard, which never saw it in the prompt."""
+    model: Model = lambda masked: pieces(  # noqa: E731
+        f'"password: {asked(masked)} {MAIL}x other@example.org"',
+        range(0, 200, 7),
+        channel=channel,
+        tool_call=ToolCall(0, "f") if channel == "tool_call" else None,
+    )
+    again = Patterns({"mail": "[a-z]{4,9}@example.org"}, prompt="redact", restore=True)
+    released = answered([*guards(), again], request_for(MAIL), model)
+    text = released.content if channel == "content" else released.tool_calls[0][1]
+    assert text == f'"password: {MAIL} [EMAIL_ADDRESS] [EMAIL_ADDRESS]"'
+
+
+@pytest.mark.parametrize("action", ["terminate", "rewind"])
+def test_values_come_back_before_a_match_that_ends_the_answer(action: Any) -> None:
+    for cuts in ([], range(99), range(0, 99, 8)):
+        model: Model = lambda masked, cuts=cuts: pieces(f"{asked(masked)} then other@example.org!", cuts)  # noqa: E731
+        released = answered(guards(action=action), request_for(f"Ask {MAIL}"), model)
+        assert released.content == f"Ask {MAIL} then "
+        assert released.finish_reason == "content_filter"
+
+
+def test_a_match_around_a_placeholder_of_another_guard_leaves_it_whole() -> None:
+    wide = Patterns({"line": "mail: [^\\n]{1,200}"}, prompt="redact", restore=True)
+    prompt = f"mail: {MAIL} soon\nbye"
+    released = answered([*guards(), wide], request_for(prompt), echoing(range(0, 200, 9)))
+    assert released.request is not None
+    assert "soon" not in asked(released.request)
+    assert MAIL not in asked(released.request)
+    assert released.content == prompt
+
+
+@pytest.mark.parametrize(
+    "written", ["nann%40example.org", "nann&#64;example.org", "nann\u2011x@example.org", "ｎann@example.org"]
+)
+def test_a_value_comes_back_as_it_was_written(written: str) -> None:
+    released = answered(guards(), request_for(f"To {written} now"), echoing(range(0, 99, 6)))
+    assert released.request is not None
+    assert written not in asked(released.request)
+    assert released.content == f"To {written} now"
+
+
+def test_a_long_value_comes_back_whole() -> None:
+    body = "\n".join(
+        "".join(random.Random(i).choices("ABCDEFGHabcdefgh0123456789+/", k=64)) for i in range(120)
+    )
+    key = f"-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----"
+    released = answered(guards(), request_for(f"Keep {key} safe"), echoing(range(0, 99, 6)))
+    assert released.request is not None
+    assert len(asked(released.request)) < 100
+    assert released.content == f"Keep {key} safe"
+
+
+def test_phrases_come_back_too() -> None:
+    hook = Phrases(["Project Bluebird"], prompt="redact", restore=True)
+    prompt = "About **Project  Bluebird** and project bluebird."
+    released = answered([hook], request_for(prompt), echoing(range(0, 99, 5)))
+    assert released.request is not None
+    assert "luebird" not in asked(released.request)
+    assert released.content == prompt
+
+
+def test_every_output_and_a_worker_bring_values_back() -> None:
+    request = replace(request_for(PROMPT), sampling=SamplingParams(n=2))
+
+    def both(masked: GenerationRequest) -> Sequence[Delta]:
+        some = [pieces(asked(masked), range(i, 90, 7), index=i) for i in range(2)]
+        return (
+            [delta for pair in zip(*some, strict=False) for delta in pair]
+            + some[0][len(some[1]) :]
+            + some[1][len(some[0]) :]
+        )
+
+    released = answered(guards(), request, both, in_worker=True)
+    assert released.text("content", 0) == released.text("content", 1) == PROMPT
+
+
+def test_decisions_say_that_a_value_came_back_and_never_which() -> None:
+    heard: list[Any] = []
+
+    class Listens:
+        def __call__(self, chunk: Any) -> Any:
+            from hooks import redact
+
+            text = chunk.pending
+            return redact([(0, len(text), "x", "all")] if text else [])
+
+        def on_decision(self, decision: Any) -> None:
+            heard.append(decision)
+
+    answered([*guards(), Listens()], request_for(PROMPT), echoing(range(0, 99, 5)))
+    assert {"restore", "rewrite_prompt", "redact"} <= {decision.action for decision in heard}
+    for decision in heard:
+        for value in (MAIL, CARD, KEY):
+            assert value not in decision.withheld
+            assert value not in repr(decision)
+
+
+def test_a_guard_that_restores_needs_a_prompt_to_redact() -> None:
+    for wrong in ({}, {"prompt": "refuse"}, {"prompt": "redact", "template": "x"}):
+        with pytest.raises(ValueError, match="restore"):
+            Pii(restore=True, **wrong)
+
+
+def test_the_key_comes_from_a_file_or_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    def key() -> bytes:
+        placeholders.operator_key.cache_clear()
+        return placeholders.operator_key()
+
+    (tmp_path / "key").write_text("from a file, long enough\n")
+    monkeypatch.setenv(placeholders.KEY_FILE, str(tmp_path / "key"))
+    assert key() == b"from a file, long enough"
+    monkeypatch.setenv(placeholders.KEY_FILE, str(tmp_path / "none"))
+    with pytest.raises(ValueError, match="WEIR_RESTORE_KEY_FILE: the file cannot be read"):
+        key()
+    monkeypatch.delenv(placeholders.KEY_FILE)
+    monkeypatch.setenv(placeholders.KEY, "short")
+    with pytest.raises(ValueError, match="at least 16"):
+        key()
+    monkeypatch.delenv(placeholders.KEY)
+    assert key() != key()
+    placeholders.operator_key.cache_clear()
