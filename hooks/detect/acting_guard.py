@@ -88,7 +88,7 @@ class ActingGuard:
     documents.
 
     `restore`: the model is shown a placeholder in the place of a match in a prompt, and where the model
-    writes that placeholder, the client gets the caller's own text back (contract 8.16 to 8.20). For
+    writes that placeholder, the client gets the caller's own text back (contract 9). For
     `prompt: redact`.
 
     `alternatives`: `withhold` or `keep` tokens' top alternatives, which no guard reads and may spell a match.

@@ -3,7 +3,7 @@
 A placeholder is `[EMAIL_ADDRESS_KCTWQZBNRXMPDGLV]`: the entity, and letters that are derived from the value,
 the caller and a key of the operator's. So a value has the same placeholder in every turn of a conversation,
 though nothing is kept between requests, and nobody without the key can make one. Only a placeholder that this
-request has issued comes back (contract 8.17).
+request has issued comes back (contract 9.3).
 """
 
 import hashlib

@@ -175,7 +175,7 @@ def restored_in(fragments: Iterable[Fragment]) -> tuple[tuple[int, int], ...]:
 
 def without_restored(fragments: Iterable[Fragment]) -> str:
     """The text, with an asterisk for each character of a value that came back. For decisions, which never
-    hold such a value (contract 8.16)."""
+    hold such a value (contract 9.1)."""
     return "".join(["*" * len(f.text) if f.is_restored else f.text for f in fragments])
 
 

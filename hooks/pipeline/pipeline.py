@@ -211,10 +211,14 @@ class Pipeline:
         """Show the hook two requests, with any result, and then a short stream to its end."""
         # No listener gets the canaries' decisions. A hook in shadow mode would fail in silence.
         hook = replace(hook, on_decision=None, is_shadow=False)
-        chat, *_ = _CANARIES
-        for request in _CANARIES if hook.on_request else ():
+        chat, *others = _CANARIES
+        for request in others if hook.on_request else ():
             await GuardDriver(request, [hook], tallies, self.options).admit(request)
         guard = GuardDriver(chat, [hook], tallies, self.options)
+        if hook.on_request:
+            step = await guard.admit(chat)
+            if step.refused is not None or step.is_over:
+                guard = GuardDriver(chat, [hook], tallies, self.options)
         try:
             prompt = None if hook.needs_probe is None else hook.needs_probe.canary()
             scores = None if prompt is None else prompt.tokens[0]

@@ -317,3 +317,52 @@ class ChangesTheModel(Looks):
 
     def on_request(self, request: GenerationRequest) -> Any:
         return request if request.request_id == SELF_TEST else replace(request, model="another")
+
+
+class SeesPrompts(Looks):
+    """Remembers the prompt and the answer of the last request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prompt = self.answer = ""
+        self.restored: list[str] = []
+
+    def on_request(self, request: GenerationRequest) -> GenerationRequest:
+        self.prompt = " ".join(text.text for text in prompt_texts(request))
+        return request
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        if chunk.request_id != SELF_TEST:
+            self.answer += chunk.text_diff
+            self.restored += [chunk.text_diff[start:end] for start, end in chunk.restored_diff]
+        return super().__call__(chunk)
+
+
+class Remembers:
+    """Says at the end of the content what it noted of the prompt, and how often it was asked."""
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    def on_request(self, request: GenerationRequest, state: dict[str, Any]) -> GenerationRequest:
+        texts = [text.text for text in prompt_texts(request)]
+        state["noted"] = next((text for text in texts if text in ("one", "two")), "")
+        state["times"] = state.get("times", 0) + 1
+        return request
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        if chunk.channel != "content" or not chunk.is_final:
+            return emit(chunk.pending)
+        state = chunk.request_state
+        return emit(f"{chunk.pending}[{self.word}:{state['times']}:{state['noted']}]")
+
+
+class SaysTaint:
+    """Says in front of the content what the request is marked with."""
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        text = chunk.pending
+        if chunk.channel == "content" and text and not chunk.state:
+            chunk.state["said"] = True
+            return emit(f"{chunk.request.taint}: {text}")
+        return emit(text)

@@ -1,8 +1,8 @@
-"""Values that leave as placeholders and come back (contract 8.16 to 8.20)."""
+"""Values that leave as placeholders and come back (contract 9)."""
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -27,8 +27,10 @@ PROMPT = f"Write to {MAIL}, pay by {CARD}, sign with {KEY}."
 
 
 @pytest.fixture(autouse=True)
-def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+def _key(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv(placeholders.KEY, "a key of the operator's")
+    placeholders.operator_key.cache_clear()
+    yield
     placeholders.operator_key.cache_clear()
 
 
