@@ -176,6 +176,7 @@ def main() -> None:
         leaks_prompts,
         leaks_readings,
         leaks_relayed,
+        leaks_restored,
     )  # they use the functions above
 
     parser = argparse.ArgumentParser(description=__doc__)
@@ -187,6 +188,7 @@ def main() -> None:
     parser.add_argument("--readings", type=int, default=20_000, help="texts of escapes and their parts")
     parser.add_argument("--families", type=int, default=20_000, help="texts with values of `pii`, `secrets`")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="for --families (%(default)s)")
+    parser.add_argument("--restored", type=int, default=20_000, help="streams whose values come back")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     print(processor())
@@ -205,6 +207,9 @@ def main() -> None:
     print(f"{options.relayed:,} relayed answers: no text of the upstream's own leaked ({by_kind}).")
     num_found = asyncio.run(leaks_readings.run(options.readings, options.seed))
     print(f"{options.readings:,} texts of escapes, each whole and cut: none leaked ({num_found:,} matches).")
+    num_restored = asyncio.run(leaks_restored.run(options.restored, options.seed))
+    print(f"{options.restored:,} streams in which {num_restored:,} values came back: none of another's, and")
+    print("no value reached the model.")
     if options.families:
         outcome = leaks_families.run_all(options.families, options.seed, options.processes)
         print(f"{options.families:,} texts with values, each whole and cut: none leaked.")
