@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from hooks import checked
-from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Count, Seconds, blamed_on
 from hooks.detect.readings import ESCAPES, Reader
 from hooks.detect.rules import Rule, RuleDetector
-from hooks.detect.span_guard import SpanGuard
+from hooks.detect.span_guard import SpanGuard, SpanOptions
 
 
 class Patterns(SpanGuard):
@@ -26,7 +25,7 @@ class Patterns(SpanGuard):
         *,
         max_length: Count | Mapping[str, Count] | None = None,
         timeout: Seconds = 0.1,
-        **options: Unpack[Options],
+        **options: Unpack[SpanOptions],
     ) -> None:
         """`patterns`: patterns by their entity's name, or a list; the entity of a list is `pattern`.
 

@@ -11,12 +11,11 @@ from typing import Unpack
 
 from hooks import checked
 from hooks.api.extras import from_extra
-from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import blamed_on
 from hooks.detect.detector import Findings, Match
 from hooks.detect.folding import FOLDS, WITHOUT_SPACES, Fold, Folding, forms
 from hooks.detect.readings import MARKUP, Reader
-from hooks.detect.span_guard import SpanGuard
+from hooks.detect.span_guard import SpanGuard, SpanOptions
 
 with from_extra("guards", "pyahocorasick"):
     import ahocorasick
@@ -40,7 +39,7 @@ class Phrases(SpanGuard):
         file: str | Path | None = None,
         word_boundaries: bool = True,
         fold: Sequence[Fold] = FOLDS,
-        **options: Unpack[Options],
+        **options: Unpack[SpanOptions],
     ) -> None:
         """`phrases`: the phrases. `file`: a file with more of them, one a line (UTF-8). `word_boundaries`:
         ignore a phrase within a longer word. `fold`: the differences to ignore, some of `folding.FOLDS`.

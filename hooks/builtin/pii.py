@@ -10,11 +10,10 @@ from typing import Unpack
 from hooks import checked
 from hooks.builtin.pii_rules import choice
 from hooks.builtin.pii_rules.recognizers import read_recognizers
-from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Names
 from hooks.detect.readings import VALUES, Reader
 from hooks.detect.rules import RuleDetector
-from hooks.detect.span_guard import SpanGuard
+from hooks.detect.span_guard import SpanGuard, SpanOptions
 
 LOCALES = choice.LOCALES
 """The countries (ISO 3166 codes) whose national ids or phone numbers are known."""
@@ -37,7 +36,7 @@ class Pii(SpanGuard):
         locales: Names | None = None,
         recognizers: str | Path | None = None,
         allow: Sequence[str] = (),
-        **options: Unpack[Options],
+        **options: Unpack[SpanOptions],
     ) -> None:
         """`entities`: the kinds to find, by name or by country (`DE`: all entities of Germany). None: the
         kinds that stay quiet on any text. `locales`: the countries, as `de`, whose national ids and phone

@@ -9,10 +9,9 @@ from typing import Any, Unpack
 
 from hooks import checked
 from hooks.api.extras import from_extra
-from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Count, Names, Share
 from hooks.detect.detector import Findings, Match
-from hooks.detect.span_guard import SpanGuard
+from hooks.detect.span_guard import SpanGuard, SpanOptions
 from hooks.detect.windows import Sentences
 
 with from_extra("presidio", "presidio-analyzer"):
@@ -31,7 +30,7 @@ class Presidio(SpanGuard):
         score: Share = 0.5,
         max_sentence: Count = 400,
         configuration: str | Path | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[SpanOptions],
     ) -> None:
         """`entities`: the kinds to find; `pii` does not find the default ones. `score`: the least score that
         counts. `max_sentence`: most characters of a sentence. `configuration`: Presidio's file for its

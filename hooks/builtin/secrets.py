@@ -14,12 +14,11 @@ from hooks import checked
 from hooks.builtin.secret_rules.gitleaks import TIMEOUT, rules_of
 from hooks.builtin.secret_rules.keys import KEYS
 from hooks.builtin.secret_rules.passwords import PASSWORDS
-from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Names, blamed_on
 from hooks.detect.readings import KEYS as KEY_READING
 from hooks.detect.readings import Reader
 from hooks.detect.rules import RuleDetector, chosen
-from hooks.detect.span_guard import SpanGuard
+from hooks.detect.span_guard import SpanGuard, SpanOptions
 
 
 class Secrets(SpanGuard):
@@ -34,7 +33,7 @@ class Secrets(SpanGuard):
         entities: Names | None = None,
         rules: str | Path | None = None,
         allow: Sequence[str] = (),
-        **options: Unpack[Options],
+        **options: Unpack[SpanOptions],
     ) -> None:
         """`entities`: the kinds of secret to find (None: all). `rules`: a file with more rules, a
         configuration of gitleaks (TOML); a rule's entity is its id, as `MY_RULE` for my-rule. `allow`: texts

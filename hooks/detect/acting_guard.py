@@ -29,7 +29,7 @@ from hooks import (
 from hooks.detect.argument_types import Template, Text
 from hooks.detect.detector import Match, order
 from hooks.detect.excerpt import Excerpt
-from hooks.detect.placeholders import LONGEST, PASSED, RESTORED
+from hooks.detect.placeholders import PASSED, RESTORED
 from hooks.json.editing import LONGEST_ESCAPE, MAX_SCALAR, asks_for_json
 from hooks.prompts.names import readings_of
 
@@ -63,7 +63,6 @@ class Options(StreamOptions, total=False):
 
     prompt: PromptAction | None
     of: Sources | None
-    restore: bool
     at_cut: Literal["withhold", "release"]
 
 
@@ -87,10 +86,6 @@ class ActingGuard:
     None: for `redact` all texts, for `refuse` all but definitions, and for `taint` results of tools and
     documents.
 
-    `restore`: the model is shown a placeholder in the place of a match in a prompt, and where the model
-    writes that placeholder, the client gets the caller's own text back (contract 9). For
-    `prompt: redact`.
-
     `alternatives`: `withhold` or `keep` tokens' top alternatives, which no guard reads and may spell a match.
 
     `at_cut`: `withhold` or `release` text that may be the beginning of a match when the output ends where the
@@ -112,14 +107,11 @@ class ActingGuard:
         channels: Channels = CHANNELS,
         prompt: PromptAction | None = None,
         of: Sources | None = None,
-        restore: bool = False,
         alternatives: Literal["withhold", "keep"] = "withhold",
         at_cut: Literal["withhold", "release"] = "withhold",
     ) -> None:
         """`reach`, `longest`: see `Detector`; None: the held text has no bound in characters. Raises
         `ValueError` for an invalid or useless argument."""
-        if restore and longest is not None:
-            longest = max(longest, LONGEST)
         self.max_hold = None if longest is None else LONGEST_ESCAPE * (longest + 1) + MAX_SCALAR
         """The most characters that the guard holds: `longest`, if each is written as a JSON escape."""
         self.channels = frozenset(channels)
@@ -130,7 +122,6 @@ class ActingGuard:
         self._end = partial(rewind if self.may_rewind else terminate, scope=scope or self.default_scope)
         self._prompt = prompt
         self._of = frozenset(of or _default_sources(prompt))
-        self._restores = restore
         self._prompt_template = "[{entity}]" if template is None else template
         self._template = self._prompt_template if action == "redact" else ""
         self._text = text
@@ -140,8 +131,6 @@ class ActingGuard:
             raise ValueError("template: it is for redact, but neither action nor prompt is redact")
         if text is not None and not self._ends and prompt != "refuse":
             raise ValueError("text: it is for terminate, rewind or a refused prompt, and neither is set")
-        if restore and (prompt != "redact" or template is not None or action == "suspect"):
-            raise ValueError("restore: it is for prompt redact without a template, and not for suspect")
         if of is not None and prompt is None:
             raise ValueError("of: it says which texts of a prompt to read, and prompt is not set")
         if scope is not None and not self._ends:
@@ -152,12 +141,7 @@ class ActingGuard:
         """None unless `prompt` is set: then the guard is not shown prompts."""
         if self._prompt is None:
             return None
-        if self._restores:
-            return self._mask_prompt
         return self._redact_prompt if self._prompt == "redact" else self._judge_prompt
-
-    def _mask_prompt(self, request: GenerationRequest, state: dict[Any, Any]) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} masks no prompts")
 
     def _redact_prompt(self, request: GenerationRequest) -> Any:
         raise NotImplementedError(f"{type(self).__name__} redacts no prompts")

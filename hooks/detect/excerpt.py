@@ -10,7 +10,7 @@ from hooks.detect.detector import Match, going_on, moved
 from hooks.detect.lead import Lead
 from hooks.detect.placeholders import Placeholders
 from hooks.detect.restoring import acted_on
-from hooks.detect.view import Place, View
+from hooks.detect.view import View
 from hooks.json.editing import JsonText
 
 _SLACK = 512
@@ -30,7 +30,7 @@ class Excerpt:
     prompt. A search that can find nothing more is not among them."""
     placeholders: Placeholders | None = None
     """The placeholders that come back in this stream. None: there are none."""
-    restored: list[Place] = field(default_factory=list)
+    restored: list[tuple[int, int]] = field(default_factory=list)
     """The places at which guards before this one brought values back."""
     keeps_alternatives: bool = True
     """Whether the released tokens keep their top alternatives."""
@@ -184,8 +184,7 @@ class Excerpt:
         if gone and self._waiting:
             self._waiting = moved(self._waiting, -gone)
         matters = self._json or self.leads or self.taken or self._waiting or self.restored
-        matters = matters or self.covered > self.start
-        self.is_plain = not matters
+        self.is_plain = not matters and self.covered <= self.start
 
     def go_on(self, text: str, undecided: int, reach: int) -> None:
         """Do what `settled` and `move` do for a plain excerpt without a match."""

@@ -4,7 +4,7 @@ The released text never depends on where the stream was cut. A detector decides 
 cannot change the decision, and reads only a bounded text around the place.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from typing import Any, Unpack
 
@@ -23,10 +23,9 @@ from hooks.detect.acting_guard import ActingGuard, Options, PromptReply, spliced
 from hooks.detect.detector import Detector, Match
 from hooks.detect.excerpt import Excerpt
 from hooks.detect.lead import MAX_LEAD, Lead
-from hooks.detect.placeholders import Placeholders
+from hooks.detect.placeholders import LONGEST, Placeholders, operator_key
 from hooks.detect.readings import Reader
 from hooks.detect.restoring import MARK, masked
-from hooks.detect.view import Place
 from hooks.prompts.lead import leads_of
 
 _PLACEHOLDERS = "placeholders"
@@ -36,11 +35,31 @@ _LEADS = 32
 """Most leads whose search is kept for other outputs of the same prompt."""
 
 
-class SpanGuard(ActingGuard):
-    """Acts on a detector's matches, and holds only the text that the detector leaves undecided."""
+class SpanOptions(Options, total=False):
+    """The arguments that a guard of a detector takes beside its own: see `SpanGuard`."""
 
-    def __init__(self, detector: Detector, **options: Unpack[Options]) -> None:
-        super().__init__(detector.reach, detector.longest, **options)
+    restore: bool
+
+
+class SpanGuard(ActingGuard):
+    """Acts on a detector's matches, and holds only the text that the detector leaves undecided.
+
+    `restore`: with `prompt: redact`, the model is shown a placeholder in the place of a match. Where it writes
+    the placeholder, the client gets the match's text back (contract 9). A match in an answer passes if the
+    caller has sent it.
+    """
+
+    def __init__(self, detector: Detector, *, restore: bool = False, **options: Unpack[Options]) -> None:
+        """Raises `ValueError` for `restore` with options that it does not fit."""
+        longest = max(detector.longest, LONGEST) if restore else detector.longest
+        super().__init__(detector.reach, longest, **options)
+        if restore:
+            if options.get("prompt") != "redact" or options.get("action") == "suspect":
+                raise ValueError("restore: it is for prompt redact, and not for action suspect")
+            if options.get("template") is not None:
+                raise ValueError("restore: the placeholders take the place of template")
+            operator_key()
+        self._restores = restore
         self.detector = detector
         self._reader = detector if isinstance(detector, Reader) else None
         self._chat_leads: tuple[GenerationRequest | None, tuple[str, ...]] = (None, ())
@@ -107,6 +126,10 @@ class SpanGuard(ActingGuard):
             self._chat_leads = chunk.request, leads
         return leads
 
+    @property
+    def on_request(self) -> Callable[..., Any] | None:
+        return self._mask_prompt if self._restores else super().on_request
+
     def _redact_prompt(self, request: GenerationRequest) -> GenerationRequest:
         return with_prompt_texts(request, self._redacted)
 
@@ -158,7 +181,7 @@ class SpanGuard(ActingGuard):
         return text if self._reader is None else self._reader.dressed(text)
 
     def _scan(
-        self, excerpt: Excerpt, piece: str, is_final: bool, restored: Iterable[Place] = ()
+        self, excerpt: Excerpt, piece: str, is_final: bool, restored: Iterable[tuple[int, int]] = ()
     ) -> tuple[str, list[Match], int]:
         """The excerpt's text with the new piece, the matches to act on, and where the decided text ends.
         `restored`: as `Chunk.restored_diff`."""

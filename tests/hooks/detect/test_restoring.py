@@ -115,7 +115,7 @@ def test_a_value_in_the_arguments_of_an_earlier_call_is_masked_as_the_text_that_
             "arguments": json.dumps({"to": 'a "b" nann@example.org', "card": 4111111111111111}),
         },
     }
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "user", "content": "Send it."},
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "1", "content": f"sent to {MAIL}"},
@@ -132,7 +132,7 @@ def test_a_value_in_the_arguments_of_an_earlier_call_is_masked_as_the_text_that_
 def test_a_number_comes_back_as_a_string() -> None:
     arguments = '{"card": 4111111111111111}'
     call = {"id": "1", "type": "function", "function": {"name": "pay", "arguments": arguments}}
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "user", "content": "Again."},
     ]
@@ -312,7 +312,8 @@ def test_decisions_say_that_a_value_came_back_and_never_which() -> None:
 
 
 def test_a_guard_that_restores_needs_a_prompt_to_redact() -> None:
-    for wrong in ({}, {"prompt": "refuse"}, {"prompt": "redact", "template": "x"}):
+    wrongs: list[dict[str, Any]] = [{}, {"prompt": "refuse"}, {"prompt": "redact", "template": "x"}]
+    for wrong in wrongs:
         with pytest.raises(ValueError, match="restore"):
             Pii(restore=True, **wrong)
 
