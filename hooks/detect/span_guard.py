@@ -44,9 +44,9 @@ class SpanOptions(Options, total=False):
 class SpanGuard(ActingGuard):
     """Acts on a detector's matches, and holds only the text that the detector leaves undecided.
 
-    `restore`: with `prompt: redact`, the model is shown a placeholder in the place of a match. Where it writes
-    the placeholder, the client gets the match's text back (contract 9). A match in an answer passes if the
-    caller has sent it.
+    `restore`: with `prompt: redact`, the model is shown a placeholder in the place of a match. Where it
+    writes the placeholder, the client gets the match's text back (contract 9). A match in an answer passes if
+    the caller has sent it.
     """
 
     def __init__(self, detector: Detector, *, restore: bool = False, **options: Unpack[Options]) -> None:

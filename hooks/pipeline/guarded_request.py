@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from engine.protocol import GenerationRequest, Usage
@@ -27,7 +28,7 @@ class GuardedRequest:
     """The running totals, as the engine last reported them."""
     num_rewinds: int = 0
     """Rewinds of the outputs so far."""
-    states: dict[str, dict[Any, Any]] = field(default_factory=lambda: defaultdict(dict))
+    states: dict[str, dict[Any, Any]] = field(default_factory=partial(defaultdict, dict))
     """Each hook's state for the request, by the hook's name (contract 2.12)."""
     suspicions: dict[int, str] = field(default_factory=dict)
     """The first suspicion of each hook that has one, by the hook's place (contract 3.16)."""

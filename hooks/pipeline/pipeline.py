@@ -212,13 +212,13 @@ class Pipeline:
         # No listener gets the canaries' decisions. A hook in shadow mode would fail in silence.
         hook = replace(hook, on_decision=None, is_shadow=False)
         chat, *others = _CANARIES
-        for request in others if hook.on_request else ():
-            await GuardDriver(request, [hook], tallies, self.options).admit(request)
         guard = GuardDriver(chat, [hook], tallies, self.options)
         if hook.on_request:
             step = await guard.admit(chat)
             if step.refused is not None or step.is_over:
                 guard = GuardDriver(chat, [hook], tallies, self.options)
+            for request in others:
+                await GuardDriver(request, [hook], tallies, self.options).admit(request)
         try:
             prompt = None if hook.needs_probe is None else hook.needs_probe.canary()
             scores = None if prompt is None else prompt.tokens[0]

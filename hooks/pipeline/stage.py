@@ -91,13 +91,13 @@ class HookStage:
 
     def show(self, fragments: list[Fragment], is_final: bool) -> Chunk:
         """The chunk that shows the hook its new text. A final chunk is the hook's last call."""
-        text, num_incomplete = text_of(fragments), num_incomplete_of(fragments)
+        text, tokens = text_of(fragments), tokens_of(fragments)
         if text:
             self.pieces.append(text)
         if is_final:
             self._close()
-        held = self.held.pieces
-        tokens, restored = tokens_of(fragments), restored_in(fragments)
+        held, num_incomplete = self.held.pieces, num_incomplete_of(fragments)
+        restored = () if len(fragments) == 1 and not fragments[0].is_restored else restored_in(fragments)
         return Chunk(self.context, text, tokens, is_final, False, held, num_incomplete, restored)
 
     def lets_through(self, chunk: Chunk, reply: Reply) -> bool:
@@ -211,8 +211,7 @@ class HookStage:
         self.held.replace(outcome.held)
         self.tally.count(outcome.action)
         if self._decisions is not None:
-            num_held = self.held.num_characters
-            self._decisions.decided(chunk, verdict, num_held, without_restored(pending))
+            self._decisions.decided(chunk, verdict, self.held.num_characters, without_restored(pending))
         return outcome.released, outcome.ends
 
     def _rewind_or_terminate(
@@ -262,8 +261,7 @@ class HookStage:
         self._close(gets_last_call=isinstance(error, BadVerdictError))
         count_failure(self.hook, self.tally, error)
         if self._decisions is not None:
-            known = without_restored([*self.held.fragments, *fragments])
-            self._decisions.failed(known, place_of(error))
+            self._decisions.failed(without_restored([*self.held.fragments, *fragments]), place_of(error))
         self._end_judging("error")
         self._decisions = None  # the failure was reported; the last call reports nothing more
 

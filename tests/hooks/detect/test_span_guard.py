@@ -74,8 +74,8 @@ def test_prompts_are_none_of_its_business_unless_it_is_told_so(name: str) -> Non
     assert asked(guard(**args), said) == [said]
 
 
-def test_there_are_two_things_to_do_about_a_prompt() -> None:
-    with pytest.raises(ValueError, match="prompt: Input should be 'redact' or 'refuse'"):
+def test_there_are_three_things_to_do_about_a_prompt() -> None:
+    with pytest.raises(ValueError, match="prompt: Input should be 'redact', 'refuse' or 'taint'"):
         Phrases(PHRASES, prompt=cast(Any, "terminate"))
 
 
