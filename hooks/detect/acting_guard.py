@@ -249,7 +249,7 @@ class ActingGuard:
         start, end = excerpt.written(max(match.start, excerpt.pending)), excerpt.written(match.end)
         if match.rule == PASSED or excerpt.placeholders is None:
             return Restored(start, start, "", match.entity)
-        _, value = excerpt.placeholders.value(text[match.start : match.end])
+        value = excerpt.placeholders.value(text[match.start : match.end])
         return Restored(start, end, excerpt.escaped(value, match.start), match.entity)
 
     def _answer_prompt(self, request: GenerationRequest, matches: Sequence[Match]) -> PromptReply:

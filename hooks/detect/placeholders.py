@@ -55,9 +55,6 @@ class Placeholders:
     def values(self) -> set[str]:
         return {value for _, value in self._values.values()}
 
-    def __bool__(self) -> bool:
-        return bool(self._values)
-
     def issue(self, entity: str, value: str) -> str:
         """The placeholder for a value."""
         placeholder = self._issued.get((entity, value))
@@ -71,9 +68,9 @@ class Placeholders:
         made = (placeholder_for(entity, value, self._caller, number) for number in count())
         return next(one for one in made if one not in self._typed and one not in self._values)
 
-    def value(self, placeholder: str) -> tuple[str, str]:
-        """The entity and the value of an issued placeholder."""
-        return self._values[placeholder]
+    def value(self, placeholder: str) -> str:
+        """The value of an issued placeholder."""
+        return self._values[placeholder][1]
 
     def scan(self, text: str, start: int, is_final: bool) -> tuple[list[Match], int]:
         """The issued placeholders in `text[start:]`, and the place from which on the text may become one."""

@@ -157,6 +157,10 @@ def test_a_value_has_one_placeholder_in_a_conversation_and_another_for_another_c
     assert second.request is not None
     assert second.request.messages[0]["content"] == asked(first.request)
     assert second.request.messages[1]["content"] == asked(first.request)
+    reloaded = [Pii(prompt="redact", restore=True), Secrets(prompt="redact", restore=True)]
+    again = answered(reloaded, request_for(PROMPT), echoing())
+    assert again.request is not None
+    assert asked(again.request) == asked(first.request)
     other = answered(guards(), replace(request_for(PROMPT), caller="another"), echoing())
     assert other.request is not None
     assert not set(_found(asked(first.request))) & set(_found(asked(other.request)))
