@@ -83,7 +83,7 @@ def test_words_make_a_name_that_the_api_takes(words: str, name: str) -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_a_phrase_in_a_name_is_found(place: str, name: str) -> None:  # contract 8.6
     request = everywhere(name)[place]
-    guard: Any = Phrases(PHRASES, prompt="refuse", of=["user", "assistant", "definition"])
+    guard: Any = Phrases(PHRASES, prompt="refuse", of=["user", "assistant", "tool", "definition"])
     assert isinstance(guard.on_request(request), Refusal)
     (redacted, *_) = [text for text in prompt_texts(request) if text.place == place and " " in text.text]
     assert not redacted.is_json
