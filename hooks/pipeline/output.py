@@ -112,15 +112,14 @@ class Output:
             self._prompt_scores = delta.prompt_scores or self._prompt_scores
             self.streams[key] = Stream(self._guarded, delta, self._prompt_scores)
         stream = self.streams[key]
-        if delta.finish_reason is not None and self._is_cut(delta):
+        if delta.finish_reason is None:
+            vetted, ends = yield from self._vet(stream, delta, first)
+            return [*released, *vetted], ends
+        if self._is_cut(delta):
             for open_stream in self.streams.values():
                 open_stream.cut()
-        vetted, ends = yield from self._vet(stream, delta, first)
-        released += vetted
-        if ends is None and delta.finish_reason is not None:
-            vetted, ends = yield from self._finish(stream, delta)
-            released += vetted
-        return released, ends
+        vetted, ends = yield from self._finish(stream, delta, first)
+        return [*released, *vetted], ends
 
     def _is_cut(self, last: Delta) -> bool:
         """Whether the delta ends the output at a place that the client chose, or may have (contract 2.9).
@@ -250,15 +249,24 @@ class Output:
         delivery.begin_again(num_kept, LastRewind(instead, stream.key, stream.ended_by))
         return Rewind(self.index, num_kept, None if verdict.ban is None else tuple(verdict.ban))
 
-    def _finish(self, last: Stream, delta: Delta) -> Asking[Vetted]:
-        """The output ended: its other streams end, and it gets its finish reason."""
+    def _finish(self, last: Stream, delta: Delta, first: HookReply | None) -> Asking[Vetted]:
+        """The output ends: its streams end, the tool call before the content, and it gets its finish reason.
+
+        `last`: the stream of the delta. A call has a content behind it, where hooks may say why it is gone.
+        """
+        if last.tool_call is not None and "content" not in self.streams:
+            self.streams["content"] = Stream(self._guarded, Delta(index=self.index), self._prompt_scores)
+        calls = [stream for stream in self.streams.values() if stream.tool_call and stream is not last]
+        others = [stream for stream in self.streams.values() if stream not in (*calls, last)]
         released: list[Delta] = []
-        for stream in list(self.streams.values()):
-            if stream is not last:
+        for stream in (*calls, last, *others):
+            if stream is last:
+                vetted, ends = yield from self._vet(last, delta, first)
+            else:
                 vetted, ends = yield from self._vet(stream, Delta(index=self.index), is_final=True)
-                released += vetted
-                if ends is not None:
-                    return released, ends
+            released += vetted
+            if ends is not None:
+                return released, ends
         self.is_finished = True
         self.streams.clear()  # each hook had its last call
         reason = delta.finish_reason
