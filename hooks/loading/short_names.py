@@ -18,6 +18,8 @@ SHORT_NAMES = {
     "repetition": "hooks.builtin.repetition.Repetition",
     "secrets": "hooks.builtin.secrets.Secrets",
     "stream_guard": "hooks.builtin.stream_guard.StreamGuard",
+    "tools": "hooks.builtin.tools.Tools",
+    "wrap": "hooks.builtin.wrap.Wrap",
 }
 
 GUARDS = Kind("guard", "weir.hooks", SHORT_NAMES)

@@ -82,6 +82,15 @@ async def test_the_one_about_the_prompt_passes_the_hook_check_too(action: str) -
 
 
 @pytest.mark.slow
+async def test_those_for_agents_pass_the_hook_check_too() -> None:
+    rules = [{"tools": ["send_mail"], "asked": "hello", "when": {"/to": {"pattern": ".*"}}}]
+    for spec in (HookSpec("tools", {"rules": rules}), HookSpec("wrap")):
+        results = await check(spec)
+        assert results[-1].name == "prompts"
+        assert [result for result in results if not result.is_good] == []
+
+
+@pytest.mark.slow
 async def test_the_one_that_reads_scores_passes_the_hook_check_too() -> None:
     args = {"threshold": 2.0, "smoothing": "max_of_means", "span": 3, "action": "redact"}
     results = await check(HookSpec("probe", args))

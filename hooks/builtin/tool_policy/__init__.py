@@ -1,0 +1,1 @@
+"""The policy of the guard `tools`: rules, conditions on arguments, and a reader of arguments in a stream."""
