@@ -250,10 +250,8 @@ class Output:
         return Rewind(self.index, num_kept, None if verdict.ban is None else tuple(verdict.ban))
 
     def _finish(self, last: Stream, delta: Delta, first: HookReply | None) -> Asking[Vetted]:
-        """The output ends: its streams end, the tool call before the content, and it gets its finish reason.
-
-        `last`: the stream of the delta. A call has a content behind it, where hooks may say why it is gone.
-        """
+        """The output ends: its streams end, tool calls before the content (contract 2.14), and it gets its
+        finish reason. `last`: the stream of the delta."""
         if last.tool_call is not None and "content" not in self.streams:
             self.streams["content"] = Stream(self._guarded, Delta(index=self.index), self._prompt_scores)
         calls = [stream for stream in self.streams.values() if stream.tool_call and stream is not last]

@@ -116,6 +116,20 @@ async def test_each_channel_and_each_call_is_a_stream_of_its_own(case: Case) -> 
     assert answer.only.calls == [("f", '{"a":"x"}'), ("g", '{"a":"y"}')]
 
 
+@everywhere("tool_call")
+@pytest.mark.parametrize("ends_in_call", [False, True])
+async def test_calls_end_before_the_content_does(case: Case, ends_in_call: bool) -> None:  # contract 2.14
+    *first, last = said("tool_call", "x")
+    script = (
+        [*first, replace(last, finish_reason="tool_calls")]
+        if ends_in_call
+        else [*first, last, end("tool_calls")]
+    )
+    answer = await case.answer(script, guard("Looks"), HookSpec("tools", {"text": "No."}))
+    assert [chunk.channel for chunk in case.hooks[0].finals] == ["tool_call", "content"]
+    assert (answer.only.content, answer.only.calls) == ("No.", [])
+
+
 @everywhere("token_ids")
 @pytest.mark.parametrize("name", ["Looks", "Holds", "Suppresses"])
 async def test_a_token_waits_for_the_text_that_it_begins(case: Case, name: str) -> None:

@@ -143,6 +143,7 @@ async def test_a_hook_in_shadow_mode_gets_its_last_call_when_each_stream_ends() 
 
 @pytest.mark.parametrize("ends_in_call", [True, False])
 async def test_a_call_ends_before_the_content_wherever_the_output_ends(ends_in_call: bool) -> None:
+    """Contract 2.14."""
     hook = Script(
         lambda c: emit(c.pending + "!") if c.channel == "content" and c.is_final else emit(c.pending)
     )
