@@ -5,14 +5,17 @@ from decimal import Decimal, InvalidOperation
 from posixpath import isabs, normpath
 from typing import Annotated, Any, Literal
 
-import regex
 from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
+from hooks.api.extras import from_extra
 from hooks.builtin.tool_policy.addresses import host_of, hosts_in, is_listed
 from hooks.builtin.tool_policy.arguments import Number
 from hooks.builtin.tool_policy.places import Pointer, UnreadableError, text_of
 from hooks.builtin.tool_policy.said import Said
+
+with from_extra("guards", "regex"):
+    import regex
 
 TIMEOUT = 0.1
 """Seconds that one search for a pattern may take."""

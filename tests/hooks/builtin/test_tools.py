@@ -9,13 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.parsers import Parsers
 from engine.protocol import Delta, GenerationRequest, ToolCall
 from hooks.builtin.tool_policy.arguments import Arguments, Number
 from hooks.builtin.tool_policy.conditions import Condition
 from hooks.builtin.tools import DENIED, UNREADABLE, Tools
 from hooks.builtin.wrap import Wrap
 from hooks.testing import play, stream_of
-from tests.helpers import examples, finish_of, guard_all, make_deltas, make_request, pipeline_of, text_of
+from tests.helpers import (
+    Teller,
+    examples,
+    finish_of,
+    guard_all,
+    make_deltas,
+    make_request,
+    pipeline_of,
+    text_of,
+)
 from tests.hooks.builtin.streams import PLACES, SELDOM_IN_A_WORKER, Watch, cut
 
 TOLD = "[withheld]"
@@ -262,6 +272,23 @@ async def test_it_ends_the_request_instead() -> None:
         deltas = await released(guard, ("call", ["{}"]), said="Hi")
         assert finish_of(deltas) == ("content_filter", DENIED)
         assert (text_of(deltas), text_of(deltas, "tool_call")) == ("Hi", "")
+
+
+CALL = ["<tool_call>", '{"name": "drop", "arguments": ', '{"id":', " 7", "}", "}", "</tool_call>", ""]
+
+
+@SELDOM_IN_A_WORKER
+async def test_the_model_writes_something_else_instead() -> None:
+    def tell(said: tuple[str, ...]) -> list[str]:
+        return [CALL[len(said)], "Sorry."] if said == tuple(CALL[: len(said)]) else [""]
+
+    rules: Any = [{"tools": ["drop"], "when": {"/id": {"range": [0, 5]}}}]
+    teller = Teller(tell, parsers=Parsers(None, "hermes"))
+    request = make_request(tools=({"type": "function", "function": {"name": "drop"}},))
+    deltas = await guard_all(pipeline_of(Tools(rules, action="rewind")), teller, request, can_rewind=True)
+    assert teller.rewinds
+    assert (text_of(deltas), text_of(deltas, "tool_call")) == ("Sorry.", "")
+    assert finish_of(deltas) == ("stop", None)
 
 
 @pytest.mark.parametrize(
