@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hooks import Chunk, GenerationRequest, Verdict, checked, emit, hold, rewind, suppress, terminate
+from hooks import Chunk, GenerationRequest, Verdict, checked, emit, hold, redact, rewind, suppress, terminate
 from hooks.builtin.tool_policy.arguments import Arguments
 from hooks.builtin.tool_policy.rules import Policy, Rule, WrittenRule
 from hooks.builtin.tool_policy.said import Said
@@ -167,5 +167,6 @@ class Tools:
         """Say at the end of the answer that a call was withheld."""
         if self._text is None or asks_for_json(chunk.request):
             return emit(chunk.pending)
+        end = len(chunk.pending)
         gap = "\n\n" if chunk.text else ""
-        return emit(chunk.pending + gap + self._text)
+        return redact([(end, end, gap + self._text, DENIED)])

@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.parsers import Parsers
-from engine.protocol import Delta, GenerationRequest, ToolCall
+from engine.protocol import Delta, Deltas, GenerationRequest, ToolCall
+from hooks.builtin.pii import Pii
 from hooks.builtin.tool_policy.arguments import Arguments, Number
 from hooks.builtin.tool_policy.conditions import Condition
 from hooks.builtin.tools import DENIED, UNREADABLE, Tools
 from hooks.builtin.wrap import Wrap
 from hooks.testing import play, stream_of
+from hooks.testing.play import collect
 from tests.helpers import (
     Teller,
     examples,
@@ -219,6 +221,22 @@ async def test_a_strangers_words_are_not_the_users_and_wrap_hides_nothing_from_i
         ]:
             deltas = await released(guards, (name, [json.dumps({"to": to})]), request=request)
             assert any(delta.tool_call for delta in deltas) is is_right, (name, to)
+
+
+async def test_a_value_that_comes_back_is_still_the_users() -> None:
+    rules: Any = [{"tools": ["pay"], "when": {"/to": {"from": ["user"]}}}]
+    for tools, is_right in ((0, True), (1, False)):
+        guards: list[Any] = [Pii(entities=["EMAIL_ADDRESS"], prompt="redact", restore=True)]
+        guards.insert(tools, Tools(rules))
+
+        async def answer(request: GenerationRequest) -> Deltas:
+            masked = request.messages[0]["content"]
+            to = json.dumps({"to": masked.removeprefix("Pay ")})
+            yield Delta(text=to, channel="tool_call", tool_call=ToolCall(0, "pay"))
+            yield Delta(finish_reason="tool_calls")
+
+        got = await collect(pipeline_of(*guards), conversation(asked="Pay ann@x.com"), answer)
+        assert got.tool_calls == ([("pay", '{"to": "ann@x.com"}')] if is_right else [])
 
 
 async def test_a_call_is_held_no_longer_than_its_conditions_are_open() -> None:
