@@ -7,6 +7,7 @@ SHORT_NAMES = {
     "classifier": "hooks.builtin.classifier.Classifier",
     "json_schema": "hooks.builtin.json_schema.JsonSchema",
     "judge": "hooks.builtin.judge.Judge",
+    "links": "hooks.builtin.links.Links",
     "media": "hooks.builtin.media.Media",
     "patterns": "hooks.builtin.patterns.Patterns",
     "phrases": "hooks.builtin.phrases.Phrases",

@@ -1,0 +1,121 @@
+"""Which addresses may pass. Only an address that is written plainly can be told, and so can pass.
+
+Browsers, fetching libraries and linkifiers read an unusual address in different ways: `https://a.org\\@b.org`
+is `a.org` for a browser and `b.org` for others. So no address with a name and a password, an escape, a
+backslash or another odd character in its host passes, whichever host one reader would find.
+"""
+
+import html
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import idna
+
+_ENTRY = re.compile(
+    r"(?P<host>\*|(?:\*\.)?[^*/:?#@\s\[\]]+|\[[\da-fA-F:.]+\])(?::(?P<port>\d{1,5}))?(?P<path>/[^?#\s]*)?"
+)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_IS_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|[/\\]{2}").match
+_PIECE = re.compile(r"[^\s,]+")
+_WEB = re.compile(r"//(?P<authority>[^/?#\\]*)(?P<path>[^?#]*)(?P<rest>[\s\S]*)")
+_HOST = re.compile(r"(?P<host>\[[\da-f:.]+\]|[^\x00-\x2c\x2f:-@\[-^`{-\x7f]+)(?::(?P<port>\d{0,5}))?")
+"""A host without characters that only some readers accept, and its port."""
+_UNSURE_PATH = re.compile(r"(?i)\\|//|%2f|%5c|(?:/|^)(?:\.|%2e){1,2}(?:/|$)")
+_DEFAULT_PORTS = {"http": "80", "ws": "80", "https": "443", "wss": "443", "ftp": "21"}
+_DROPPED = str.maketrans("", "", "\t\r\n")
+_BLANK = "".join(map(chr, range(0x21)))
+_PUNCTUATION = re.compile(r"\\([!-/:-@\[-`{-~])")
+
+_IN_CSS = re.compile(r"\\([\da-fA-F]{1,6})\s?")
+
+Carries = Callable[[str], bool]
+
+
+class _Entry(NamedTuple):
+    host: str
+    """A name, `*.` and a name for all names below it, or `*`."""
+    port: str
+    path: str
+
+
+class Policy:
+    """The list of the operator. `carries` says of the part of an address behind its host whether it carries
+    a text that may not leave."""
+
+    def __init__(self, allow: Iterable[str], schemes: Iterable[str], *, relative: bool) -> None:
+        """Raises `ValueError` for an entry that is no host."""
+        self._entries = [_entry(one) for one in allow]
+        self._schemes = {scheme.lower().removesuffix(":") for scheme in schemes}
+        self._relative = relative
+
+    def passes(self, address: str, carries: Carries | None) -> bool:
+        """Whether an absolute address passes."""
+        address = address.replace("\\/", "/")
+        found = _SCHEME.match(address)
+        scheme = found[1].lower() if found else "https"
+        rest = address[found.end() :] if found else address
+        if scheme not in self._schemes:
+            return False
+        if scheme not in _DEFAULT_PORTS and not rest.startswith(("//", "\\")):
+            is_plain = scheme != "mailto" or "?" not in rest
+            return is_plain and not (carries and carries(rest))
+        web = _WEB.fullmatch(rest if found or rest.startswith("//") else f"//{rest}")
+        host = _HOST.fullmatch(web["authority"].lower()) if web else None
+        if web is None or host is None or web["path"].startswith("\\"):
+            return False
+        place = _Entry(_canonical(host["host"]), host["port"] or _DEFAULT_PORTS.get(scheme, ""), web["path"])
+        is_listed = any(_covers(entry, place, scheme) for entry in self._entries)
+        return is_listed and not (carries and carries(web["path"] + web["rest"]))
+
+    def passes_as_destination(self, written: str, carries: Carries | None) -> bool:
+        """Whether an address passes in a place where clients expect one: there it may be relative, and
+        escapes of Markdown and HTML are resolved."""
+        read = html.unescape(written)
+        forms = dict.fromkeys((read, _PUNCTUATION.sub(r"\1", read), _IN_CSS.sub(_character, read)))
+        return all(self._passes_as_read(form, carries) for form in forms)
+
+    def _passes_as_read(self, text: str, carries: Carries | None) -> bool:
+        address = text.strip(_BLANK).translate(_DROPPED)
+        if _IS_ABSOLUTE(address):
+            return self.passes(address, carries)
+        if any(not self.passes(one, carries) for one in _PIECE.findall(text)[1:] if _IS_ABSOLUTE(one)):
+            return False  # an attribute may have a list of addresses
+        return self._relative or not address or address.startswith("#")
+
+
+def _entry(text: str) -> _Entry:
+    found = _ENTRY.fullmatch(text)
+    host = _canonical(found["host"].lower()) if found else ""
+    if found is None or not host:
+        raise ValueError(f"allow: {text!r} is no host such as example.org, *.example.org or example.org/docs")
+    return _Entry(host, found["port"] or "", (found["path"] or "").rstrip("/"))
+
+
+def _canonical(host: str) -> str:
+    """The host as it is compared; empty: it is none."""
+    below, _, name = host.rpartition("*.") if host.startswith("*.") else ("", "", host)
+    name = name.removesuffix(".")
+    if not name.isascii():
+        try:
+            name = idna.encode(name, uts46=True).decode()
+        except idna.IDNAError:
+            return ""
+    return f"*.{name}" if host.startswith("*.") and name else name + below
+
+
+def _covers(entry: _Entry, place: _Entry, scheme: str) -> bool:
+    is_host = entry.host in ("*", place.host) or (
+        entry.host.startswith("*.") and place.host.endswith(entry.host[1:])
+    )
+    if not is_host or not place.host or place.port != (entry.port or _DEFAULT_PORTS.get(scheme, "")):
+        return False
+    if not entry.path:
+        return True
+    is_below = place.path == entry.path or place.path.startswith(entry.path + "/")
+    return is_below and _UNSURE_PATH.search(place.path) is None
+
+
+def _character(escape: re.Match[str]) -> str:
+    code = int(escape[1], 16)
+    return chr(code) if 0 < code < 0x110000 else "\ufffd"
