@@ -254,8 +254,11 @@ class Output:
         finish reason. `last`: the stream of the delta."""
         if last.tool_call is not None and "content" not in self.streams:
             self.streams["content"] = Stream(self._guarded, Delta(index=self.index), self._prompt_scores)
-        calls = [stream for stream in self.streams.values() if stream.tool_call and stream is not last]
-        others = [stream for stream in self.streams.values() if stream not in (*calls, last)]
+        calls: list[Stream] = []
+        others: list[Stream] = []
+        for stream in self.streams.values():
+            if stream is not last:
+                (others if stream.tool_call is None else calls).append(stream)
         released: list[Delta] = []
         for stream in (*calls, last, *others):
             if stream is last:
