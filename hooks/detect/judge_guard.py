@@ -29,17 +29,21 @@ class JudgeGuard(ActingGuard):
     text that an output continues: it gives one answer for a window, and the client's own words would count.
     """
 
-    def __init__(self, judge: Judge, windows: Windows, **options: Unpack[Options]) -> None:
+    def __init__(
+        self, judge: Judge, windows: Windows, judge_prompts: Judge | None = None, **options: Unpack[Options]
+    ) -> None:
+        """`judge_prompts`: judges the texts of prompts; None: `judge` does."""
         options.setdefault("at_cut", "release")
         super().__init__(_REACH, windows.longest, **options)
         self.windows = windows
         self._judge = judge
+        self._judge_prompts = judge_prompts or judge
 
     async def __call__(self, chunk: Chunk) -> Verdict:
         if self._passes(chunk):
             return emit(chunk.pending)
         name = self._own_name(chunk)
-        matches = [match for match, _ in (await self._find(self._cut(name)))[0]] if name else []
+        matches = [match for match, _ in (await self._find(self._judge, self._cut(name)))[0]] if name else []
         if verdict := self._act_on_name(chunk, matches):
             return verdict
         excerpt = self._excerpt(chunk)
@@ -48,7 +52,7 @@ class JudgeGuard(ActingGuard):
         withholds = chunk.is_final and self._withholds_at_cut(chunk)
         places, undecided = cutter.cut(text, excerpt.start, chunk.is_final and not withholds)
         found: list[Match] = []
-        for match, place in (await self._find((text, places)))[0]:
+        for match, place in (await self._find(self._judge, (text, places)))[0]:
             found += [match] if self._ends else excerpt.replaceable(text, match, place)
         found, end = excerpt.settled(text, found, len(text) if withholds else undecided, chunk.is_final)
         return self._act(chunk, excerpt, text, found, end, undecided if withholds else None)
@@ -56,7 +60,7 @@ class JudgeGuard(ActingGuard):
     async def _judge_prompt(self, request: GenerationRequest) -> PromptReply:
         prompts = [prompt for prompt in prompt_texts(request) if prompt.source in self._of]
         texts = [Excerpt(is_json=prompt.is_json).read(prompt.text, is_final=True) for prompt in prompts]
-        for found in await self._find(*map(self._cut, texts)):
+        for found in await self._find(self._judge_prompts, *map(self._cut, texts)):
             if found:
                 return self._answer_prompt(request, [match for match, _ in found])
         return request
@@ -82,7 +86,7 @@ class JudgeGuard(ActingGuard):
         excerpts = [Excerpt(is_json=prompt.is_json) for prompt in prompts]
         texts = [one.read(prompt.text, is_final=True) for one, prompt in zip(excerpts, prompts, strict=True)]
         redacted: list[str] = []
-        found = await self._find(*map(self._cut, texts))
+        found = await self._find(self._judge_prompts, *map(self._cut, texts))
         for prompt, excerpt, text, new in zip(prompts, excerpts, texts, found, strict=True):
             matches = [part for match, place in new for part in excerpt.replaceable(text, match, place)]
             if prompt.is_json:
@@ -95,10 +99,10 @@ class JudgeGuard(ActingGuard):
         """A whole text, and its windows."""
         return text, Cutter(self.windows).cut(text, 0, is_final=True)[0]
 
-    async def _find(self, *texts: tuple[str, list[Place]]) -> list[list[tuple[Match, Place]]]:
-        """The matches in the windows of each text, with places in the text, and each match's window."""
+    async def _find(self, judge: Judge, *texts: tuple[str, list[Place]]) -> list[list[tuple[Match, Place]]]:
+        """The matches that `judge` finds in each text, with places in the text, and each match's window."""
         windows = [(i, text, place) for i, (text, places) in enumerate(texts) for place in places]
-        judged = await self._judge([text[start:end] for _, text, (start, end) in windows]) if windows else []
+        judged = await judge([text[start:end] for _, text, (start, end) in windows]) if windows else []
         found: list[list[tuple[Match, Place]]] = [[] for _ in texts]
         for (i, _, place), matches in zip(windows, judged, strict=True):
             at = place[0]
