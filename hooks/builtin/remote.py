@@ -1,15 +1,17 @@
 """A detector that runs in a separate service, asked over HTTP: `--hook remote`.
 
-The guard speaks two APIs. OpenAI's moderations judge a text as a whole. `POST /api/v1/text/contents`, the API
-of the detectors behind the FMS guardrails orchestrator, finds spans in a text.
+The guard speaks the APIs of `remote_service`. Some judge a text as a whole, some find spans in it, and some
+answer with a changed text.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, Unpack
+from functools import partial
+from typing import Any, Unpack
 
 from hooks import checked
-from hooks.builtin.remote_service.apis import Contents, Moderations
-from hooks.builtin.remote_service.service import DetectorService
+from hooks.builtin.remote_service.apis import ApiName, make_api
+from hooks.builtin.remote_service.authorization import authorization
+from hooks.builtin.remote_service.service import DetectorService, whole_url
 from hooks.detect.acting_guard import Options
 from hooks.detect.argument_types import Count, Names, Seconds, Share
 from hooks.detect.judge_guard import JudgeGuard
@@ -24,10 +26,12 @@ class Remote(JudgeGuard):
         self,
         url: str,
         *,
-        api: Literal["moderations", "contents"] = "moderations",
+        api: ApiName = "moderations",
         model: str | None = None,
-        detector: str = "",
+        detector: str | None = None,
         detector_params: Mapping[str, Any] | None = None,
+        config: str | None = None,
+        region: str | None = None,
         labels: Names | None = None,
         threshold: Share | None = None,
         unit: Unit = "sentences",
@@ -38,32 +42,37 @@ class Remote(JudgeGuard):
         api_key_env: str | None = None,
         **options: Unpack[Options],
     ) -> None:
-        """`url`: the complete URL, as `http://127.0.0.1:8080/api/v1/text/contents`. `model`: for moderations,
-        the model's name if the service has several. `detector`, `detector_params`: for contents, the header
-        `detector-id` and the arguments of that detector.
+        """`url`: the complete URL, as `http://127.0.0.1:8080/api/v1/text/contents`. `model`: for moderations
+        and litellm, the model's name if the service has several; for nemo, the name of its main model.
+        `detector`: for fms, the header `detector-id`. `detector_params`: for fms, the arguments of that
+        detector; for litellm, `additional_provider_specific_params`. `config`: for nemo, the `config_id`;
+        None: the server's default.
 
-        `labels`: the categories, detections or types of detections to act on; None: all. `threshold`: the
+        `labels`: what to act on; None: all. For moderations these are categories, for fms detections or types
+        of detections, for bedrock names and types of findings. `threshold`: for moderations and fms, the
         least score that counts; None: everything that the service reports counts. `window` and `stride` count
         `unit`s, `sentences` or `characters`, and bound the held text, as for `classifier`.
 
         `timeout`: seconds for a request, including the wait for one of `max_connections` and one more try if
         the connection breaks. Late and invalid answers and errors fail. `api_key_env`: the environment
-        variable with the key for `Authorization: Bearer`. Raises `ValueError` for invalid arguments.
+        variable with the key for `Authorization: Bearer`, for litellm `x-api-key`. `region`: for bedrock
+        without `api_key_env`, the region to sign requests for, with the keys in `AWS_ACCESS_KEY_ID`,
+        `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`. Raises `ValueError` for invalid arguments.
         """
-        wanted = None if labels is None else frozenset(labels)
-        service = DetectorService(url, timeout, max_connections, api_key_env)
-        judge: Moderations | Contents
-        if api == "moderations":
-            if detector or detector_params is not None:
-                raise ValueError("detector and detector_params are of api: contents")
-            judge = Moderations(service, wanted, threshold, model)
-        else:
-            if model is not None:
-                raise ValueError("model is of api: moderations")
-            if not detector:
-                raise ValueError("contents needs a detector")
-            judge = Contents(service, wanted, threshold, detector, dict(detector_params or {}))
-        super().__init__(judge.judge, make_windows(unit, window, stride), **options)
+        arguments = {
+            "model": model,
+            "detector": detector,
+            "detector_params": detector_params,
+            "config": config,
+            "labels": None if labels is None else frozenset(labels),
+            "threshold": threshold,
+        }
+        whole = whole_url(url)
+        authorize = authorization(api, whole, api_key_env, region)
+        service = DetectorService(whole, timeout, max_connections, authorize)
+        judge = make_api(api, service, arguments).judge
+        windows = make_windows(unit, window, stride)
+        super().__init__(judge, windows, partial(judge, is_prompt=True), **options)
         self._service = service
 
     async def close(self) -> None:

@@ -1,1 +1,1 @@
-"""The service that the guard `remote` asks: its two APIs and the connections to it."""
+"""The service that the guard `remote` asks: its APIs, one in each file, and the connections to it."""

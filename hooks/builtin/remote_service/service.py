@@ -2,14 +2,14 @@
 
 import asyncio
 import json
-import os
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
+from yarl import URL
 
 from hooks import trace_headers
+from hooks.builtin.remote_service.authorization import Authorize
 
 MAX_ANSWER = 8 * 1024 * 1024
 """Most bytes of an answer."""
@@ -19,22 +19,27 @@ class DetectorError(RuntimeError):
     """The service did not answer as its API says. The message contains no part of the text."""
 
 
+def whole_url(text: str) -> URL:
+    """Raises `ValueError` for an incomplete URL. Escapes stay as they are written: AWS signs them."""
+    try:
+        url = URL(text, encoded="%" in text)
+    except ValueError:
+        url = URL()
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ValueError("url is a whole one, as http://127.0.0.1:8080/v1/moderations")
+    return url
+
+
 class DetectorService:
     """One URL to post JSON to. The event loop that uses the service makes the connections."""
 
-    def __init__(self, url: str, timeout: float, max_connections: int, api_key_env: str | None) -> None:
-        """`timeout`: seconds for one `post`. `api_key_env`: the environment variable that holds the key.
-        Raises `ValueError` for an incomplete URL or a variable that is not set."""
-        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-            raise ValueError("url is a whole one, as http://127.0.0.1:8080/v1/moderations")
+    def __init__(self, url: URL, timeout: float, max_connections: int, authorize: Authorize) -> None:
+        """`timeout`: seconds for one `post`."""
         self._url = url
         self._timeout = timeout
         self._max_connections = max_connections
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-        if api_key_env is not None:
-            if not (key := os.environ.get(api_key_env)):
-                raise ValueError(f"the environment variable {api_key_env} is not set")
-            self._headers["Authorization"] = f"Bearer {key}"
+        self._authorize = authorize
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -42,7 +47,7 @@ class DetectorService:
         """Return the answer's body. Raises `DetectorError` for a status other than 200, `TimeoutError` after
         the timeout, and `aiohttp.ClientError` if the connection breaks twice."""
         data = json.dumps(body).encode()
-        all_headers = {**self._headers, **(headers or {}), **trace_headers()}
+        all_headers = {**self._headers, **self._authorize(data), **(headers or {}), **trace_headers()}
         async with asyncio.timeout(self._timeout):
             try:
                 return await self._post(data, all_headers)

@@ -72,8 +72,8 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("phrases", {"action": "terminate", "template": "*"}, "template: it is for redact"),
     ("phrases", {"action": "suppress", "prompt": "refuse", "template": "*"}, "template: it is for redact"),
     ("prompt_leak", {"prompt": "redact"}, "prompt: this guard is about answers"),
-    ("remote", {"detector": "toxic"}, "detector and detector_params are of api: contents"),
-    ("remote", {"api": "contents", "detector": "x", "model": "m"}, "model is of api: moderations"),
+    ("remote", {"detector": "toxic"}, "detector is of api: fms"),
+    ("remote", {"api": "fms", "detector": "x", "model": "m"}, "model is of api: moderations, litellm, nemo"),
     # of another type, or out of bounds
     ("phrases", {"text": 5, "action": "terminate"}, f"text: {A_TEXT}"),
     ("phrases", {"template": 5}, f"template: {A_TEXT}"),

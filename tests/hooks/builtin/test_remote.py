@@ -1,4 +1,7 @@
-"""A detector asked over HTTP: what it says is done, and what it does not say as it should fails closed."""
+"""A detector asked over HTTP: what it says is done, and what it does not say as it should fails closed.
+
+This is about the two APIs that judge several texts in a request, and about what all APIs share.
+"""
 
 import asyncio
 import gzip
@@ -11,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from hooks.builtin.remote_service.apis import MAX_TEXTS
+from hooks.builtin.remote_service.api import MAX_TEXTS
 from hooks.builtin.remote_service.service import MAX_ANSWER
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
 from hooks.pipeline.failure import HookError
@@ -45,9 +48,9 @@ def moderations(url: str, **arguments: Any) -> HookSpec:
     return HookSpec("remote", {"url": url, **arguments})
 
 
-def contents(url: str, **arguments: Any) -> HookSpec:
+def fms(url: str, **arguments: Any) -> HookSpec:
     url = url.replace("/v1/moderations", "/api/v1/text/contents")
-    return moderations(url, api="contents", detector="words-en", **arguments)
+    return moderations(url, api="fms", detector="words-en", **arguments)
 
 
 def pipeline_with(hook: HookSpec) -> Pipeline:
@@ -72,7 +75,7 @@ def test_a_flagged_window_is_taken_out(url: str, options: dict[str, Any], text: 
 
 def test_a_span_is_cut_out(url: str, server: DetectorServer) -> None:
     for pieces in ([SAID], list(SAID)):
-        assert play(contents(url), pieces).content == "All is well. The password is [secret]. So it goes. "
+        assert play(fms(url), pieces).content == "All is well. The password is [secret]. So it goes. "
     assert server.bodies[0] == {
         "contents": ["All is well. The password is hunter2. ", "The password is hunter2. So it goes. "],
         "detector_params": {},
@@ -80,22 +83,22 @@ def test_a_span_is_cut_out(url: str, server: DetectorServer) -> None:
 
 
 def test_where_a_stream_is_cut_changes_nothing(url: str) -> None:
-    for guard in (moderations(url, window=1), contents(url), contents(url, action="terminate")):
+    for guard in (moderations(url, window=1), fms(url), fms(url, action="terminate")):
         assert_chunk_invariant(guard, "Is it hunter2? No.", num_random=5)
         assert_never_released(guard, "Is it hunter2? No.", "hunter2")
 
 
 def test_a_prompt_is_refused_or_redacted(url: str) -> None:
-    for guard in (moderations(url, prompt="refuse"), contents(url, prompt="refuse")):
+    for guard in (moderations(url, prompt="refuse"), fms(url, prompt="refuse")):
         assert play(guard, stream_of("ok", prompt=SAID)).refused == "secret"
-    request = play(contents(url, prompt="redact"), stream_of("ok", prompt=SAID)).request
+    request = play(fms(url, prompt="redact"), stream_of("ok", prompt=SAID)).request
     assert request is not None
     assert request.messages[0]["content"] == "All is well. The password is [secret]. So it goes. "
 
 
 def test_tool_arguments_stay_json(url: str) -> None:
     written = '{"\\u0061": "hunter2", "n": 1}'
-    assert play(contents(url), stream_of(list(written), channel="tool_call")).tool_calls[0][1] == (
+    assert play(fms(url), stream_of(list(written), channel="tool_call")).tool_calls[0][1] == (
         '{"\\u0061": "[secret]", "n": 1}'
     )
 
@@ -105,7 +108,7 @@ def test_a_service_is_told_model_parameters_and_key(
 ) -> None:
     monkeypatch.setenv("THE_KEY", "sk-key")
     play(moderations(url, model="omni-moderation-latest", api_key_env="THE_KEY"), "Hello.")
-    play(contents(url, detector_params={"threshold": 0.3}, api_key_env="THE_KEY"), "Hello.")
+    play(fms(url, detector_params={"threshold": 0.3}, api_key_env="THE_KEY"), "Hello.")
     assert server.bodies == [
         {"input": ["Hello."], "model": "omni-moderation-latest"},
         {"contents": ["Hello."], "detector_params": {"threshold": 0.3}},
@@ -137,12 +140,12 @@ def test_many_windows_are_asked_about_in_several_requests(url: str, server: Dete
 def test_which_labels_and_scores_count(url: str, options: dict[str, Any], found: bool) -> None:
     assert ("[" in play(moderations(url, **options), SAID).content) == found
     if "self-harm" not in options.get("labels", []):
-        assert ("[" in play(contents(url, **options), SAID).content) == found
+        assert ("[" in play(fms(url, **options), SAID).content) == found
 
 
 def test_a_detection_is_called_what_it_was_asked_for_as(url: str) -> None:
-    assert "is [a secret]." in play(contents(url, labels=["a secret"]), SAID).content
-    assert "is [secret]." in play(contents(url), SAID).content
+    assert "is [a secret]." in play(fms(url, labels=["a secret"]), SAID).content
+    assert "is [secret]." in play(fms(url), SAID).content
 
 
 def answers(answer: Any, status: int = 200) -> Callable[[], web.Response]:
@@ -158,12 +161,8 @@ PLACE = {"start": 0, "end": 3, "detection": "x", "detection_type": "y", "score":
 @pytest.mark.parametrize(
     ("api", "answer", "status"),
     [
-        *(
-            (api, text, 200)
-            for api in ("moderations", "contents")
-            for text in ("", "no", "{", "null", "[[]]]")
-        ),
-        *((api, {"error": "x"}, status) for api in ("moderations", "contents") for status in (400, 500, 503)),
+        *((api, text, 200) for api in ("moderations", "fms") for text in ("", "no", "{", "null", "[[]]]")),
+        *((api, {"error": "x"}, status) for api in ("moderations", "fms") for status in (400, 500, 503)),
         ("moderations", {"results": [FINE]}, 201),
         ("moderations", {"results": []}, 200),
         ("moderations", {"results": [FINE, FINE]}, 200),
@@ -175,11 +174,11 @@ PLACE = {"start": 0, "end": 3, "detection": "x", "detection_type": "y", "score":
             200,
         ),
         ("moderations", {"results": [{"flagged": True, "categories": {"y" * 101: True}}]}, 200),
-        ("contents", [], 200),
-        ("contents", [[], []], 200),
-        ("contents", [PLACE], 200),
+        ("fms", [], 200),
+        ("fms", [[], []], 200),
+        ("fms", [PLACE], 200),
         *(
-            ("contents", [[{**PLACE, **wrong}]], 200)
+            ("fms", [[{**PLACE, **wrong}]], 200)
             for wrong in (
                 {"start": -1},
                 {"start": 3},
@@ -198,7 +197,7 @@ async def test_an_answer_that_makes_no_sense_fails_the_request(
     url: str, server: DetectorServer, caplog: pytest.LogCaptureFixture, api: str, answer: Any, status: int
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    guard = moderations(url) if api == "moderations" else contents(url)
+    guard = moderations(url) if api == "moderations" else fms(url)
     server.answer = answers(answer, status)
     pipeline = pipeline_with(guard)
     with pytest.raises(HookError) as caught:
@@ -350,8 +349,15 @@ async def test_a_request_that_is_cancelled_hangs_up(url: str, server: DetectorSe
     [
         ({"url": "127.0.0.1:8000"}, "url is a whole one"),
         ({"url": "ftp://x/y"}, "url is a whole one"),
-        ({"api": "openai"}, "api: Input should be 'moderations' or 'contents'"),
-        ({"api": "contents"}, "contents needs a detector"),
+        ({"api": "openai"}, "api: Input should be 'moderations', 'fms', 'litellm', 'bedrock' or 'nemo'"),
+        ({"api": "contents"}, "api: contents is called fms now"),
+        ({"api": "fms"}, "fms needs detector"),
+        ({"api": "nemo"}, "nemo needs model"),
+        ({"api": "bedrock"}, "bedrock needs a region, or api_key_env"),
+        ({"api": "bedrock", "region": "eu-west-1"}, "the environment variable AWS_ACCESS_KEY_ID is not set"),
+        ({"region": "eu-west-1"}, "region is of api: bedrock without api_key_env"),
+        ({"api": "litellm", "labels": ["hate"]}, "labels is of api: moderations, fms, bedrock"),
+        ({"api": "nemo", "model": "m", "threshold": 0.5}, "threshold is of api: moderations, fms"),
         ({"labels": "hate"}, "labels: Input should be a valid array"),
         ({"labels": []}, "labels: Value should have at least 1 item"),
         ({"unit": "tokens"}, "unit is characters or sentences, not 'tokens'"),
@@ -359,13 +365,18 @@ async def test_a_request_that_is_cancelled_hangs_up(url: str, server: DetectorSe
         ({"timeout": 0}, "timeout: Input should be greater than 0"),
         ({"max_connections": 0}, "max_connections: Input should be greater than or equal to 1"),
         ({"window": 2, "stride": 3}, "stride is from 1 up to window"),
-        ({"detector": "x"}, "detector and detector_params are of api: contents"),
-        ({"api": "contents", "detector": "x", "model": "m"}, "model is of api: moderations"),
+        ({"detector": "x"}, "detector is of api: fms"),
+        ({"detector_params": {}}, "detector_params is of api: fms, litellm"),
+        ({"config": "c"}, "config is of api: nemo"),
+        ({"api": "fms", "detector": "x", "model": "m"}, "model is of api: moderations, litellm, nemo"),
         ({"api_key_env": "NO_SUCH_KEY"}, "the environment variable NO_SUCH_KEY is not set"),
         ({"template": "{text}"}, "the only field is {entity}"),
     ],
 )
-def test_what_cannot_be_keeps_the_server_from_starting(arguments: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_keeps_the_server_from_starting(
+    arguments: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
     with pytest.raises(HookLoadError, match=re.escape(message)):
         load_hook(HookSpec("remote", {"url": "http://127.0.0.1:1/x", **arguments}))
 
