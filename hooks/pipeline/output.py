@@ -23,6 +23,7 @@ class Output:
         "_guarded",
         "_has_call",
         "_has_offsets",
+        "_has_withheld_call",
         "_prompt_scores",
         "_tells_bytes",
         "delivery",
@@ -43,6 +44,8 @@ class Output:
         """Indices of the tool calls that have ended."""
         self._has_call = False
         """Whether a part of a tool call was released."""
+        self._has_withheld_call = False
+        """Whether a tool call ended of which nothing was released."""
         sampling = guarded.request.sampling
         has_logprobs = sampling.logprobs is not None or sampling.prompt_logprobs is not None
         self._tells_bytes = has_logprobs and not all(hook.is_shadow for hook in guarded.hooks)
@@ -183,6 +186,8 @@ class Output:
             if is_final and stream.is_empty_call and not released and out:
                 released = [stream.delta("", (), self._guarded.usage)]
                 self._has_call = True
+        if is_final and stream.tool_call is not None and not (stream.is_announced or released):
+            self._has_withheld_call = True
         if self.delivery is not None:
             released = self.new(released)
         return released, self._order_rewind(stream, ends) if isinstance(ends, rewind) else ends
@@ -250,10 +255,11 @@ class Output:
         return Rewind(self.index, num_kept, None if verdict.ban is None else tuple(verdict.ban))
 
     def _finish(self, last: Stream, delta: Delta, first: HookReply | None) -> Asking[Vetted]:
-        """The output ends: its streams end, tool calls before the content (contract 2.14), and it gets its
-        finish reason. `last`: the stream of the delta."""
-        if last.tool_call is not None and "content" not in self.streams:
-            self.streams["content"] = Stream(self._guarded, Delta(index=self.index), self._prompt_scores)
+        """The output ends: its streams end, and it gets its finish reason. `last`: the stream of the delta.
+
+        The calls end before the content. If one was withheld, there is a content in which a hook may say so
+        (contract 2.14).
+        """
         calls: list[Stream] = []
         others: list[Stream] = []
         for stream in self.streams.values():
@@ -263,8 +269,15 @@ class Output:
         for stream in (*calls, last, *others):
             if stream is last:
                 vetted, ends = yield from self._vet(last, delta, first)
+                released = [*vetted, *released]  # a client gets the ends of the calls behind it
             else:
                 vetted, ends = yield from self._vet(stream, Delta(index=self.index), is_final=True)
+                released += vetted
+            if ends is not None:
+                return released, ends
+        if self._has_withheld_call and "content" not in self.streams:
+            content = self.streams["content"] = Stream(self._guarded, Delta(index=self.index))
+            vetted, ends = yield from self._vet(content, Delta(index=self.index), is_final=True)
             released += vetted
             if ends is not None:
                 return released, ends
