@@ -79,12 +79,15 @@ class Family:
 
     def _is_refused(self, value: str) -> bool:
         """Whether the rule's check refuses the value. It is cheaper than a search."""
+        also = self.rule.also
         check = self.rule.check or self.rule.length
-        return check is not None and not check(value)
+        return check is not None and not (check(value) or (also is not None and also.length(value)))
 
     def _before(self, rng: random.Random) -> str:
         near = f"{drawn(self.rule.near, rng)} " if self.rule.near else ""
-        return near + (drawn(self.rule.behind, rng) if self.rule.behind else "")
+        also = self.rule.also
+        behind = also.behind if also is not None and rng.random() < 0.5 else self.rule.behind
+        return near + (drawn(behind, rng) if behind else "")
 
     def _end(self, rng: random.Random) -> str:
         return drawn(self.rule.until, rng, lambda _: True) if self.rule.until else ""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
+from typing import NamedTuple
 
 from hooks.api.extras import from_extra
 from hooks.detect.automaton.regex_analysis import UNLIMITED, Find, analyse, finder
@@ -34,6 +35,14 @@ def words(*alternatives: str) -> str:
     return rf"(?<![^\W_])(?:{'|'.join(alternatives)})(?![^\W_])"
 
 
+class Also(NamedTuple):
+    """A second `Rule.length`, for matches directly behind a pattern."""
+
+    behind: str
+    """The pattern. `Rule.behind` matches all that it matches."""
+    length: Callable[[str], int]
+
+
 @dataclass(frozen=True)
 class Rule:
     """A pattern and its conditions. Detectors raise `ValueError` if its matches have no bound."""
@@ -44,6 +53,8 @@ class Rule:
     """Returns whether the matched text is really the entity."""
     length: Callable[[str], int] | None = None
     """Returns how many of the first characters of the matched text are the entity; 0: none."""
+    also: Also | None = None
+    """Asked if `length` returns 0."""
     near: str | None = None
     """A pattern that must be found in the `NEAR` characters before the match, in lower case."""
     behind: str | None = None
@@ -271,6 +282,8 @@ class _Searcher:
         # Apart from the pattern: partial matching reports a look-behind with alternatives as an open match.
         sides = [f"(?<={rule.behind})"] * bool(rule.behind) + [f"(?<!{rule.unless})"] * bool(rule.unless)
         self._sides = finder(f"(?i){''.join(sides)}", timeout, is_fixed=True) if sides else None
+        also = rule.also
+        self._also = finder(f"(?i)(?<={also.behind})", timeout, is_fixed=True) if also else None
         self.longest = longest + (analysis.ahead if self._limit is None else -1)
         self._is_conditional = bool(self._near or self._sides)
         self._until = finder(rule.until, timeout) if rule.until else None
@@ -352,7 +365,18 @@ class _Searcher:
         start, matched = found.start(), found[0]
         if not self._fits(text, start) or (self.rule.check is not None and not self.rule.check(matched)):
             return None
-        length = len(matched) if self.rule.length is None else self.rule.length(matched)
+        length = self._length(text, start, matched)
         if not length or (self._allowed is not None and matched[:length] in self._allowed):
             return None
         return self.grown(text, Match(start, start + length, self.rule.entity, self.index))
+
+    def _length(self, text: str, start: int, matched: str) -> int:
+        """Return how many of the first characters of `matched` are the entity; 0: none."""
+        if self.rule.length is None:
+            return len(matched)
+        length = self.rule.length(matched)
+        also = self.rule.also
+        if length or also is None or self._also is None:
+            return length
+        length = also.length(matched)
+        return length if length and self._also(text, start) else 0

@@ -29,8 +29,9 @@ from hooks.detect.restoring import MARK, masked
 from hooks.prompts.lead import leads_of
 
 _PLACEHOLDERS = "placeholders"
-_PIECE = 4096
-"""Characters of a prompt that are searched at a time. A longer prompt makes no search slower."""
+_PIECE = 4099
+"""Characters of a prompt that are searched at a time. A longer prompt makes no search slower. The number is
+prime, so that few pieces of a text that repeats itself end within an escape or at a line break."""
 _LEADS = 32
 """Most leads whose search is kept for other outputs of the same prompt."""
 

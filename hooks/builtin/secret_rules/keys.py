@@ -7,7 +7,7 @@ from hooks.api.extras import from_extra
 from hooks.builtin.secret_rules.issuers import FAMILIES, WORDED, Family
 from hooks.builtin.secret_rules.placeholders import is_placeholder
 from hooks.builtin.secret_rules.randomness import entropy, looks_random
-from hooks.builtin.secret_rules.signs import SIGN
+from hooks.builtin.secret_rules.signs import SIGN, any_of
 from hooks.detect.rules import Rule
 
 with from_extra("guards", "regex"):
@@ -95,6 +95,7 @@ def _is_issued(text: str) -> bool:
 
 _FILLING = re.compile("A{10,}")
 _WORDS = "|".join(WORDED)
+_NAMES = any_of(_WORDS.split("|"))
 # The flag p takes the longest of all forms that match.
 _FORMS = regex.compile(
     f"(?p)(?:{'|'.join(sorted({form for forms in WORDED.values() for form in forms}))})(?![\\w-])",
@@ -113,7 +114,7 @@ ISSUER_KEY = Rule(
     r"(?a)(?<![\w-])[\w/+=:%-]{14,130}+",
     length=_issued_length,
     near=_WORDS,
-    behind=rf"(?<![a-z])(?:{_WORDS})[\w. \t'-]{{0,40}}{SIGN}",
+    behind=rf"(?<![a-z]){_NAMES}[\w. \t'-]{{0,40}}{SIGN}",
 )
 """Keys without a form of their own, behind their issuer's name."""
 

@@ -9,24 +9,27 @@ import re
 
 from hooks.builtin.secret_rules.placeholders import is_placeholder, is_stand_in
 from hooks.builtin.secret_rules.randomness import looks_random
-from hooks.builtin.secret_rules.signs import CLOSING, OPENING, PLAINLY_SAYS, SAYS
+from hooks.builtin.secret_rules.signs import CLOSING, OPENING, PLAINLY_SAYS, SAYS, any_of
 from hooks.detect.dress import HOMOGLYPHS
-from hooks.detect.rules import Rule
+from hooks.detect.rules import Also, Rule
 
-_PASSWORD = (
-    r"(?:pass(?:word|wd|wort|phrase|code)|(?<![a-z])(?:pass|pwd|pw)|kennwort|identified by"
-    r"|requirepass|masterauth|contrase(?:ñ|n)a|senha|mot de passe|parola|wachtwoord|lösenord|adgangskode"
-    r"|salasana|şifre|sandi|mật khẩu|hasło|heslo|пароль|密码|密碼|パスワード|비밀번호|口令)"
-).translate(HOMOGLYPHS)
+_PASSWORDS = (
+    *("password", "passwd", "passwort", "passphrase", "passcode"),
+    *("(?<![a-z])pass", "(?<![a-z])pwd", "(?<![a-z])pw", "kennwort", "identified by", "requirepass"),
+    *("masterauth", "contraseña", "contrasena", "senha", "mot de passe", "parola", "wachtwoord", "lösenord"),
+    *("adgangskode", "salasana", "şifre", "sandi", "mật khẩu", "hasło", "heslo", "пароль", "密码", "密碼"),
+    *("パスワード", "비밀번호", "口令"),
+)
 _KINDS_OF_KEYS = (
     "secret|api|access|auth|private|encryption|signing|master|license|account|service|shared|session"
 )
-_NAME = (
-    rf"(?:{_PASSWORD}|secret"
-    rf"|(?:{_KINDS_OF_KEYS})[ _-]?key"
-    r"|apikey|token|credentials?|creds|authorization|(?<![a-z])auth|schlüssel|clé|clave|chave|klucz|ключ|токен"
-    r"|密钥|密鑰|令牌|APIキー|トークン)"
-).translate(HOMOGLYPHS)
+_OTHER_NAMES = (
+    *("secret", rf"(?:{_KINDS_OF_KEYS})[ _-]?key", "apikey", "token", "credential", "credentials", "creds"),
+    *("authorization", "(?<![a-z])auth", "schlüssel", "clé", "clave", "chave", "klucz", "ключ", "токен"),
+    *("密钥", "密鑰", "令牌", "APIキー", "トークン"),
+)
+_PASSWORD = any_of(name.translate(HOMOGLYPHS) for name in _PASSWORDS)
+_NAME = any_of(name.translate(HOMOGLYPHS) for name in (*_PASSWORDS, *_OTHER_NAMES))
 _NEAR_PASSWORD = (
     r"password|passwd|passwort|passphrase|passcode|db_?pass|_pass|pass[:=\"']|pwd|pw[:= ]|kennwort"
     r"|identified by|requirepass|masterauth|contrase|senha|mot de passe|parola|wachtwoord|lösenord"
@@ -76,9 +79,9 @@ def password_length(text: str) -> int:
 
 
 def human_length(text: str) -> int:
-    """As `password_length`, also for a password that a person made up."""
+    """As `password_length`, for a password that a person made up."""
     value = _alone(text)
-    return len(value) if is_human(value) or password_length(text) else 0
+    return len(value) if is_human(value) else 0
 
 
 def _alone(text: str) -> str:
@@ -131,24 +134,23 @@ _DEFAULTS = re.compile(
 
 def is_human(value: str) -> bool:
     """Whether `value` has letters with digits or signs among them, and is no other kind of value."""
-    if not 6 <= len(value) <= 64 or "\\" in value or is_stand_in(value) or _MARKS.search(value):
-        return False
     core = value.rstrip("!?.,*")
-    if _CODE.fullmatch(value) or any(map(_is_other, (value, core))):
+    if not 6 <= len(value) <= 64 or "\\" in value or not _IS_MIXED(core):
         return False
-    has_digit = any(map(str.isdigit, core))
-    has_sign = any(sign in "!@#$%^&*+" for sign in core)
-    is_mixed = any(map(str.isalpha, core)) and (has_digit or has_sign)
-    return is_mixed and not (_is_variable(value) or is_placeholder(value))
+    if is_stand_in(value) or _MARKS.search(value.lower()) or _CODE.fullmatch(value) or _is_other(value):
+        return False
+    return not ((core != value and _is_other(core)) or _is_variable(value) or is_placeholder(value))
 
 
 def _is_other(value: str) -> bool:
-    return any(kind.fullmatch(value) for kind in (_PLAIN, _WORDS_OF_PROGRAMS, _DEFAULTS))
+    return bool(_PLAIN.fullmatch(value) or _WORDS_OF_PROGRAMS.fullmatch(value) or _DEFAULTS.fullmatch(value))
 
 
+_IS_MIXED = re.compile(r"(?=.*[^\W\d_]).*[\d!@#$%^&*+]", re.DOTALL).match
 _MARKS = re.compile(
-    r"example(?!\d{3})|placeholder|your|changeme|(?<![a-z])the(?![a-z])|x{4}|#{4}|\*{3}|\.{3}", re.IGNORECASE
+    r"example(?!\d{3})|placeholder|your|changeme|(?<![a-z])the(?![a-z])|x{4}|#{4}|\*{3}|\.{3}"
 )
+"""Marks of placeholders, in lower case."""
 
 
 def is_quoted_password(text: str) -> bool:
@@ -178,12 +180,14 @@ _EXPRESSION = re.compile(
 _BEFORE = r"""(?<=["'`*“‘(\\ \t\n=:：|>,是はは는为為])(?<![!-~]{200})(?![*(\[=:])"""
 _SAID = rf"(?:{_OF_WHAT}{CLOSING}{SAYS}{OPENING}|{CLOSING}[ \t]){_SCHEME}"
 _TOLD = rf"{_NAME}{_SUFFIX}{_SAID}"
+_HUMAN_SAID = rf"{_PASSWORD}{_SUFFIX}(?:{_OF_WHAT}{CLOSING}{PLAINLY_SAYS}{OPENING}|{CLOSING}[ \t])"
 PASSWORD = Rule(
     "PASSWORD",
-    f"{_BEFORE}{_VALUE}{{8,{_LONG}}}+",
+    f"{_BEFORE}{_VALUE}{{6,{_LONG}}}+",
     length=password_length,
     near=_NEAR_NAME,
     behind=_TOLD,
+    also=Also(_HUMAN_SAID, human_length),
     unless=_NOT_ONE,
 )
 LONG_PASSWORD = Rule(
@@ -194,19 +198,10 @@ LONG_PASSWORD = Rule(
     behind=_TOLD,
     until=f"(?!{_VALUE})",
 )
-_HUMAN_SAID = rf"{_PASSWORD}{_SUFFIX}(?:{_OF_WHAT}{CLOSING}{PLAINLY_SAYS}{OPENING}|{CLOSING}[ \t][\"'`]?)"
-HUMAN_PASSWORD = Rule(
-    "PASSWORD",
-    f"{_BEFORE}{_VALUE}{{6,64}}+(?!{_VALUE})",
-    length=human_length,
-    near=_NEAR_PASSWORD,
-    behind=_HUMAN_SAID,
-    unless=_NOT_ONE,
-)
 _QUOTES = r"""["'`]"""
 QUOTED_PASSWORD = Rule(
     "PASSWORD",
-    rf"(?<={_QUOTES})[^\s\"'`]{{6,64}}(?={_QUOTES})",
+    rf"(?<={_QUOTES})[^\s\"'`]{{6,64}}+(?={_QUOTES})",
     check=is_quoted_password,
     near=_NEAR_NAME,
     behind=rf"{_NAME}{_SUFFIX}[\[\]\d]{{0,4}}(?:{CLOSING}{SAYS}[ ]{{0,4}}@?|[ ]){_QUOTES}",
@@ -216,7 +211,7 @@ QUOTED_PASSWORD = Rule(
 
 SIGNS = Rule(
     "PASSWORD",
-    r"(?<=[ =:])[^\s\"'`;]{8,64}(?=[\"'`,]{0,2}(?:\n|\Z))",
+    r"(?<=[ =:])[^\s\"'`;]{8,64}+(?=[\"'`,]{0,2}(?:\n|\Z))",
     check=has_many_signs,
     near=_NEAR_NAME,
     behind=rf"{_NAME}{_SUFFIX}[ ]?:?[=:][ ]?",
@@ -227,7 +222,7 @@ SIGNS = Rule(
 
 def is_shown(text: str) -> bool:
     """Whether `text` is a real password and no placeholder, as `****`, `${PASSWORD}` or `password`."""
-    return not (is_stand_in(text) or _MARKS.search(text) or _NAMED.fullmatch(text) or _is_open(text))
+    return not (is_stand_in(text) or _MARKS.search(text.lower()) or _NAMED.fullmatch(text) or _is_open(text))
 
 
 _NAMED = re.compile(
@@ -278,14 +273,4 @@ KEY_AS_LOGIN = Rule(
     length=password_length,
 )
 """A key in the place of the user, with no password: `curl -u KEY:`."""
-PASSWORDS = (
-    URL_PASSWORD,
-    DSN_PASSWORD,
-    LOGIN,
-    KEY_AS_LOGIN,
-    PASSWORD,
-    LONG_PASSWORD,
-    HUMAN_PASSWORD,
-    QUOTED_PASSWORD,
-    SIGNS,
-)
+PASSWORDS = (URL_PASSWORD, DSN_PASSWORD, LOGIN, KEY_AS_LOGIN, PASSWORD, LONG_PASSWORD, QUOTED_PASSWORD, SIGNS)

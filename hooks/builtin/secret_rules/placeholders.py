@@ -19,10 +19,9 @@ _STAND_INS = re.compile(
 _MARKED = re.compile(
     r"example|sample|dummy|placeholder|fake|redacted|change[_-]?(?:me|it|this)|replace[_-]?(?:me|with|this)"
     r"|(?<![a-z])(?:your?|my(?=[_-])|the|some|insert|enter|todo|here|goes|xxx+)(?![a-z])"
-    r"|_here\b|x{4}|\.{3}|\*{3}",
-    re.IGNORECASE,
+    r"|_here\b|x{4}|\.{3}|\*{3}"
 )
-"""Words of manuals. In a key drawn at random they stand by chance once in 100,000."""
+"""Words of manuals, in lower case. In a key drawn at random they stand by chance once in 100,000."""
 _ENVIRONMENT = re.compile(
     r"(?<=[_-])(?:live|test|sandbox|prod|production|development)(?=[_-])", re.IGNORECASE
 )
@@ -60,15 +59,24 @@ def is_placeholder(key: str) -> bool:
     """Whether a key that has an issuer's form is an example: `AKIA...EXAMPLE`, `ghp_xxxx...`, a sequence."""
     if key.removeprefix("AIza") in _PUBLISHED or _SAME_GROUPS.search(key):
         return True
-    if any(len(run[0]) * _SHARE >= len(key) for run in _RUN.finditer(key)) or _has_sequence(key.lower()):
+    lower = key.lower()
+    if _has_run(key) or _has_sequence(lower):
         return True
+    if not _MARKED.search(lower):
+        return False
     body = _ENVIRONMENT.sub("", key)
-    found = _MARKED.search(body)
+    found = _MARKED.search(body.lower())
     if found is None:
         return False
     rest = max((body[: found.start()], body[found.end() :]), key=len)
     is_at_the_end = found.end() > len(body) - 4
     return is_at_the_end or len(rest) < _MIN_REST or not looks_random(rest)
+
+
+def _has_run(key: str) -> bool:
+    if not _RUN.search(key):
+        return False
+    return any(len(run[0]) * _SHARE >= len(key) for run in _RUN.finditer(key))
 
 
 def _has_sequence(text: str) -> bool:

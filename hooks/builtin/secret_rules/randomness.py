@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections import Counter
 
 _SEPARATORS = re.compile(r"[-._/:+=~()\[\]]+")
 _WORD = re.compile(r"([A-Za-z]+)\d{0,4}[!?]{0,2}")
@@ -19,8 +18,10 @@ def looks_random(text: str) -> bool:
 
 def entropy(text: str) -> float:
     """Return Shannon's entropy of the characters' frequencies, in bits a character."""
-    shares = [count / len(text) for count in Counter(text).values()]
-    return -sum(share * math.log2(share) for share in shares)
+    if not text:
+        return 0.0
+    counts = map(text.count, set(text))
+    return math.log2(len(text)) - sum(count * math.log2(count) for count in counts if count > 1) / len(text)
 
 
 def _is_plain(token: str) -> bool:

@@ -1,4 +1,6 @@
-"""The text between a name and its value: a sign such as `=`, a type, quotes, or a verb."""
+"""Names of values, and the text between a name and its value: a sign such as `=`, a type, quotes, a verb."""
+
+from collections.abc import Iterable
 
 CLOSING = r"""["'`*”’)\]\\ \t]{0,40}"""
 """The text between a name and the sign."""
@@ -13,3 +15,16 @@ SAYS = rf"(?:{PLAINLY_SAYS}|{_TYPE}(?:->|\|\||\||[,(](?=[ ]?[\"'`])))"
 OPENING = r"""[@bru]{0,2}["'`*“‘(\\: \t\r\n]{0,40}(?:```\w{0,12}\r?\n)?"""
 """The text between the sign and the value."""
 SIGN = rf"{CLOSING}{SAYS}{OPENING}"
+
+
+def any_of(names: Iterable[str]) -> str:
+    """Return a pattern for any of the names, which are patterns without a `|` outside of brackets. They are
+    grouped by their last letter: a look-behind reads from its end, and leaves most out at their first letter.
+    """
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(name[-1] if name[-1].isalpha() else "", []).append(name)
+    groups = (
+        f"(?:{'|'.join(name.removesuffix(last) for name in same)}){last}" for last, same in alike.items()
+    )
+    return f"(?:{'|'.join(groups)})"
