@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hooks.detect.detector import Match
-from hooks.detect.rules import BEGIN, END, Rule, RuleDetector, chosen, words
+from hooks.detect.rules import BEGIN, END, Also, Rule, RuleDetector, chosen, words
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +42,15 @@ def test_required_words_may_be_near_and_in_any_case() -> None:
 def test_the_text_directly_before_a_match_is_required_or_forbidden() -> None:
     assert found("pin: 1234 id: 5678", behind="PIN: ") == ["1234"]
     assert found("pin: 1234 id: 5678", unless="pin: ") == ["5678"]
+
+
+def test_a_second_length_is_asked_only_behind_its_own_text() -> None:
+    also = Also("pin=", len)
+    rule = Rule(
+        "ID", r"(?<==)\d{1,4}+", length=lambda text: 4 * (len(text) == 4), behind="(?:pin|no)=", also=also
+    )
+    matches, _ = RuleDetector([rule]).scan("pin=12, no=34, no=5678, pin=9012")
+    assert [match.start for match in matches] == [4, 18, 28]
 
 
 def test_a_limit_cuts_a_pattern_without_a_bound() -> None:
