@@ -13,7 +13,7 @@ _NOT_OF_WORD = re.compile(r"[\W_]+")
 _ADDRESS = re.compile(r"\S{0,64}//\S*|www\.\S*")
 """An address in the prompt. An answer may repeat its parts."""
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}")
-_HEX = re.compile(r"(?:[\da-fA-F]{2}){4,}")
+_HEX = re.compile(r"[0-9a-fA-F]{8,}")
 _URL_SAFE = str.maketrans("-_", "+/")
 _MOST_TRIES = 64
 """Most parts that are compared in full. An address with more of them counts as carrying text."""
@@ -73,7 +73,8 @@ def _readings(part: str) -> Iterator[str]:
         for run in _BASE64.findall(text):
             yield from _decoded(run.translate(_URL_SAFE))
         for run in _HEX.findall(text):
-            yield bytes.fromhex(run).decode("utf-8", "ignore")
+            for begin in range(2):  # a digit of another text may stand before the run
+                yield bytes.fromhex(run[begin:][: (len(run) - begin) // 2 * 2]).decode("utf-8", "ignore")
 
 
 def _decoded(run: str) -> Iterator[str]:

@@ -320,6 +320,7 @@ def asking(*texts: str, role: str = "user", **fields: Any) -> GenerationRequest:
         base64.b64encode(SECRET.encode()).decode(),
         "x" + base64.urlsafe_b64encode(b"??" + SECRET.encode()).decode().rstrip("="),
         SECRET.encode().hex(),
+        "a" + SECRET.encode().hex(),
         SECRET.replace(" ", "/"),
     ],
 )
@@ -329,6 +330,12 @@ def test_an_allowed_host_gets_no_text_of_the_prompt(data: str) -> None:
     text = f"![x](https://ok.org/i.png?q={data})"
     assert said(Links(allow=ALLOW), list(text), request=request) == "![x]()"
     assert said(Links(allow=ALLOW, carries=None), [text], request=request) == text
+    assert said(Links(allow=ALLOW), [text], request=asking("Hello.")) == text
+
+
+@pytest.mark.parametrize("mode", ["in-process"], indirect=True)
+def test_digits_of_other_scripts_are_no_hexadecimal_digits() -> None:
+    text = "https://ok.org/?q=" + "\u0661\u0662" * 10
     assert said(Links(allow=ALLOW), [text], request=asking("Hello.")) == text
 
 
