@@ -108,7 +108,7 @@ class Guard:
         shown = copy.deepcopy(request) if hook.is_shadow else request
         method = hook.on_request
         if hook.takes_state:
-            method = partial(_with_state, method, self.guarded.states[hook.name])
+            method = partial(_with_state, method, self.guarded.states[id(hook)])
         ask = Ask(hook, method, hook.is_request_async, shown)
         yield ask
         try:

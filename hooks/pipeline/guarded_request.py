@@ -28,8 +28,8 @@ class GuardedRequest:
     """The running totals, as the engine last reported them."""
     num_rewinds: int = 0
     """Rewinds of the outputs so far."""
-    states: dict[str, dict[Any, Any]] = field(default_factory=partial(defaultdict, dict))
-    """Each hook's state for the request, by the hook's name (contract 2.12)."""
+    states: dict[int, dict[Any, Any]] = field(default_factory=partial(defaultdict, dict))
+    """Each hook's state for the request, by the hook's `id` (contract 2.12): two hooks may have one name."""
     suspicions: dict[int, str] = field(default_factory=dict)
     """The first suspicion of each hook that has one, by the hook's place (contract 3.16)."""
 

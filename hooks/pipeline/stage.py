@@ -293,7 +293,7 @@ class Stream:
         self.is_plain = True
         """Whether no hook is `async`."""
         for place, hook in enumerate(guarded.hooks):
-            context = StreamContext(*which, place, guarded.suspicions, guarded.states[hook.name])
+            context = StreamContext(*which, place, guarded.suspicions, guarded.states[id(hook)])
             self.stages.append(HookStage(guarded, hook, context))
             self.is_plain = self.is_plain and not hook.is_async
         self.waiting: list[TokenGroup] = []

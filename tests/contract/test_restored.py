@@ -164,7 +164,7 @@ async def test_the_order_says_who_sees_the_values(case: Case) -> None:  # contra
 
 @everywhere()
 async def test_a_hook_has_a_state_of_its_own_for_each_request(case: Case) -> None:  # contract 2.12
-    hooks = [HookSpec("tests.contract.guards:Remembers", {"word": word}, name=word) for word in ("a", "b")]
+    hooks = [HookSpec("tests.contract.guards:Remembers", {"word": word}) for word in ("a", "b")]
     client = await case.start(says("content", "word", 2), *hooks)
     for prompt in ("one", "two"):
         answer = await case.ask(client, prompt)
