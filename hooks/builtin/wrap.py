@@ -95,12 +95,14 @@ class _Marking:
         self._mark = mark
         self._of = of
         self.first: Marked | None = None
-        """The source of the first text; None: the request has none."""
+        """The source of the first result or document; None: the request has none."""
 
     def message(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """The message with its texts marked, if a tool said it or if it has documents."""
         content = message.get("content")
         is_tool = message.get("role") in ("tool", "function")
+        if is_tool and content:
+            self._found("tool")
         if isinstance(content, str):
             new: Any = self._text(content, "tool") if is_tool else content
         elif isinstance(content, list | tuple):
@@ -113,6 +115,8 @@ class _Marking:
         """A field of the request that no engine names: chat templates read `documents`."""
         if name not in ("document", "documents"):
             return value
+        if value:
+            self._found("document")
         if isinstance(value, list | tuple):
             return [self._of_document("text", one, "document") for one in value]
         return self._of_document("text", value, "document")
@@ -121,7 +125,9 @@ class _Marking:
         if not isinstance(part, Mapping):
             return self._text(part, "tool") if is_tool and isinstance(part, str) else part
         if part.get("type") in ("document", "search_result"):
-            return self._document(part, "tool" if is_tool else "document")
+            source: Marked = "tool" if is_tool else "document"
+            self._found(source)
+            return self._document(part, source)
         if is_tool and isinstance(part.get("text"), str):
             return {**part, "text": self._text(part["text"], "tool")}
         return part
@@ -139,11 +145,13 @@ class _Marking:
         is_words = isinstance(value, str) and name in _WORDS_OF_DOCUMENTS
         return self._text(value, source) if is_words else value
 
+    def _found(self, source: Marked) -> None:
+        """A result or a document stands here. It counts even if its form is unknown or it is an image."""
+        if source in self._of:
+            self.first = self.first or source
+
     def _text(self, text: str, source: Marked) -> str:
-        if not text or source not in self._of:
-            return text
-        self.first = self.first or source
-        return self._mark(text)
+        return self._mark(text) if text and source in self._of else text
 
 
 def _instructed(messages: Sequence[Mapping[str, Any]], instruction: str) -> list[Mapping[str, Any]]:

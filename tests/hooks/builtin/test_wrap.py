@@ -87,6 +87,11 @@ def test_the_request_is_tainted_unless_told_otherwise() -> None:
     for messages in ((USER,), (USER, {**TOOL, "content": ""}), (USER, {**TOOL, "content": None})):
         request = make_request(messages=messages)
         assert Wrap().on_request(request) is request
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    for content in ([image], [{"type": "unknown", "output": "a b"}], {"a": "b"}):
+        assert wrapped(USER, {**TOOL, "content": content}).taint == "tool"
+    assert wrapped({**USER, "content": [{"type": "document", "body": "a b"}]}).taint == "document"
+    assert wrapped(USER, extra={"documents": [{"body": "a b"}]}).taint == "document"
     earlier = make_request(messages=(TOOL,), taint="pii")
     assert Wrap().on_request(earlier).taint == "pii"
 
