@@ -171,7 +171,8 @@ class Excerpt:
         gone = max(0, min(self.start - reach, pending))
         if self.leads:
             gone = self._move_leads(gone, reach)
-        self.restored = [(start - gone, end - gone) for start, end in self.restored if end > gone]
+        if self.restored:
+            self.restored = [(start - gone, end - gone) for start, end in self.restored if end > gone]
         self.text = text[gone:]
         self.start -= gone
         self.pending = pending - gone

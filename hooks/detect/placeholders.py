@@ -80,7 +80,7 @@ class Placeholders:
             end = text.find("]", begin, begin + LONGEST) + 1
             if end and text[begin:end] in self._values:
                 found.append(Match(begin, end, self._values[text[begin:end]][0], RESTORED))
-            elif not end and not is_final and self._is_beginning(text[begin:]):
+            elif not end and not is_final and self._is_beginning(text[begin : begin + LONGEST]):
                 return found, begin
             begin = text.find("[", begin + 1)
         return found, len(text)
