@@ -15,8 +15,8 @@ _ADDRESS = re.compile(r"\S{0,64}//\S*|www\.\S*")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}")
 _HEX = re.compile(r"[0-9a-fA-F]{8,}")
 _URL_SAFE = str.maketrans("-_", "+/")
-_MOST_TRIES = 64
-"""Most parts that are compared in full. An address with more of them counts as carrying text."""
+_MOST_TRIES = 4096
+"""Most places of the prompt that are compared. An address with more of them counts as carrying text."""
 
 
 class Carried:
@@ -27,6 +27,7 @@ class Carried:
         self._request = request
         self._least = least
         self._step = (least + 1) // 2
+        self._size = least - self._step + 1
 
     def __call__(self, part: str) -> bool:
         """`part`: the part of an address behind its host."""
@@ -40,24 +41,35 @@ class Carried:
         return "\n".join(_plain(_ADDRESS.sub(" ", text)) for text in dict.fromkeys(texts))
 
     @cached_property
-    def _pieces(self) -> set[str]:
-        """Pieces of the prompt, one at each multiple of `_step`. Each run of `least` characters has one."""
-        size = self._least - self._step + 1
-        return {self._prompt[i : i + size] for i in range(0, len(self._prompt), self._step)}
+    def _places(self) -> dict[str, list[int]]:
+        """The places of the prompt's pieces, which begin at each multiple of `_step`. Each run of `least`
+        characters has a piece."""
+        places: dict[str, list[int]] = {}
+        for i in range(0, len(self._prompt), self._step):
+            places.setdefault(self._prompt[i : i + self._size], []).append(i)
+        return places
 
     def _is_in_prompt(self, text: str) -> bool:
-        size = self._least - self._step + 1
         tries = 0
-        for i in range(len(text) - size + 1):
-            if text[i : i + size] in self._pieces:
+        for i in range(len(text) - self._size + 1):
+            for place in self._places.get(text[i : i + self._size], ()):
                 tries += 1
-                if tries > _MOST_TRIES or self._has_run_around(text, i, i + size):
+                if tries > _MOST_TRIES or self._is_run(text, i, place):
                     return True
         return False
 
-    def _has_run_around(self, text: str, start: int, end: int) -> bool:
-        first, last = max(0, end - self._least), min(start, len(text) - self._least)
-        return any(text[i : i + self._least] in self._prompt for i in range(first, last + 1))
+    def _is_run(self, text: str, start: int, place: int) -> bool:
+        """Whether a run goes through `start` in the text and through `place` in the prompt."""
+        left, first = max(0, start - self._least), max(0, place - self._least)
+        before = _num_same(text[left:start][::-1], self._prompt[first:place][::-1])
+        behind = _num_same(text[start : start + self._least], self._prompt[place : place + self._least])
+        return before + behind >= self._least
+
+
+def _num_same(one: str, other: str) -> int:
+    """The number of characters at the beginning that both texts have."""
+    differs = (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differs, min(len(one), len(other)))
 
 
 def _plain(text: str) -> str:

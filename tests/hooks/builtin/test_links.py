@@ -354,6 +354,13 @@ def test_a_run_of_the_prompt_is_found_wherever_it_stands(prompt: str, part: str,
     assert Carried(asking(prompt, role="tool"), least)(f"-{part}") is is_carried
 
 
+@pytest.mark.parametrize("mode", ["in-process"], indirect=True)
+def test_many_short_pieces_of_a_prompt_are_no_run_of_it() -> None:
+    prompt = "".join(chr(ord("a") + (i * i // 7 + i * i * i) % 26) for i in range(4000))
+    pieces = [prompt[i : i + 20] for i in range(0, 4000, 40)]
+    assert not Carried(asking(prompt), 32)("9".join(pieces))
+
+
 def test_it_may_wait_until_a_stranger_has_spoken() -> None:
     guard = Links(when="tainted")
     text = "See https://evil.com/."
