@@ -71,6 +71,27 @@ def test_an_async_hook_is_known_as_such(folder: Path) -> None:
     assert load_hook(HookSpec("acme_guards.Slow")).is_async
 
 
+@pytest.mark.parametrize(
+    ("arguments", "takes_state"),
+    [
+        ("self, request", False),
+        ("self, request, state", True),
+        ("self, request, state, more=1", True),
+        ("self, request, language='en'", False),
+        ("self, request, *more", False),
+        ("self, request, *, state=None", False),
+    ],
+)
+def test_a_hook_on_prompts_gets_a_state_if_it_needs_a_second_argument(
+    arguments: str, takes_state: bool, tmp_path: Path
+) -> None:
+    source = (
+        f"class Hook:\n    def on_request({arguments}): return request\n    def __call__(self, chunk): ...\n"
+    )
+    (tmp_path / "one.py").write_text(source)
+    assert load_hook(HookSpec(f"{tmp_path}/one.py:Hook")).takes_state is takes_state
+
+
 def test_classes_of_one_file_share_their_module(folder: Path) -> None:
     first, second = (load_hook(HookSpec(f"acme_guards.py:{name}")) for name in ("Guard", "Slow"))
     assert type(first.call).__module__ == type(second.call).__module__
