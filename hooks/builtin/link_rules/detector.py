@@ -1,7 +1,8 @@
-"""Finds addresses in a text, in whatever markup they stand, and leaves undecided what may become one.
+"""Finds addresses in a text, in any markup. A text that may still become an address stays undecided.
 
-Not the markup decides what an address is: each text that begins like an address is judged. Behind the signs
-of a link, as `](` and `href=`, also a text is judged that only clients read as an address.
+Each text that begins like an address is judged, whatever markup is around it. Behind the signs of a link,
+such as `](` and `href=`, a text is judged even if it does not look like an address, because clients take it
+for one.
 """
 
 import re

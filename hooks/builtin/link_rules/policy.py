@@ -1,8 +1,8 @@
-"""Which addresses may pass. Only an address that is written plainly can be told, and so can pass.
+"""Which addresses may pass. An address passes only if all clients find the same host in it.
 
 Browsers, fetching libraries and linkifiers read an unusual address in different ways: `https://a.org\\@b.org`
-is `a.org` for a browser and `b.org` for others. So no address with a name and a password, an escape, a
-backslash or another odd character in its host passes, whichever host one reader would find.
+is `a.org` for a browser and `b.org` for others. Therefore an address never passes if its host has a user's
+name, an escape, a backslash or another unusual character.
 """
 
 import html
