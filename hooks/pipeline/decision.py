@@ -7,6 +7,7 @@ from operator import itemgetter
 from engine.protocol import GenerationRequest
 from hooks.api import Chunk, Note, StreamContext, Verdict, terminate
 from hooks.api.decision import Action, Decision, Mode
+from hooks.pipeline.fragments import Fragment, without_restored
 from hooks.pipeline.tally import JudgedTokens, Tally
 
 
@@ -53,15 +54,16 @@ class StreamDecisions:
     _arrivals: deque[tuple[int, float]] = field(default_factory=deque)
     """For each piece of the held text, where it ends and when it came."""
 
-    def decided(self, chunk: Chunk, verdict: Verdict, num_held: int, known: str) -> None:
-        """`verdict` was carried out; `num_held` characters stay undecided. `known`: the pending text as
-        decisions may have it."""
+    def decided(self, chunk: Chunk, verdict: Verdict, num_held: int, fragments: list[Fragment]) -> None:
+        """`verdict` was carried out on the pending `fragments`; `num_held` characters stay undecided."""
         pending = chunk.pending
         end = self._count_shown()
         start = end - len(pending)
         if chunk.text_diff:
             self._arrivals.append((end, self._log.now))
-        for one in sorted(verdict.changes(pending), key=itemgetter(slice(1, 3))):
+        changes = sorted(verdict.changes(pending), key=itemgetter(slice(1, 3)))
+        known = without_restored(fragments) if changes else ""
+        for one in changes:
             num_released = 0 if isinstance(verdict, terminate) else len(one.replacement)
             num_withheld = one.end - one.start
             withheld = "" if one.action == "restore" else known[one.start : one.end]

@@ -211,7 +211,7 @@ class HookStage:
         self.held.replace(outcome.held)
         self.tally.count(outcome.action)
         if self._decisions is not None:
-            self._decisions.decided(chunk, verdict, self.held.num_characters, without_restored(pending))
+            self._decisions.decided(chunk, verdict, self.held.num_characters, pending)
         return outcome.released, outcome.ends
 
     def _rewind_or_terminate(
