@@ -53,11 +53,13 @@ JWT = Rule(
     check=is_jwt,
 )
 
+_has_all_kinds = re.compile(r"(?=.*\d)(?=.*[a-z]).*[A-Z]").match
+"""One key in a thousand has no digit. A path of an address seldom has one."""
 AWS_SECRET_KEY = Rule(
     "AWS_SECRET_KEY",
     r"(?<![A-Za-z\d/+])(?a:[A-Za-z\d/+]{40})(?![A-Za-z\d/+=])",
     near=r"aws|secret[ _]?access|akia|asia",
-    check=lambda text: entropy(text) >= 4 and is_key(text) and not text.islower() and not text.isupper(),
+    check=lambda text: entropy(text) >= 4 and is_key(text) and _has_all_kinds(text) is not None,
 )
 AZURE_KEYS = (
     Rule(

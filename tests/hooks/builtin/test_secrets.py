@@ -289,3 +289,8 @@ def test_what_is_drawn_at_random_differs_from_words() -> None:
     assert not any(map(looks_random, words.split()))
     drawn = "q8W3e-r7T2y_6U1i 5f4dcc3b5aa765d61d8327deb882cf99 k3v9x2m7q1z8 i6^-!JU-Y_M7mH Tr0ub4dor&3"
     assert all(map(looks_random, drawn.split()))
+
+
+def test_a_path_of_words_is_no_key_of_aws() -> None:
+    text = "https://docs.aws.amazon.com/AmazonECS/latest/developerguide/task_execution_IAM_role.html"
+    assert said(Secrets(), [text]) == text
