@@ -19,7 +19,7 @@ LONG = 1
 """The rule of an address that is longer: its match goes on as far as the address does."""
 _MOST_BLANKS = 1000
 """Most blanks between a sign of a link and the address."""
-_OF_WORD = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+_-"
+_OF_WORD = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+_-:"
 _LONGEST_WORD = 255
 """Most characters of a word that may become an address: of a name of the DNS."""
 
@@ -61,7 +61,7 @@ _SIGN = re.compile(
   | (?P<other>(?<![a-z\\%]){_NOT_IN_ESCAPE}[a-z][a-z0-9+.-]{{1,31}}:(?:\Z|/(?:\Z|/)))
   | (?P<slashes>(?<![:/\\\w.])/(?:\Z|/))
   | (?P<www>(?<![\w@./:\\+-])www\.(?:\Z|(?=[\w-])))
-  | (?P<name>(?<![\w@./:\\+-]){_LABELS}[a-z][a-z0-9-]{{1,62}}[/?\#])
+  | (?P<name>(?<![\w@./:\\+-]){_LABELS}[a-z][a-z0-9-]{{1,62}}(?::\d{{1,5}})?[/?\#])
     """,
     re.IGNORECASE | re.VERBOSE,
 )
@@ -141,6 +141,7 @@ class LinkDetector:
     def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         longer = [one._replace(end=_end_of_long(text, one.end)) for one in taken if one.rule == LONG]
         matches = [one for one in longer if one not in taken]
+        long_end = max((one.end for one in longer), default=0)
         undecided = len(text) if is_final else _word_at_end(text, start)
         for sign in _signs(text, start):
             place = sign.start()
@@ -155,7 +156,10 @@ class LinkDetector:
                 (one for one in addresses if one.start >= start and not self._may_pass(text, one)), None
             )
             if offence is not None and offence.is_long:
-                matches.append(Match(offence.start, _end_of_long(text, offence.end), ENTITY, LONG))
+                end = _end_of_long(text, offence.end)
+                if end > long_end:  # otherwise it is a part of a long one
+                    matches.append(Match(offence.start, end, ENTITY, LONG))
+                    long_end = end
             elif offence is not None:
                 matches.append(Match(offence.start, offence.end, ENTITY))
         return [match for match in matches if match.start < undecided], undecided

@@ -15,12 +15,15 @@ import idna
 _ENTRY = re.compile(
     r"(?P<host>\*|(?:\*\.)?[^*/:?#@\s\[\]]+|\[[\da-fA-F:.]+\])(?::(?P<port>\d{1,5}))?(?P<path>/[^?#\s]*)?"
 )
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_SCHEME = re.compile(r"(?!(?:[\w-]+\.)+[\w-]+:\d+(?:[/?#]|\Z))([A-Za-z][A-Za-z0-9+.-]*):")
+"""A scheme, and not a name of several labels with a port."""
 _IS_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|[/\\]{2}").match
 _PIECE = re.compile(r"[^\s,]+")
 _WEB = re.compile(r"//(?P<authority>[^/?#\\]*)(?P<path>[^?#]*)(?P<rest>[\s\S]*)")
-_HOST = re.compile(r"(?P<host>\[[\da-f:.]+\]|[^\x00-\x2c\x2f:-@\[-^`{-\x7f]+)(?::(?P<port>\d{0,5}))?")
-"""A host without characters that only some readers accept, and its port."""
+_HOST = re.compile(
+    r"(?P<host>\[[\da-f:.]+\]|[^\x00-\x2c\x2f:-@\[-^`{-\x7f\u3002\uff0e\uff61]+)(?::(?P<port>\d{0,5}))?"
+)
+"""A host without characters that only some readers accept, or take for a dot. Behind it: its port."""
 _UNSURE_PATH = re.compile(r"(?i)\\|//|%2f|%5c|(?:/|^)(?:\.|%2e){1,2}(?:/|$)")
 _DEFAULT_PORTS = {"http": "80", "ws": "80", "https": "443", "wss": "443", "ftp": "21"}
 _DROPPED = str.maketrans("", "", "\t\r\n")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from engine.protocol import GenerationRequest
 from hooks.builtin.link_rules.carried import Carried
-from hooks.builtin.link_rules.detector import MAX_ADDRESS
+from hooks.builtin.link_rules.detector import LONG, MAX_ADDRESS, LinkDetector
 from hooks.builtin.link_rules.policy import Policy
 from hooks.builtin.links import Links
 from tests.helpers import finish_of, make_request, text_of
@@ -67,6 +67,8 @@ REFUSED = [
     "1HTTPS://EVIL.COM",
     "www.evil.com",
     "evil.com/path",
+    "evil.com:8080/path",
+    "ok.org:8080/path",
     "suspicious.domain.security/logo.png?colab=abc)",
     "(//evil.com)",
     "ht\ttps://evil.com",
@@ -94,6 +96,8 @@ REFUSED = [
     "https://notok.org/",
     "https://ok.org).evil.com/x",
     "https://ok.org。evil.com/x",
+    "https://evil.com。x.ok.org/x",
+    "https://ok。org/x",
     'https://ok.org".evil.com/x',
     '"https://ok.org\n.evil.com/x"',
     "https://ok%2eorg/",
@@ -119,13 +123,19 @@ PASSED = [
     "https://ok.org/中文。还有 https://bücher.example/ https://xn--bcher-kva.example/",
     "mailto:a@b.org https://b.org/docs/x https://b.org/docs https://port.org:8443/ HTTPS://OK.ORG./",
     "hooks/builtin/links.py src/main.py:12 node.js README.md 3.5/7 U.S./Canada metadata:a;b",
-    "a.b.org@ok.org/x www.ok.org/x ok.org/x?y=1",
+    "a.b.org@ok.org/x www.ok.org/x ok.org/x?y=1 port.org:8443/x",
 ]
 
 
 @pytest.fixture(scope="module")
 def guard() -> Links:
     return Links(allow=ALLOW, carries=None)
+
+
+def test_long_addresses_in_each_other_are_one() -> None:
+    matches, _ = LinkDetector(lambda address, is_destination: False).scan("url(" * MAX_ADDRESS)
+    long = [(match.start, match.end) for match in matches if match.rule == LONG]
+    assert long == [(4, 4 * MAX_ADDRESS)]
 
 
 @pytest.mark.parametrize("mode", ["in-process"], indirect=True)
