@@ -201,7 +201,9 @@ def _addresses(text: str, sign: re.Match[str], is_final: bool) -> list[Address] 
         return _in_context(text, sign[0], start, is_final)
     if kind in ("www", "name"):
         return _in_text(text, start, start, is_final, None if kind == "www" else _IS_NAME)
-    if kind in ("slashes", "other") and sign[0].endswith("//"):
+    if kind in ("slashes", "other"):
+        if not sign[0].endswith("//"):
+            return []
         return _in_text(text, start, end, is_final, _IS_HOST if kind == "slashes" else None)
     return _of_scheme(text, start, end, kind, is_final) if sign[0][-1] == ":" else []
 

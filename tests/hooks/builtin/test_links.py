@@ -123,6 +123,8 @@ PASSED = [
     "https://ok.org/中文。还有 https://bücher.example/ https://xn--bcher-kva.example/",
     "mailto:a@b.org https://b.org/docs/x https://b.org/docs https://port.org:8443/ HTTPS://OK.ORG./",
     "hooks/builtin/links.py src/main.py:12 node.js README.md 3.5/7 U.S./Canada metadata:a;b",
+    "The steps are as follows:",
+    "The order is a:/",
     "a.b.org@ok.org/x www.ok.org/x ok.org/x?y=1 port.org:8443/x",
 ]
 
