@@ -163,8 +163,6 @@ def text_of(fragments: list[Fragment]) -> str:
 
 def restored_in(fragments: list[Fragment]) -> tuple[tuple[int, int], ...]:
     """The places of values that came back, in the fragments' text."""
-    if len(fragments) == 1 and not fragments[0].is_restored:
-        return ()
     places: list[tuple[int, int]] = []
     position = 0
     for fragment in fragments:

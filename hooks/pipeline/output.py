@@ -257,22 +257,23 @@ class Output:
     def _finish(self, last: Stream, delta: Delta, first: HookReply | None) -> Asking[Vetted]:
         """The output ends: its streams end, and it gets its finish reason. `last`: the stream of the delta.
 
-        The calls end before the content. If one was withheld, there is a content in which a hook may say so
-        (contract 2.14).
+        A call whose arguments are all held ends first. If a call is withheld, there is a content in which a
+        hook may say so (contract 2.14).
         """
-        calls: list[Stream] = []
+        held_calls: list[Stream] = []
         others: list[Stream] = []
         for stream in self.streams.values():
             if stream is not last:
-                (others if stream.tool_call is None else calls).append(stream)
+                is_call = stream.tool_call is not None and not stream.is_announced
+                is_held = is_call and any(stream.stages[0].pieces)
+                (held_calls if is_held else others).append(stream)
         released: list[Delta] = []
-        for stream in (*calls, last, *others):
+        for stream in (*held_calls, last, *others):
             if stream is last:
                 vetted, ends = yield from self._vet(last, delta, first)
-                released = [*vetted, *released]  # a client gets the ends of the calls behind it
             else:
                 vetted, ends = yield from self._vet(stream, Delta(index=self.index), is_final=True)
-                released += vetted
+            released += vetted
             if ends is not None:
                 return released, ends
         if self._has_withheld_call and "content" not in self.streams:

@@ -97,7 +97,7 @@ class HookStage:
         if is_final:
             self._close()
         held, num_incomplete = self.held.pieces, num_incomplete_of(fragments)
-        restored = restored_in(fragments)
+        restored = () if len(fragments) == 1 and not fragments[0].is_restored else restored_in(fragments)
         return Chunk(self.context, text, tokens, is_final, False, held, num_incomplete, restored)
 
     def lets_through(self, chunk: Chunk, reply: Reply) -> bool:
