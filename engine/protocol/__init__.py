@@ -52,15 +52,16 @@ class GenerationRequest:
 
     A request for completions has `prompts`, and each prompt gets `sampling.n` outputs. Output `p * n + i` is
     the i-th output of prompt p. A chat, on three endpoints, has `messages`. Embeddings, ranks and scores have
-    `prompts` and no output (`engine.protocol.relay`). No engine gets a request for moderations: hooks judge
-    its texts, which are `prompts`, or outputs without a prompt.
+    `prompts` and no output (`engine.protocol.relay`). No engine gets a request for moderations, or one of another
+    gateway (`guard`): hooks judge its texts, which are `prompts` or `messages`, or outputs without a prompt.
     """
 
     request_id: str
     model: str
     """The model's name, as the caller gave it."""
     endpoint: Literal[
-        "chat", "completions", "responses", "messages", "embeddings", "rerank", "score", "moderations"
+        *("chat", "completions", "responses", "messages", "embeddings", "rerank", "score", "moderations"),
+        "guard",
     ]
     messages: tuple[Mapping[str, Any], ...] = ()
     prompts: tuple[Prompt, ...] = ()
@@ -107,7 +108,7 @@ class GenerationRequest:
     @property
     def is_chat(self) -> bool:
         """Whether the request has `messages`."""
-        return self.endpoint in ("chat", "responses", "messages")
+        return self.endpoint in ("chat", "responses", "messages", "guard")
 
     @property
     def prompt_field(self) -> str:

@@ -13,5 +13,6 @@ ENGINES = Kind(
         "messages": "engine.upstream.messages.engine:MessagesEngine",
         "replay": "engine.upstream.replay:ReplayEngine",
         "echo": "engine.upstream.echo:EchoEngine",
+        "none": "engine.upstream.none:NoEngine",
     },
 )

@@ -1,5 +1,5 @@
 """Engines whose answers come from elsewhere: another server, over HTTP and server-sent events, whatever its
-API; a pool of servers; a recording (`replay`); or the prompt itself (`echo`).
+API; a pool of servers; a recording (`replay`); the prompt itself (`echo`); or no engine (`none`).
 
 `engine` keeps the connections, to the URL that `address` reads. `body`, `sse` and `events` read an answer,
 within the bounds of `limits`. `errors` says whether the caller or the upstream is at fault, and `refusal`

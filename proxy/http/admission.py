@@ -165,12 +165,16 @@ class Exchange(Generic[F]):
     @asynccontextmanager
     async def judged(self, request: GenerationRequest, listener: Listener) -> AsyncIterator[OpenGuard]:
         """A guard for another request than this one, without an engine. A rewind acts as a terminate."""
-        check_prompts(request, self.info)
-        guard = self.route.policy.pipeline.open(request, listener=listener)
+        guard = self.opened(request, listener)
         try:
             yield guard
         finally:
             await guard.close()
+
+    def opened(self, request: GenerationRequest, listener: Listener | None) -> OpenGuard:
+        """As `judged`, for a guard that outlives this request. Its caller closes it."""
+        check_prompts(request, self.info)
+        return self.route.policy.pipeline.open(request, listener=listener)
 
     def _opened(self) -> OpenGuard:
         """The request's guard, which is closed with the exchange. Raises `RequestError` for a hook that the

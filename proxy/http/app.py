@@ -21,7 +21,8 @@ from proxy.http.access.operator import OPERATOR_RULE, OperatorRule, operator_mid
 from proxy.http.arrival import add_headers, needs_keys
 from proxy.http.door import OWN_CHECK, door
 from proxy.http.openapi import openapi
-from proxy.http.optional import add_admin, add_page
+from proxy.http.dialect import DIALECTS
+from proxy.http.optional import add_admin, add_guard_api, add_page
 from proxy.network.addresses import FORWARDERS
 from proxy.network.connections import Connections
 from proxy.network.errors import Handler
@@ -98,6 +99,7 @@ def make_app(service: Service, rule: OperatorRule) -> web.Application:
         add = getattr(app.router, f"add_{method.lower()}")
         add(path.replace("{id}", "{id:.+}"), handler)  # a model's name may contain slashes
     app.router.add_get("/openapi.json", openapi_json)
+    add_guard_api(app)
     if settings.admin_port is None:
         add_admin(app)
         _add_metrics(app)
@@ -119,6 +121,7 @@ def _application(service: Service, rule: OperatorRule, middleware: Middleware) -
     """An application with the parts that both have. Handlers bound the bodies that they read."""
     app = web.Application(middlewares=[middleware], client_max_size=0)
     app[SERVICE] = service
+    app[DIALECTS] = {}
     app[FORWARDERS] = service.settings.trusted_forwarders
     app[OPERATOR_RULE] = rule
     app.on_response_prepare.append(add_headers)

@@ -21,7 +21,7 @@ from engine.protocol import GenerationRequest
 from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, Span
 from proxy.deployment.deployment import Deployment, Route
 from proxy.deployment.keys import ANONYMOUS, Key, digest_of
-from proxy.http.dialect import speaks_messages
+from proxy.http.dialect import dialect_of, speaks_messages
 from proxy.service.metrics import RequestMetrics
 from proxy.service.service import Service
 from proxy.storage.shared.protocol import Owner
@@ -235,8 +235,11 @@ def _find_key(service: Service, scheme: str, given: bytes) -> Key | None:
 
 def _credentials(request: web.Request) -> tuple[str, bytes]:
     """The scheme and the key of `Authorization: Bearer KEY`. A client of the Messages API may have
-    `x-api-key: KEY` instead."""
-    if (key := request.headers.get("x-api-key")) is not None and speaks_messages(request):
+    `x-api-key: KEY` instead, and one of another dialect has its key where that dialect says."""
+    dialect = dialect_of(request)
+    key = request.headers.get("x-api-key") if speaks_messages(request) else None
+    key = key if dialect is None else dialect.key(request.headers)
+    if key is not None:
         return "Bearer", key.strip().encode(errors="surrogateescape")
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     return scheme, given.strip().encode(errors="surrogateescape")

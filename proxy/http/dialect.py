@@ -1,4 +1,7 @@
-"""Which of the two APIs a client speaks, and errors in its shape."""
+"""Which API a client speaks, where it has its key, and errors in its shape."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import orjson
 from aiohttp import web
@@ -6,6 +9,7 @@ from aiohttp import web
 from proxy.network.errors import api_error, response_of
 from proxy.telemetry.logs import REQUEST_ID
 from proxy.wire.answer_decisions import AnswerDecisions
+from proxy.wire.errors import APIError
 from proxy.wire.messages.errors import error_body
 from proxy.wire.openai.answer import new_id
 
@@ -13,6 +17,25 @@ PATHS = "/v1/messages"
 VERSION = "anthropic-version"
 """Every client of the Messages API sends this header, whatever the path."""
 _OVERLOADED = 529
+
+
+class Dialect(NamedTuple):
+    """The ways of clients of one API that a part of the service adds."""
+
+    key: Callable[[Mapping[str, str]], str | None]
+    """The key in a request's headers, if it is in another place than `Authorization: Bearer`."""
+    error: Callable[[APIError], tuple[Any, Mapping[str, str]]]
+    """An error's body, and its headers."""
+
+
+DIALECTS = web.AppKey("dialects", dict[str, Dialect])
+"""By the path of the endpoint."""
+
+
+def dialect_of(request: web.Request) -> Dialect | None:
+    """The dialect of the endpoint, if it is none of the service's own."""
+    resource = request.match_info.route.resource
+    return None if resource is None else request.app[DIALECTS].get(resource.canonical)
 
 
 def speaks_messages(request: web.Request) -> bool:
@@ -39,6 +62,9 @@ def error_answer(
         if failure.status == 503:
             response.set_status(_OVERLOADED, "Overloaded")
         response.headers["request-id"] = request_id
+    elif (dialect := dialect_of(http)) is not None:
+        body, headers = dialect.error(failure)
+        response.headers.update(headers)
     if isinstance(error, web.HTTPMethodNotAllowed):
         response.headers["Allow"] = error.headers["Allow"]
     response.body = orjson.dumps(body) if decisions is None else decisions.added_to(orjson.dumps(body))

@@ -23,7 +23,7 @@ async def moderated(exchange: Exchange[ModerationRequest]) -> JSONObject:
     publish = exchange.listener()
     for i, texts in enumerate(fields.inputs()):
         requests = fields.to_requests(f"{request_id}-{i}", texts, caller=exchange.arrival.owner.caller)
-        of_prompt, of_answer = _Decisions(publish), _Decisions(publish)
+        of_prompt, of_answer = KeptDecisions(publish), KeptDecisions(publish)
         await _judge_prompt(exchange, requests[0], of_prompt)
         await _judge_answer(exchange, requests[1], texts, of_answer)
         # If a hook answers in the engine's place, later hooks also decide on that answer.
@@ -33,7 +33,7 @@ async def moderated(exchange: Exchange[ModerationRequest]) -> JSONObject:
     return {"id": request_id, "model": MODEL, "results": results}
 
 
-class _Decisions:
+class KeptDecisions:
     """A listener that keeps the decisions for the answer, and passes each on to the operator."""
 
     def __init__(self, publish: Listener | None) -> None:

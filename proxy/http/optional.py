@@ -1,4 +1,4 @@
-"""The seam of the page and of the operator's API, whose code may be left out."""
+"""The seam of the page, the operator's API and the guard service, whose code may be left out."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -30,6 +30,13 @@ def add_admin(app: web.Application) -> None:
     is_asked = bool(settings.admin_key) or settings.admin_port is not None
     if add := _part("proxy.http.admin.app:add_admin", "the operator's API", is_asked=is_asked):
         add(app)
+
+
+def add_guard_api(app: web.Application) -> None:
+    """Add the protocols by which other gateways have the hooks judge texts. Without such a setting, no such path
+    exists. Raises `MissingPart` if the settings ask for one and there is no such code."""
+    if _settings(app).guard_api_names - {"moderations"}:
+        load("proxy.http.guard_api.routes:add_guard_api", "the guard service")(app)
 
 
 def _settings(app: web.Application) -> ServeSettings:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from engine.protocol.options import mapping
 from hooks.pipeline.options import PipelineOptions
-from proxy.settings.model import OF_VLLM, WITH_LOGITS, EngineSettings, ModelSettings
+from proxy.settings.model import OF_VLLM, WITH_LOGITS, WITHOUT_MODEL, EngineSettings, ModelSettings
 from proxy.settings.policy import HookSettings, KeySettings, PolicySettings
 from proxy.settings.values import Names
 
@@ -23,7 +23,7 @@ def _unfit(engine: Any) -> Collection[str]:
     if engine in WITH_LOGITS:
         return OF_VLLM if engine != "vllm" else ()
     of_engines = OF_VLLM | _OF_LOGITS
-    return of_engines | {"tokenizer"} if engine in ("replay", "echo") else of_engines
+    return of_engines | {"tokenizer"} if engine in WITHOUT_MODEL else of_engines
 
 
 class DirectorySettings(HookSettings, EngineSettings, BaseModel):

@@ -63,6 +63,8 @@ UPSTREAM_ENGINES = tuple(DIALECTS)
 """Engines that ask upstream servers. Each is named by its API."""
 OF_VLLM = frozenset(OPTIONS_OF["vllm"].model_fields if "vllm" in OPTIONS_OF else ())
 """The options that only vLLM has."""
+WITHOUT_MODEL = ("replay", "echo", "none")
+"""Engines that ask no model. They have no tokenizer."""
 WITH_LOGITS = ("local", "vllm")
 """Engines that have a model in their process. They run logits processors, in one process."""
 
@@ -94,7 +96,7 @@ class EngineChoice(BaseModel):
 
     engine: EngineName = "local"
     """local: a model in this process. vllm: vLLM's engine. openai, messages: an upstream server, by its API.
-    replay: recorded streams. echo: the prompt back. A package may add its own"""
+    replay: recorded streams. echo: the prompt back. none: no generation, for a server whose hooks judge texts. A package may add its own"""
     engine_options: Annotated[dict[str, Any], BeforeValidator(mapping), Field(repr=False)] = {}
     """Options of an engine that a package adds, as JSON or in YAML"""
     upstream: Upstreams = []
@@ -141,7 +143,7 @@ class EngineSettings(OwnOptions, EngineOptions, UpstreamOptions, EngineChoice):
         """Raise `ValueError` if the engine lacks an option that it needs, or has one that it cannot obey."""
         if self.engine in UPSTREAM_ENGINES and not self.upstream:
             raise ValueError(f"engine '{self.engine}' needs an upstream: --upstream URL")
-        if self.engine in ("replay", "echo") and self.tokenizer is not None:
+        if self.engine in WITHOUT_MODEL and self.tokenizer is not None:
             raise ValueError(f"engine '{self.engine}' uses no tokenizer")
         if self.engine == "replay" and self.recordings is None:
             raise ValueError("engine 'replay' needs recordings: --recordings DIR")

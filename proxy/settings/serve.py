@@ -28,6 +28,7 @@ from hooks.loading.loader import HookSpec
 from proxy.settings.did_you_mean import did_you_mean, problems
 from proxy.settings.directory import DirectorySettings
 from proxy.settings.duplicates import duplicates
+from proxy.settings.guard_api import GuardAPIs
 from proxy.settings.model import OPTIONS_OF, WITH_LOGITS
 from proxy.settings.network import AddressOptions, BrowserOptions, ConnectionOptions, TLSOptions
 from proxy.settings.operator import AdminOptions
@@ -97,9 +98,9 @@ class ServeSettings(
     """YAML file with any of these options"""
     post_processor_hook: str | None = None
     """A hook as TensorRT-LLM names it: the same as one more --hook, in front of the others"""
-    moderations: bool = False
-    """Answer POST /v1/moderations with the hooks' decisions. Callers then learn what each hook does, and why;
-    hooks in shadow mode included"""
+    guard_api: Annotated[GuardAPIs, Field(repr=False)] = []
+    """Protocol by which others have the hooks judge texts: moderations, litellm, bedrock, agentgateway, fms, nemo
+    or hooks; repeat. Callers then learn what hooks decide; with moderations, also those in shadow mode"""
 
     host: str = "127.0.0.1"
     """Address to listen on"""
@@ -116,6 +117,11 @@ class ServeSettings(
     """Seconds of silence after which a stream gets a comment line. Proxies wait for 30 seconds or more."""
     shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0
     """Seconds in which the service ends on SIGTERM. The last of them, 3 at most, end what still runs"""
+
+    @property
+    def guard_api_names(self) -> frozenset[str]:
+        """The protocols by which others have the hooks judge texts."""
+        return frozenset(one.name for one in self.guard_api)
 
     @property
     def hook_specs(self) -> list[HookSpec]:

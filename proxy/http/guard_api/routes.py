@@ -1,0 +1,69 @@
+"""The paths of the protocols, by the names of the setting `guard_api`."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import orjson
+from aiohttp import web
+
+from engine.protocol import GenerationRequest
+from proxy.deployment.deployment import Route
+from proxy.http.admission import admitted
+from proxy.http.arrival import Arrival
+from proxy.http.dialect import DIALECTS, Dialect
+from proxy.http.guard_api.judging import judge
+from proxy.http.guard_api.open_texts import OpenTexts, open_texts_of
+from proxy.network.errors import Handler
+from proxy.service.service import SERVICE
+from proxy.wire.errors import APIError
+from proxy.wire.guard_api import litellm
+from proxy.wire.guard_api.check import Check, Question
+from proxy.wire.openai.answer import new_id
+
+
+class API(NamedTuple):
+    """One protocol: its questions by their paths, and its dialect."""
+
+    questions: Mapping[str, type[Question]]
+    dialect: Dialect
+
+
+def x_api_key(headers: Mapping[str, str]) -> str | None:
+    return headers.get("x-api-key")
+
+
+def openai_error(error: APIError) -> tuple[Any, Mapping[str, str]]:
+    return error.body(), {}
+
+
+APIS = {"litellm": API({litellm.PATH: litellm.LiteLLMCheck}, Dialect(x_api_key, openai_error))}
+
+
+def add_guard_api(app: web.Application) -> None:
+    """Add the paths of the protocols that the settings name."""
+    texts = open_texts_of(app)
+    for name in app[SERVICE].settings.guard_api_names & APIS.keys():
+        api = APIS[name]
+        for path, question in api.questions.items():
+            resource = app.router.add_resource(path)
+            resource.add_route("POST", _handler(question, texts))
+            app[DIALECTS][resource.canonical] = api.dialect
+
+
+def _handler(kind: type[Question], texts: OpenTexts) -> Handler:
+    async def answer(http: web.Request) -> web.Response:
+        checks: list[Check] = []
+
+        def make(arrival: Arrival, fields: Question, route: Route) -> GenerationRequest:
+            checks.append(check := fields.check(http.match_info, http.headers))
+            return check.request(new_id("guard"), arrival.owner.caller)
+
+        async with admitted(http, kind, make, endpoint="guard", names_model=False) as exchange:
+            exchange.spend_estimate()
+            (check,) = checks
+            judged = await judge(exchange, check, texts)
+            body = orjson.dumps(exchange.fields.answer(check, judged))
+            exchange.metrics.end("finished" if judged.blocked is None else "refused")
+            return web.Response(body=body, content_type="application/json")
+
+    return answer

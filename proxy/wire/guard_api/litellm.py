@@ -1,0 +1,118 @@
+"""LiteLLM's Generic Guardrail API: `POST /beta/litellm_basic_guardrail_api`.
+
+One question has the texts of a request, or of a response, or of a response so far. The last kind is not marked.
+The answer says how many characters at a text's end are not decided: LiteLLM keeps them back until the next
+question. It lets them out at the stream's end, about which it says nothing. So the answer has each text as it may
+go out if it ends there.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+from engine.protocol import RequestError
+from proxy.wire.guard_api.check import Check, CheckedCall, JSONObject, Judgement
+from proxy.wire.guard_api.messages import beside_texts, changed_texts, inexpressible, texts_of
+
+PATH = "/beta/litellm_basic_guardrail_api"
+
+
+class LiteLLMCheck(BaseModel):
+    """Fields that are not here hold no text of a prompt or an answer."""
+
+    model_config = ConfigDict(strict=True)
+
+    input_type: Literal["request", "response"]
+    texts: list[str]
+    images: list[str] | None = None
+    tools: list[JSONObject] | None = None
+    tool_calls: list[JSONObject] | None = None
+    structured_messages: list[JSONObject] | None = None
+    model: str | None = None
+    litellm_call_id: str | None = None
+    request_data: dict[str, Any] = Field(default_factory=dict)
+
+    def check(self, names: Mapping[str, str], headers: Mapping[str, str]) -> Check:
+        user = self.request_data.get("user_api_key_end_user_id")
+        shared: dict[str, Any] = {"model": self.model, "user": user if isinstance(user, str) else None}
+        if self.input_type == "request":
+            messages = self._messages()
+            if not messages:
+                raise RequestError("texts: there is nothing to judge.", param="texts")
+            return Check(messages=messages, tools=tuple(self.tools or ()), **shared)
+        calls = tuple(map(_call, self.tool_calls or ()))
+        if not self.texts and not calls:
+            raise RequestError("texts: there is nothing to judge.", param="texts")
+        # Calls come when the response is whole.
+        stream = self.litellm_call_id if not calls else None
+        return Check(texts=tuple(self.texts), calls=calls, stream=stream, has_media=bool(self.images), **shared)
+
+    def _messages(self) -> tuple[JSONObject, ...]:
+        """The messages with the roles, and then as messages of their own what these do not have."""
+        said = self.structured_messages or []
+        messages = [*said]
+        if not self._has_roles:
+            messages += [{"role": "user", "content": text} for text in self.texts]
+        called = [call for message in said for call in message.get("tool_calls") or ()]
+        if self.tool_calls and self.tool_calls != called:
+            messages.append({"role": "assistant", "content": None, "tool_calls": self.tool_calls})
+        if self.images and not _have_images(said, self.images):
+            parts = [{"type": "image_url", "image_url": {"url": url}} for url in self.images]
+            messages.append({"role": "user", "content": parts})
+        return tuple(messages)
+
+    @property
+    def _has_roles(self) -> bool:
+        """Whether the messages with the roles have just the texts."""
+        said = self.structured_messages or []
+        return self.texts == [text for message in said for text in texts_of(message)]
+
+    def answer(self, check: Check, judged: Judgement) -> JSONObject:
+        if judged.blocked is not None:
+            return {"action": "BLOCKED", "blocked_reason": judged.blocked}
+        if check.is_prompt:
+            changed = self._changed_prompt(check, judged)
+        else:
+            if [*judged.calls] != [*check.calls]:
+                return {"action": "BLOCKED", "blocked_reason": "tool_call"}
+            texts = [one.text for one in judged.texts]
+            held = [one.num_undecided for one in judged.texts]
+            changed = {"texts": texts, **({"stream_holdback_chars": held} if any(held) else {})}
+        is_changed = len(changed) > 1 or changed["texts"] != self.texts
+        return {"action": "GUARDRAIL_INTERVENED" if is_changed else "NONE", **changed}
+
+    def _changed_prompt(self, check: Check, judged: Judgement) -> JSONObject:
+        """The texts, and other parts of the prompt that hooks changed."""
+        assert judged.request is not None
+        before, after = check.messages, judged.request.messages
+        if len(before) != len(after):
+            raise inexpressible("messages")
+        end = len(self.structured_messages or ())
+        rows = slice(0, end) if self._has_roles else slice(end, end + len(self.texts))
+        changed: JSONObject = {"texts": changed_texts(before[rows], after[rows])}
+        said, shown = before[:end], after[:end]
+        are_said = not self._has_roles and said != shown
+        if are_said or [*beside_texts(said)] != [*beside_texts(shown)]:
+            changed["structured_messages"] = shown
+        if [*beside_texts(before[end:])] != [*beside_texts(after[end:])]:
+            raise inexpressible("tool_calls")
+        if check.tools != judged.request.tools:
+            changed["tools"] = judged.request.tools
+        return changed
+
+
+def _have_images(messages: Sequence[JSONObject], images: Sequence[str]) -> bool:
+    written = orjson.dumps(messages)
+    return all(orjson.dumps(image)[1:-1] in written for image in images)
+
+
+def _call(call: JSONObject) -> CheckedCall:
+    """A call of a function; one of another kind is judged as the JSON that it is."""
+    function = call.get("function")
+    name = function.get("name") if isinstance(function, dict) else None
+    arguments = function.get("arguments") if isinstance(function, dict) else None
+    if isinstance(name, str) and isinstance(arguments, str):
+        return CheckedCall(name, arguments)
+    return CheckedCall(str(name or call.get("type") or ""), orjson.dumps(call).decode())
