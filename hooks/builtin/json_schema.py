@@ -63,6 +63,8 @@ class JsonSchema:
         self._is_strict = incomplete == "terminate"
         self._text = text
 
+    copyable = True
+
     def __call__(self, chunk: Chunk) -> Verdict:
         if chunk.aborted or chunk.channel not in ("content", "tool_call"):
             return emit(chunk.pending)

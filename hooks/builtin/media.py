@@ -26,6 +26,7 @@ class Media:
     """Lets a prompt pass if all of its media are allowed. Answers are not looked at."""
 
     thread_safe = True
+    copyable = True
 
     @checked
     def __init__(

@@ -71,6 +71,8 @@ class PromptLeak:
         self._guard_for = lru_cache(_CACHED)(self._made)
         self._made(())
 
+    copyable = True
+
     def __call__(self, chunk: Chunk) -> Verdict:
         guard: SpanGuard | None = chunk.state.get("guard")
         if guard is None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal, TypedDict, get_args
+from typing import Annotated, Any, Literal, Self, TypedDict, get_args
 
 from pydantic import Field
 
@@ -148,6 +148,9 @@ class ActingGuard:
 
     def _judge_prompt(self, request: GenerationRequest) -> Any:
         raise NotImplementedError(f"{type(self).__name__} judges no prompts")
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self  # a stream's state may have a guard: it knows nothing of the stream
 
     def _passes(self, chunk: Chunk) -> bool:
         """Whether the guard ignores the chunk."""

@@ -4,7 +4,9 @@ Its length has a bound, however long the stream is.
 """
 
 from collections.abc import Iterable, Sequence
+from copy import copy, deepcopy
 from dataclasses import InitVar, dataclass, field
+from typing import Self
 
 from hooks.detect.detector import Match, going_on, moved
 from hooks.detect.lead import Lead
@@ -57,6 +59,12 @@ class Excerpt:
 
     def __post_init__(self, is_json: bool) -> None:
         self._json = JsonText() if is_json else None
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        made = copy(self)  # its lists of values, and the parts that are changed in place
+        made.leads, made.restored, made.taken = self.leads[:], self.restored[:], self.taken[:]
+        made.view, made._json = deepcopy(self.view, memo), deepcopy(self._json, memo)
+        return made
 
     def read(self, piece: str, is_final: bool, num_read: int = 0) -> str:
         """The new characters of `text` in the next piece of the stream. `num_read`: the characters that were

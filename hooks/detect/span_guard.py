@@ -50,6 +50,8 @@ class SpanGuard(ActingGuard):
     the caller has sent it.
     """
 
+    copyable = True
+
     def __init__(self, detector: Detector, *, restore: bool = False, **options: Unpack[Options]) -> None:
         """Raises `ValueError` for `restore` with options that it does not fit."""
         longest = max(detector.longest, LONGEST) if restore else detector.longest

@@ -2,6 +2,8 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from copy import copy
+from typing import Self
 
 Place = int
 
@@ -30,6 +32,12 @@ class View:
         """The written place minus the place in the reading, after 0, 1, 2, ... of these tokens."""
         self._gone = 0
         """Characters of the written text that were forgotten since the view began."""
+
+    def __deepcopy__(self, memo: object) -> Self:
+        made = copy(self)
+        made._places, made._begins, made._ends = self._places[:], self._begins[:], self._ends[:]
+        made._ahead = self._ahead[:]
+        return made
 
     def is_as_written(self, text: str) -> bool:
         return self.last_end < 0 and self.end == len(text)

@@ -163,6 +163,16 @@ class GuardDriver:
         size = 0 if self._prompt_threads is None else prompt_size(shown)
         return self._run(self._guard.admit(shown), size if size >= READ_BESIDE else 0)
 
+    async def look_ahead(self) -> str | None:
+        asking = self._guard.look_ahead()
+        try:
+            while True:
+                said = next(asking)  # no copyable hook is async
+                said.reply = self._call(said.hook, said.method, said.shown)
+        except StopIteration as end:
+            text: str | None = end.value
+            return text
+
     def held(self) -> Iterable[Held]:
         return self._guard.held()
 

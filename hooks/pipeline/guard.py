@@ -34,6 +34,7 @@ from hooks.pipeline.fragments import (
     tokens_of,
 )
 from hooks.pipeline.guarded_request import GuardedRequest
+from hooks.pipeline.look_ahead import look_ahead
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.output import Output
 from hooks.pipeline.tally import Tallies
@@ -289,6 +290,12 @@ class Guard:
             if output.streams:
                 yield from output.abort()
         yield self._step([])
+
+    def look_ahead(self) -> Asking[str | None]:
+        """See `OpenGuard.look_ahead`."""
+        (output,) = self._outputs
+        stream = output.streams.get("content")
+        return "" if stream is None else (yield from look_ahead(self.guarded, stream))
 
     def held(self) -> Iterator[Held]:
         """The text that hooks hold, hooks in shadow mode left out."""

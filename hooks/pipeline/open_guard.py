@@ -42,6 +42,10 @@ class OpenGuard(Protocol):
     def feed(self, delta: Delta, first: HookReply | None = None) -> Awaitable[Step]:
         """Take one delta through the hooks. Raises `HookError`, and `EngineError` for an invalid delta."""
 
+    async def look_ahead(self) -> str | None:
+        """What the hooks would release of the content of the only output if it ended here. The stream goes on as
+        if nobody had asked. None: a hook cannot say it."""
+
     def held(self) -> Iterable[Held]:
         """The text that hooks hold now, hooks in shadow mode left out. A guard whose hooks run in a worker
         knows it only if it was opened with a listener."""
@@ -68,6 +72,9 @@ class PassThrough:
 
     async def feed(self, delta: Delta, first: HookReply | None = None) -> Step:
         return Step([delta])
+
+    async def look_ahead(self) -> str:
+        return ""
 
     def held(self) -> Iterable[Held]:
         return ()

@@ -82,13 +82,20 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True)
+class LookAhead:
+    """See `OpenGuard.look_ahead`."""
+
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     key: int
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to an `Admit`, a `Feed` or a `Close`."""
+    """The answer to an `Admit`, a `Feed`, a `LookAhead` or a `Close`."""
 
     key: int
     step: Step | None = None
@@ -101,6 +108,8 @@ class Reply:
     """Message and status of an `EngineError`."""
     request: GenerationRequest | None = None
     """To an `Admit`: the request that the hooks returned."""
+    ahead: str | None = None
+    """To a `LookAhead`: the text."""
     is_closed: bool = False
     """To a `Close`: every stream has had its last call."""
     decisions: tuple[Decision, ...] = ()

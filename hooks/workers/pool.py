@@ -26,7 +26,7 @@ from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import check_named
 from hooks.pipeline.tally import Tallies, Tally
-from hooks.workers.messages import Admit, Close, Counts, Feed, Open, Ready, Reply, Setup
+from hooks.workers.messages import Admit, Close, Counts, Feed, LookAhead, Open, Ready, Reply, Setup
 from hooks.workers.process import Child
 
 logger = logging.getLogger("weir.hooks")
@@ -221,7 +221,7 @@ class WorkerProcess(Child):
         self.connection.send(Open(key, request, can_rewind, min_held, trace))
         return key
 
-    async def ask(self, key: int, message: Admit | Feed | Close) -> Reply:
+    async def ask(self, key: int, message: Admit | Feed | LookAhead | Close) -> Reply:
         """Raises `HookError` if the worker dies before it answers."""
         if self.connection.is_closing:
             raise HookError("worker")
@@ -331,6 +331,11 @@ class RemoteGuard:
         worker.num_requests -= 1
         with contextlib.suppress(HookError):  # the worker is gone, and the guard with it
             self._pass_decisions(await worker.ask(self._key, Close(self._key)))
+
+    async def look_ahead(self) -> str | None:
+        if self._worker is None:
+            return ""  # no text has come
+        return (await self._worker.ask(self._key, LookAhead(self._key))).ahead
 
     def held(self) -> tuple[Held, ...]:
         return self._held

@@ -26,7 +26,19 @@ from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.pipeline import Pipeline
 from hooks.pipeline.tally import Tally
 from hooks.workers.deadlines import with_alarm
-from hooks.workers.messages import Admit, Close, Connection, Counts, Feed, Open, Ready, Reply, Setup, beating
+from hooks.workers.messages import (
+    Admit,
+    Close,
+    Connection,
+    Counts,
+    Feed,
+    LookAhead,
+    Open,
+    Ready,
+    Reply,
+    Setup,
+    beating,
+)
 from hooks.workers.process import inherited
 
 logger = logging.getLogger("weir.hooks")
@@ -116,9 +128,9 @@ class Worker:
                 self._open(message)
             case Admit(key, shown) if self._is_async or prompt_size(shown) >= READ_BESIDE:
                 self._feeding[key] = self._spawn(self._ask(message))
-            case Feed(key) if self._is_async:
+            case Feed(key) | LookAhead(key) if self._is_async:
                 self._feeding[key] = self._spawn(self._ask(message))
-            case Admit() | Feed():
+            case Admit() | Feed() | LookAhead():
                 await self._ask(message)
             case Close(key) if self._is_async:
                 self._spawn(self._close(key))
@@ -139,12 +151,14 @@ class Worker:
             min_held=message.min_held or 0.0,
         )
 
-    async def _ask(self, message: Admit | Feed) -> None:
+    async def _ask(self, message: Admit | Feed | LookAhead) -> None:
         key, guard = message.key, self._guards[message.key]
         CURRENT_SPAN.set(self._spans[key])
         try:
             if isinstance(message, Admit):
                 reply = Reply(key, await guard.admit(message.shown), request=guard.request)
+            elif isinstance(message, LookAhead):
+                reply = Reply(key, Step([]), ahead=await guard.look_ahead())
             else:
                 first = guard.pass_through(message.delta)
                 if isinstance(first, (Delta, list)):

@@ -94,6 +94,9 @@ class TracedGuard:
         finally:
             self._seconds += perf_counter() - started
 
+    async def look_ahead(self) -> str | None:
+        return await self._guard.look_ahead()
+
     def held(self) -> Iterable[Held]:
         return self._guard.held()
 

@@ -1,16 +1,11 @@
 """Takes the texts of a gateway's question through the hooks, without an engine."""
 
-from engine.protocol import RequestError
+from engine.protocol import GenerationRequest, RequestError
+from hooks.api.decision import Listener
 from hooks.prompts.media import prompt_media
 from proxy.http.admission import Exchange
 from proxy.http.guard_api.open_texts import OpenTexts
-from proxy.http.guard_api.reading import (
-    BlockedError,
-    blocked_reason,
-    check_has_hooks,
-    read_call,
-    read_whole,
-)
+from proxy.http.guard_api.reading import BlockedError, blocked_reason, check_has_hooks, read_call, read_whole
 from proxy.http.moderate import KeptDecisions
 from proxy.wire.errors import APIError
 from proxy.wire.guard_api.check import Check, JudgedText, Judgement, Question
@@ -37,7 +32,7 @@ async def judge(exchange: Exchange[Question], check: Check, texts: OpenTexts) ->
                 continue
             async with exchange.judged(exchange.request, decisions) as guard:
                 check_has_hooks(guard)
-                judged.append(await read_whole(guard, text))
+                judged.append(JudgedText((await read_whole(guard, text)).text))
         for call in check.calls:
             async with exchange.judged(exchange.request, decisions) as guard:
                 check_has_hooks(guard)
@@ -47,7 +42,7 @@ async def judge(exchange: Exchange[Question], check: Check, texts: OpenTexts) ->
     return Judgement(request=request, texts=judged, calls=calls, decisions=decisions.made)
 
 
-async def _judge_prompt(exchange, decisions):
+async def _judge_prompt(exchange: Exchange[Question], decisions: Listener) -> GenerationRequest:
     """The prompt as the hooks let it go on."""
     request = exchange.request
     async with exchange.judged(request, decisions) as guard:

@@ -189,7 +189,8 @@ class OpenTexts:
         self._open.move_to_end(key)
         if found.blocked is not None:
             raise BlockedError(found.blocked)
-        return JudgedText(found.released)
+        rest = await found.guard.look_ahead() or ""
+        return JudgedText(found.released + rest, len(rest))
 
     async def _end(self, key: Key, text: OpenText, *, aborted: bool) -> None:
         if self._open.get(key) is text:

@@ -47,7 +47,9 @@ class LiteLLMCheck(BaseModel):
             raise RequestError("texts: there is nothing to judge.", param="texts")
         # Calls come when the response is whole.
         stream = self.litellm_call_id if not calls else None
-        return Check(texts=tuple(self.texts), calls=calls, stream=stream, has_media=bool(self.images), **shared)
+        return Check(
+            texts=tuple(self.texts), calls=calls, stream=stream, has_media=bool(self.images), **shared
+        )
 
     def _messages(self) -> tuple[JSONObject, ...]:
         """The messages with the roles, and then as messages of their own what these do not have."""
@@ -77,11 +79,10 @@ class LiteLLMCheck(BaseModel):
         else:
             if [*judged.calls] != [*check.calls]:
                 return {"action": "BLOCKED", "blocked_reason": "tool_call"}
-            texts = [one.text for one in judged.texts]
-            held = [one.num_undecided for one in judged.texts]
-            changed = {"texts": texts, **({"stream_holdback_chars": held} if any(held) else {})}
-        is_changed = len(changed) > 1 or changed["texts"] != self.texts
-        return {"action": "GUARDRAIL_INTERVENED" if is_changed else "NONE", **changed}
+            changed = {"texts": [one.text for one in judged.texts]}
+        action = "NONE" if changed == {"texts": self.texts} else "GUARDRAIL_INTERVENED"
+        held = [one.num_undecided for one in judged.texts]
+        return {"action": action, **changed, **({"stream_holdback_chars": held} if any(held) else {})}
 
     def _changed_prompt(self, check: Check, judged: Judgement) -> JSONObject:
         """The texts, and other parts of the prompt that hooks changed."""

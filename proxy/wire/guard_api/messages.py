@@ -37,10 +37,14 @@ def beside_texts(messages: Sequence[Mapping[str, Any]]) -> Iterator[JSONObject]:
     for message in messages:
         content = message.get("content")
         parts = content if isinstance(content, list | tuple) else ()
-        others = [part for part in parts if not (isinstance(part, dict) and isinstance(part.get("text"), str))]
+        others = [
+            part for part in parts if not (isinstance(part, dict) and isinstance(part.get("text"), str))
+        ]
         yield {**message, "content": others}
 
 
 def inexpressible(field: str) -> RequestError:
     """A hook changed what the protocol's answer has no place for. Nothing may go on."""
-    return RequestError(f"A guardrail changes {field}, and this protocol cannot say how.", param=field, status=500)
+    return RequestError(
+        f"A guardrail changes {field}, and this protocol cannot say how.", param=field, status=500
+    )

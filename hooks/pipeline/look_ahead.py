@@ -1,0 +1,63 @@
+"""What a stream's hooks would release if the stream ended here. The stream goes on as if nobody had asked.
+
+The hooks' last call is made on copies: of what each holds, and of its state. Only a hook with a true attribute
+`copyable` can be asked so (contract 3.19).
+"""
+
+from collections import deque
+from copy import deepcopy
+from dataclasses import replace
+
+from engine.protocol import Delta
+from hooks.pipeline.ask import Asking
+from hooks.pipeline.failure import HookError
+from hooks.pipeline.fragments import Fragment, HeldText, copies, text_of
+from hooks.pipeline.guarded_request import GuardedRequest
+from hooks.pipeline.stage import HookStage, Stream
+from hooks.pipeline.tally import Tally
+
+
+def look_ahead(guarded: GuardedRequest, stream: Stream) -> Asking[str | None]:
+    """The text. Empty if no hook holds any. None: a hook cannot say it, or would fail."""
+    stages = [stage for stage in stream.stages if not (stage.hook.is_shadow or stage.is_closed)]
+    while stages and not stages[0].held.num_characters:
+        del stages[0]  # hooks before the first one that holds text have released all that they were shown
+    if not stages:
+        return ""
+    if not all(stage.hook.is_copyable for stage in stages):
+        return None
+    hooks = [stage.hook for stage in stages]
+    trial = replace(
+        guarded,
+        hooks=hooks,
+        tallies={hook.name: Tally() for hook in hooks},
+        decisions=None,
+        suspicions=dict(guarded.suspicions),
+        states={
+            hook.name: deepcopy(guarded.states[hook.name], _shared(stage))
+            for hook, stage in zip(hooks, stages, strict=True)
+        },
+    )
+    copied = Stream(trial, Delta(index=stream.index, channel=stream.channel, tool_call=stream.tool_call))
+    for stage, trial_stage in zip(stages, copied.stages, strict=True):
+        _copy(stage, trial_stage)
+    try:
+        released, _ = yield from copied.feed([Fragment("")], is_final=True)
+    except HookError:
+        return None
+    return text_of(released)
+
+
+def _copy(stage: HookStage, copied: HookStage) -> None:
+    held = stage.held
+    copied.pieces += stage.pieces
+    copied.context.place = stage.context.place
+    copied.context.state.update(deepcopy(stage.context.state, _shared(stage)))
+    pieces = None if held.pieces is None else (held.pieces[0][: held.pieces[1]], held.pieces[1])
+    copied.held = HeldText(deque(copies(held.fragments)), held.num_characters, pieces)
+
+
+def _shared(stage: HookStage) -> dict[int, object]:
+    """For `deepcopy`: the hook itself and its attributes are no part of a stream's state."""
+    hook = stage.hook.call
+    return {id(one): one for one in (hook, *getattr(hook, "__dict__", {}).values())}
