@@ -27,6 +27,7 @@ class Media:
 
     thread_safe = True
     copyable = True
+    reads_media = True
 
     @checked
     def __init__(

@@ -73,6 +73,8 @@ class LoadedHook:
     """Whether the hook may return `rewind`."""
     is_thread_safe: bool = False
     """Whether `on_request` may run on another thread, beside the hook's other calls (contract 8.12)."""
+    reads_media: bool = False
+    """Whether `on_request` looks at the images, sounds and files of a prompt."""
     is_copyable: bool = False
     """Whether a copy of the hook's state for a stream is as good as the state (contract 3.19)."""
     judges: bool = False
@@ -107,6 +109,7 @@ class LoadedHook:
             on_close,
             bool(getattr(instance, "may_rewind", False)),
             bool(getattr(instance, "thread_safe", False)),
+            bool(getattr(instance, "reads_media", False)),
             bool(getattr(instance, "copyable", False)),
             bool(getattr(instance, "judges", False)),
             getattr(instance, "needs_probe", None),

@@ -141,6 +141,7 @@ class GuardDriver:
         self._prompt_threads = prompt_threads
         self._listeners: list[LoadedHook] = []
         self.reads_prompts = self.decides_prompts = False
+        self.reads_media = any(hook.reads_media for hook in hooks)
         for hook in hooks:
             if hook.on_decision is not None:
                 self._listeners.append(hook)

@@ -24,6 +24,10 @@ class OpenGuard(Protocol):
         """Whether a hook reads prompts and is not in shadow mode."""
 
     @property
+    def reads_media(self) -> bool:
+        """Whether a hook says that it looks at the images, sounds and files of prompts."""
+
+    @property
     def may_rewind(self) -> bool:
         """Whether a hook may rewind outputs, and the engine can. The deltas must then come from
         `engine.streams.generation`: tokens with positions, and an output from its start after a rewind."""
@@ -60,6 +64,7 @@ class PassThrough:
     may_rewind = False
     reads_prompts = False
     decides_prompts = False
+    reads_media = False
 
     def __init__(self, request: GenerationRequest) -> None:
         self.request = request

@@ -151,6 +151,11 @@ class Pipeline:
         return frozenset(hook.name for hook in self._all if hook.on_request is not None)
 
     @property
+    def media_readers(self) -> frozenset[str]:
+        """The names of the hooks that look at the images, sounds and files of prompts."""
+        return frozenset(hook.name for hook in self._all if hook.reads_media)
+
+    @property
     def needed_probes(self) -> Mapping[str, ProbeNeeds]:
         return {hook.name: hook.needs_probe for hook in self.hooks if hook.needs_probe is not None}
 

@@ -48,6 +48,8 @@ class Ready:
     error: str | None = None
     prompt_readers: frozenset[str] = frozenset()
     """The names of the hooks that read prompts."""
+    media_readers: frozenset[str] = frozenset()
+    """The names of the hooks that look at the images, sounds and files of prompts."""
     rewinders: frozenset[str] = frozenset()
     """The names of the hooks that may return `rewind`."""
     needed_probes: Mapping[str, ProbeNeeds] = field(default_factory=dict)

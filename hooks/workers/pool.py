@@ -54,6 +54,7 @@ class WorkerPool:
         self.tallies: Tallies = {spec.label: Tally() for spec in (*self.setup.specs, *self.setup.allowed)}
         self.prompt_readers: frozenset[str] = frozenset()
         """The names of the hooks that read prompts. Known once a worker has loaded them, like `rewinders`."""
+        self.media_readers: frozenset[str] = frozenset()
         self.rewinders: frozenset[str] = frozenset()
         self.needed_probes: Mapping[str, ProbeNeeds] = {}
         self._num_workers = num_workers
@@ -180,6 +181,7 @@ class WorkerProcess(Child):
                     if ready.error is not None:
                         raise HookLoadError(ready.error)
                     self._pool.prompt_readers = ready.prompt_readers
+                    self._pool.media_readers = ready.media_readers
                     self._pool.rewinders = ready.rewinders
                     self._pool.needed_probes = ready.needed_probes
                     return
@@ -282,6 +284,10 @@ class RemoteGuard:
     @property
     def decides_prompts(self) -> bool:
         return "enforce" in self._modes_of(self._pool.prompt_readers)
+
+    @property
+    def reads_media(self) -> bool:
+        return bool(self._modes_of(self._pool.media_readers))
 
     @property
     def may_rewind(self) -> bool:

@@ -288,6 +288,7 @@ async def _serve(pipeline: Pipeline, connection: Connection) -> None:
         connection.send(
             Ready(
                 prompt_readers=pipeline.prompt_readers,
+                media_readers=pipeline.media_readers,
                 rewinders=pipeline.rewinders,
                 needed_probes=pipeline.needed_probes,
             )

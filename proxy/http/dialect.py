@@ -24,8 +24,8 @@ class Dialect(NamedTuple):
 
     key: Callable[[Mapping[str, str]], str | None]
     """The key in a request's headers, if it is in another place than `Authorization: Bearer`."""
-    error: Callable[[APIError], tuple[Any, Mapping[str, str]]]
-    """An error's body, and its headers."""
+    error: Callable[[APIError], tuple[int, Any, Mapping[str, str]]]
+    """An error's status, its body, and its headers."""
 
 
 DIALECTS = web.AppKey("dialects", dict[str, Dialect])
@@ -63,7 +63,8 @@ def error_answer(
             response.set_status(_OVERLOADED, "Overloaded")
         response.headers["request-id"] = request_id
     elif (dialect := dialect_of(http)) is not None:
-        body, headers = dialect.error(failure)
+        status, body, headers = dialect.error(failure)
+        response.set_status(status)
         response.headers.update(headers)
     if isinstance(error, web.HTTPMethodNotAllowed):
         response.headers["Allow"] = error.headers["Allow"]

@@ -70,6 +70,10 @@ class TracedGuard:
         return self._guard.decides_prompts
 
     @property
+    def reads_media(self) -> bool:
+        return self._guard.reads_media
+
+    @property
     def may_rewind(self) -> bool:
         return self._guard.may_rewind
 

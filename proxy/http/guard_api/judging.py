@@ -1,60 +1,89 @@
 """Takes the texts of a gateway's question through the hooks, without an engine."""
 
-from engine.protocol import GenerationRequest, RequestError
+from engine.protocol import RequestError
 from hooks.api.decision import Listener
+from hooks.pipeline.open_guard import OpenGuard
 from hooks.prompts.media import prompt_media
 from proxy.http.admission import Exchange
 from proxy.http.guard_api.open_texts import OpenTexts
-from proxy.http.guard_api.reading import BlockedError, blocked_reason, check_has_hooks, read_call, read_whole
+from proxy.http.guard_api.reading import (
+    BlockedError,
+    blocked_reason,
+    check_has_hooks,
+    read_call,
+    read_whole,
+)
 from proxy.http.moderate import KeptDecisions
 from proxy.wire.errors import APIError
-from proxy.wire.guard_api.check import Check, JudgedText, Judgement, Question
+from proxy.wire.guard_api.check import (
+    Check,
+    CheckedCall,
+    JudgedCall,
+    JudgedPrompt,
+    JudgedText,
+    Judgement,
+    Question,
+)
 
-_NO_IMAGES = "No hook here looks at images, sound or files."
+_NO_MEDIA = "No hook here looks at images, sound or files."
 
 
 async def judge(exchange: Exchange[Question], check: Check, texts: OpenTexts) -> Judgement:
     """The hooks' verdicts. Raises `APIError` 501 if no hook judges such a text, `RequestError` for what no hook
     reads, and `HookError`."""
-    decisions = KeptDecisions(exchange.listener())
-    request = None
-    judged: list[JudgedText] = []
-    calls = []
-    try:
-        if check.is_prompt:
-            request = await _judge_prompt(exchange, decisions)
-        if check.has_media:
-            raise RequestError(_NO_IMAGES, param="images")
-        for i, text in enumerate(check.texts):
-            if check.stream is not None:
-                key = (exchange.arrival.owner.caller, check.stream, i)
-                judged.append(await texts.judge(exchange, key, text))
-                continue
-            async with exchange.judged(exchange.request, decisions) as guard:
-                check_has_hooks(guard)
-                judged.append(JudgedText((await read_whole(guard, text)).text))
-        for call in check.calls:
-            async with exchange.judged(exchange.request, decisions) as guard:
-                check_has_hooks(guard)
-                calls.append(await read_call(guard, call))
-    except BlockedError as error:
-        return Judgement(blocked=error.reason, decisions=decisions.made)
-    return Judgement(request=request, texts=judged, calls=calls, decisions=decisions.made)
+    publish = exchange.listener()
+    prompt = await _judge_prompt(exchange, publish) if check.is_prompt else None
+    if check.has_media:
+        raise RequestError(_NO_MEDIA, param="images")
+    judged = []
+    for i, text in enumerate(check.texts):
+        if check.stream is None:
+            judged.append(await _judge_text(exchange, text, publish))
+        else:
+            key = (exchange.arrival.owner.caller, check.stream, i)
+            judged.append(await texts.judge(exchange, key, text))
+    calls = [await _judge_call(exchange, call, publish) for call in check.calls]
+    hooks = tuple(exchange.route.policy.pipeline.modes)
+    return Judgement(prompt=prompt, texts=judged, calls=calls, hooks=hooks)
 
 
-async def _judge_prompt(exchange: Exchange[Question], decisions: Listener) -> GenerationRequest:
-    """The prompt as the hooks let it go on."""
-    request = exchange.request
+async def _judge_prompt(exchange: Exchange[Question], publish: Listener | None) -> JudgedPrompt:
+    request, decisions = exchange.request, KeptDecisions(publish)
     async with exchange.judged(request, decisions) as guard:
-        check_has_hooks(guard)
-        if not guard.reads_prompts:
-            reason = "No hook of this server reads prompts: give a guard the argument prompt."
-            raise APIError(501, reason, "server_error")
-        if prompt_media(request):
-            raise RequestError(_NO_IMAGES, param="images")
+        _check_reads_prompts(guard)
+        if prompt_media(request) and not guard.reads_media:
+            raise RequestError(_NO_MEDIA, param="images")
         step = await guard.admit(request)
-        if step.refused is not None:
-            raise BlockedError(step.refused)
-        if step.is_over:
-            raise BlockedError(blocked_reason(step))
-        return guard.request
+        reason = blocked_reason(step) if step.is_over else step.refused
+        return JudgedPrompt(request=guard.request, blocked=reason, decisions=decisions.made)
+
+
+def _check_reads_prompts(guard: OpenGuard) -> None:
+    check_has_hooks(guard)
+    if not guard.reads_prompts:
+        reason = "No hook of this server reads prompts: give a guard the argument prompt."
+        raise APIError(501, reason, "server_error")
+
+
+async def _judge_text(exchange: Exchange[Question], text: str, publish: Listener | None) -> JudgedText:
+    decisions = KeptDecisions(publish)
+    async with exchange.judged(exchange.request, decisions) as guard:
+        check_has_hooks(guard)
+        try:
+            decided, rest = await read_whole(guard, text)
+        except BlockedError as error:
+            return JudgedText(blocked=error.reason, decisions=decisions.made)
+        return JudgedText(text=decided + rest, decisions=decisions.made)
+
+
+async def _judge_call(
+    exchange: Exchange[Question], call: CheckedCall, publish: Listener | None
+) -> JudgedCall:
+    decisions = KeptDecisions(publish)
+    async with exchange.judged(exchange.request, decisions) as guard:
+        check_has_hooks(guard)
+        try:
+            released = await read_call(guard, call)
+        except BlockedError as error:
+            return JudgedCall(blocked=error.reason, decisions=decisions.made)
+        return JudgedCall(call=released, decisions=decisions.made)

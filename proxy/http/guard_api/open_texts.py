@@ -129,7 +129,7 @@ class OpenTexts:
         return len(self._open)
 
     async def judge(self, exchange: Exchange[Any], key: Key, text: str) -> JudgedText:
-        """Judge the text so far. Raises `BlockedError`, `HookError`, and `APIError` 429 for one text too many."""
+        """Judge the text so far. Raises `HookError`, and `APIError` 429 for one open text too many."""
         found = self._open.get(key)
         if found is not None:
             async with found.lock:
@@ -146,14 +146,15 @@ class OpenTexts:
         guard = exchange.opened(exchange.request, exchange.listener())
         try:
             check_has_hooks(guard)
-            judged = await read_whole(guard, text)
+            decided, rest = await read_whole(guard, text)
+        except BlockedError as error:
+            return JudgedText(blocked=error.reason)
         finally:
             await guard.close()
-        let_out = judged.text[: len(judged.text) - judged.num_undecided]
-        self._seen[key] = SeenText(Digest.of(text), Digest.of(let_out))
+        self._seen[key] = SeenText(Digest.of(text), Digest.of(decided))
         if len(self._seen) > MAX_SEEN:
             self._seen.popitem(last=False)
-        return judged
+        return JudgedText(text=decided + rest, num_undecided=len(rest))
 
     async def _open_again(self, exchange: Exchange[Any], key: Key, seen: SeenText, text: str) -> JudgedText:
         caller, *_ = key
@@ -188,9 +189,9 @@ class OpenTexts:
         found.used_at = time.monotonic()
         self._open.move_to_end(key)
         if found.blocked is not None:
-            raise BlockedError(found.blocked)
+            return JudgedText(blocked=found.blocked)
         rest = await found.guard.look_ahead() or ""
-        return JudgedText(found.released + rest, len(rest))
+        return JudgedText(text=found.released + rest, num_undecided=len(rest))
 
     async def _end(self, key: Key, text: OpenText, *, aborted: bool) -> None:
         if self._open.get(key) is text:

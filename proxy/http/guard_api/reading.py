@@ -8,7 +8,7 @@ from hooks.pipeline.ask import Step
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.http.moderate import PIECE
 from proxy.wire.errors import APIError
-from proxy.wire.guard_api.check import CheckedCall, JudgedText
+from proxy.wire.guard_api.check import CheckedCall
 
 _END = Delta(finish_reason="stop")
 """A text of a gateway counts as ended by the model itself: no gateway says how it ended."""
@@ -43,11 +43,10 @@ async def read_end(guard: OpenGuard) -> str:
     return _released(await guard.feed(_END))
 
 
-async def read_whole(guard: OpenGuard, text: str) -> JudgedText:
-    """As `read_more`, for a text with its end."""
+async def read_whole(guard: OpenGuard, text: str) -> tuple[str, str]:
+    """As `read_more`, for a text with its end. Returns what the hooks release before its end, and at its end."""
     decided = await read_more(guard, text)
-    rest = await read_end(guard)
-    return JudgedText(decided + rest, len(rest))
+    return decided, await read_end(guard)
 
 
 async def read_call(guard: OpenGuard, call: CheckedCall) -> CheckedCall | None:

@@ -1,7 +1,7 @@
 """The paths of the protocols, by the names of the setting `guard_api`."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import orjson
 from aiohttp import web
@@ -16,38 +16,40 @@ from proxy.http.guard_api.open_texts import OpenTexts, open_texts_of
 from proxy.network.errors import Handler
 from proxy.service.service import SERVICE
 from proxy.wire.errors import APIError
-from proxy.wire.guard_api import litellm
+from proxy.wire.guard_api import agentgateway, bedrock, coding_agents, fms, litellm, nemo
 from proxy.wire.guard_api.check import Check, Question
 from proxy.wire.openai.answer import new_id
 
 
-class API(NamedTuple):
-    """One protocol: its questions by their paths, and its dialect."""
+class API(Protocol):
+    """One protocol: a module of `proxy.wire.guard_api`."""
 
-    questions: Mapping[str, type[Question]]
-    dialect: Dialect
-
-
-def x_api_key(headers: Mapping[str, str]) -> str | None:
-    return headers.get("x-api-key")
-
-
-def openai_error(error: APIError) -> tuple[Any, Mapping[str, str]]:
-    return error.body(), {}
+    PATHS: Mapping[str, type[Any]]
+    """Its questions, by their paths."""
+    key: Callable[[Mapping[str, str]], str | None]
+    error: Callable[[APIError], tuple[int, Any, Mapping[str, str]]]
+    """As `Dialect` has them."""
 
 
-APIS = {"litellm": API({litellm.PATH: litellm.LiteLLMCheck}, Dialect(x_api_key, openai_error))}
+APIS: Mapping[str, Any] = {
+    "litellm": litellm,
+    "bedrock": bedrock,
+    "agentgateway": agentgateway,
+    "fms": fms,
+    "nemo": nemo,
+    "hooks": coding_agents,
+}
 
 
 def add_guard_api(app: web.Application) -> None:
     """Add the paths of the protocols that the settings name."""
     texts = open_texts_of(app)
     for name in app[SERVICE].settings.guard_api_names & APIS.keys():
-        api = APIS[name]
-        for path, question in api.questions.items():
+        api: API = APIS[name]
+        for path, question in api.PATHS.items():
             resource = app.router.add_resource(path)
             resource.add_route("POST", _handler(question, texts))
-            app[DIALECTS][resource.canonical] = api.dialect
+            app[DIALECTS][resource.canonical] = Dialect(api.key, api.error)
 
 
 def _handler(kind: type[Question], texts: OpenTexts) -> Handler:

@@ -1,11 +1,11 @@
 """What every protocol of other gateways has in common: the texts to judge, and what became of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, Self
 
-from engine.protocol import GenerationRequest, SamplingParams
-from hooks.api.decision import Decision
+from engine.protocol import GenerationRequest, RequestError
+from hooks.api.decision import NOTES, Decision
 
 JSONObject = dict[str, Any]
 MODEL = "weir-guards"
@@ -22,14 +22,16 @@ class CheckedCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """The texts of one question. The hooks judge `messages` and `tools` as a prompt, the rest as an answer."""
+    """The texts of one question. Hooks judge `messages` and `tools` as a prompt, `texts` and `calls` as answers."""
 
-    messages: tuple[JSONObject, ...] = ()
-    tools: tuple[JSONObject, ...] = ()
+    messages: Sequence[JSONObject] = ()
+    tools: Sequence[JSONObject] = ()
     """Those that the model may call: a part of the prompt."""
-    texts: tuple[str, ...] = ()
+    context: Sequence[JSONObject] = ()
+    """The messages that the answers answer. Hooks are not asked about them here."""
+    texts: Sequence[str] = ()
     """Each is the content of an answer."""
-    calls: tuple[CheckedCall, ...] = ()
+    calls: Sequence[CheckedCall] = ()
     has_media: bool = False
     """Whether the answer has an image, sound or a file."""
     stream: str | None = None
@@ -37,49 +39,86 @@ class Check:
     texts are whole."""
     model: str | None = None
     user: str | None = None
-    metadata: Mapping[str, Any] | None = None
 
     @property
     def is_prompt(self) -> bool:
         return bool(self.messages)
 
     def request(self, request_id: str, caller: str) -> GenerationRequest:
-        """The request that the hooks are shown. One for an answer has no prompt."""
+        """The request that the hooks are shown. Raises `RequestError` if there is nothing to judge."""
+        if not (self.messages or self.texts or self.calls):
+            raise RequestError("There is no text to judge.")
         return GenerationRequest(
             request_id=request_id,
             model=self.model or MODEL,
             endpoint="guard",
-            messages=self.messages,
-            tools=self.tools,
-            sampling=SamplingParams(),
+            messages=tuple(self.messages or self.context),
+            tools=tuple(self.tools),
             stream=self.stream is not None,
             caller=caller,
             user=self.user,
-            metadata=self.metadata or {},
         )
 
 
-class JudgedText(NamedTuple):
-    """What the hooks let out of a text."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What became of one prompt, text or call."""
 
-    text: str
+    blocked: str | None = None
+    """The reason of the hook that refused or ended it."""
+    decisions: Sequence[Decision] = ()
+
+    @property
+    def findings(self) -> list[Decision]:
+        """The decisions with an effect: what hooks do in shadow mode is for the operator alone."""
+        notes = {"hold", "judged", "restore", *NOTES}
+        return [one for one in self.decisions if one.mode == "enforce" and one.action not in notes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedPrompt(Judged):
+    request: GenerationRequest
+    """As the hooks let it go on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedText(Judged):
+    text: str = ""
     """What the client may have if the text ends here."""
     num_undecided: int = 0
     """Characters at its end that more text may change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedCall(Judged):
+    call: CheckedCall | None = None
+    """None: it was withheld."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """The hooks' verdicts on one `Check`."""
 
-    blocked: str | None = None
-    """The reason of the hook that refused the prompt or ended the answer."""
-    request: GenerationRequest | None = None
-    """The prompt, as the hooks let it go on. None: the question has no prompt."""
+    prompt: JudgedPrompt | None = None
+    """None: the question has no prompt."""
     texts: Sequence[JudgedText] = ()
-    calls: Sequence[CheckedCall | None] = ()
-    """None: the call was withheld."""
-    decisions: Sequence[Decision] = ()
+    calls: Sequence[JudgedCall] = ()
+    hooks: Sequence[str] = field(default=())
+    """The names of all hooks, in order."""
+
+    @property
+    def all(self) -> list[Judged]:
+        prompt: list[Judged] = [] if self.prompt is None else [self.prompt]
+        return [*prompt, *self.texts, *self.calls]
+
+    @property
+    def blocked(self) -> str | None:
+        """The first reason."""
+        return next((one.blocked for one in self.all if one.blocked is not None), None)
+
+    def changed_call(self, check: Check) -> bool:
+        """Whether a tool call may not go on as it is."""
+        return [one.call for one in self.calls] != [*check.calls]
 
 
 class Question(Protocol):

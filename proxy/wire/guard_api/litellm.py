@@ -12,11 +12,9 @@ from typing import Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
-from engine.protocol import RequestError
+from proxy.wire.errors import APIError
 from proxy.wire.guard_api.check import Check, CheckedCall, JSONObject, Judgement
 from proxy.wire.guard_api.messages import beside_texts, changed_texts, inexpressible, texts_of
-
-PATH = "/beta/litellm_basic_guardrail_api"
 
 
 class LiteLLMCheck(BaseModel):
@@ -39,12 +37,8 @@ class LiteLLMCheck(BaseModel):
         shared: dict[str, Any] = {"model": self.model, "user": user if isinstance(user, str) else None}
         if self.input_type == "request":
             messages = self._messages()
-            if not messages:
-                raise RequestError("texts: there is nothing to judge.", param="texts")
             return Check(messages=messages, tools=tuple(self.tools or ()), **shared)
         calls = tuple(map(_call, self.tool_calls or ()))
-        if not self.texts and not calls:
-            raise RequestError("texts: there is nothing to judge.", param="texts")
         # Calls come when the response is whole.
         stream = self.litellm_call_id if not calls else None
         return Check(
@@ -77,7 +71,7 @@ class LiteLLMCheck(BaseModel):
         if check.is_prompt:
             changed = self._changed_prompt(check, judged)
         else:
-            if [*judged.calls] != [*check.calls]:
+            if judged.changed_call(check):
                 return {"action": "BLOCKED", "blocked_reason": "tool_call"}
             changed = {"texts": [one.text for one in judged.texts]}
         action = "NONE" if changed == {"texts": self.texts} else "GUARDRAIL_INTERVENED"
@@ -86,8 +80,8 @@ class LiteLLMCheck(BaseModel):
 
     def _changed_prompt(self, check: Check, judged: Judgement) -> JSONObject:
         """The texts, and other parts of the prompt that hooks changed."""
-        assert judged.request is not None
-        before, after = check.messages, judged.request.messages
+        assert judged.prompt is not None
+        before, after = [*check.messages], [*judged.prompt.request.messages]
         if len(before) != len(after):
             raise inexpressible("messages")
         end = len(self.structured_messages or ())
@@ -99,8 +93,8 @@ class LiteLLMCheck(BaseModel):
             changed["structured_messages"] = shown
         if [*beside_texts(before[end:])] != [*beside_texts(after[end:])]:
             raise inexpressible("tool_calls")
-        if check.tools != judged.request.tools:
-            changed["tools"] = judged.request.tools
+        if check.tools != judged.prompt.request.tools:
+            changed["tools"] = judged.prompt.request.tools
         return changed
 
 
@@ -117,3 +111,14 @@ def _call(call: JSONObject) -> CheckedCall:
     if isinstance(name, str) and isinstance(arguments, str):
         return CheckedCall(name, arguments)
     return CheckedCall(str(name or call.get("type") or ""), orjson.dumps(call).decode())
+
+
+PATHS = {"/beta/litellm_basic_guardrail_api": LiteLLMCheck}
+
+
+def key(headers: Mapping[str, str]) -> str | None:
+    return headers.get("x-api-key")
+
+
+def error(failure: APIError) -> tuple[int, Any, Mapping[str, str]]:
+    return failure.status, failure.body(), {}

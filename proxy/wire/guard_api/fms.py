@@ -1,0 +1,133 @@
+"""The detectors' protocol of the FMS guardrails orchestrator (OpenShift AI, TrustyAI).
+
+The header `detector-id` is the name of one hook, or `weir` for all of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+from engine.protocol import RequestError
+from proxy.wire.errors import APIError
+from proxy.wire.guard_api.check import Check, CheckedCall, Judged, Judgement, JSONObject
+from proxy.wire.guard_api.messages import texts_of
+from proxy.wire.guard_api.places import findings_in
+
+ALL = "weir"
+"""The detector that is all hooks."""
+
+
+class _Detector(BaseModel):
+    """The parts that all of the questions have. `detector_params` change nothing: the hooks have their settings."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    detector_params: JSONObject = {}
+    model: None = None
+    _detector: str = PrivateAttr("")
+
+    def _read(self, headers: Mapping[str, str]) -> None:
+        self._detector = headers.get("detector-id", "")
+        if not self._detector:
+            raise RequestError("The header detector-id is missing.", param="detector-id", status=422)
+
+    def _concerns(self, hook: str, judged: Judgement) -> bool:
+        if self._detector not in (ALL, *judged.hooks):
+            reason = f"There is no detector {self._detector!r} here."
+            raise RequestError(reason, param="detector-id", status=404)
+        return self._detector in (ALL, hook)
+
+    def _found(self, parts: Sequence[Judged], judged: Judgement) -> list[JSONObject]:
+        """The findings, without places."""
+        self._concerns("", judged)
+        found = [
+            _detection(one.hook, one.reason)
+            for part in parts
+            for one in part.findings
+            if self._concerns(one.hook, judged)
+        ]
+        return list({tuple(one.values()): one for one in found}.values())
+
+
+class Contents(_Detector):
+    """Texts, each judged as an answer."""
+
+    contents: list[str] = Field(min_length=1)
+
+    def check(self, names: Mapping[str, str], headers: Mapping[str, str]) -> Check:
+        self._read(headers)
+        return Check(texts=self.contents)
+
+    def answer(self, check: Check, judged: Judgement) -> list[list[JSONObject]]:
+        self._concerns("", judged)
+        return [
+            [
+                {"start": start, "end": end, "text": text[start:end], **_detection(one.hook, one.reason)}
+                for start, end, one in findings_in(text, part, judged.hooks)
+                if self._concerns(one.hook, judged)
+            ]
+            for text, part in zip(check.texts, judged.texts, strict=True)
+        ]
+
+
+class Generation(_Detector):
+    """A text that answers a prompt."""
+
+    prompt: str
+    generated_text: str
+
+    def check(self, names: Mapping[str, str], headers: Mapping[str, str]) -> Check:
+        self._read(headers)
+        return Check(context=[{"role": "user", "content": self.prompt}], texts=[self.generated_text])
+
+    def answer(self, check: Check, judged: Judgement) -> list[JSONObject]:
+        return self._found(judged.texts, judged)
+
+
+class Chat(_Detector):
+    """A conversation. Its last message is judged: the assistant's as an answer, any other with all before it as
+    a prompt."""
+
+    messages: list[JSONObject] = Field(min_length=1)
+    tools: list[JSONObject] = []
+
+    def check(self, names: Mapping[str, str], headers: Mapping[str, str]) -> Check:
+        self._read(headers)
+        last = self.messages[-1]
+        if last.get("role") != "assistant":
+            return Check(messages=self.messages, tools=self.tools)
+        calls = [_call(call) for call in last.get("tool_calls") or ()]
+        return Check(context=self.messages[:-1], texts=texts_of(last), calls=calls)
+
+    def answer(self, check: Check, judged: Judgement) -> list[JSONObject]:
+        return self._found(judged.all, judged)
+
+
+def _call(call: Any) -> CheckedCall:
+    function = call.get("function") if isinstance(call, dict) else None
+    function = function if isinstance(function, dict) else {}
+    name, arguments = function.get("name"), function.get("arguments")
+    if not (isinstance(name, str) and isinstance(arguments, str)):
+        raise RequestError("messages: a tool call has a function with a name and arguments.", param="messages")
+    return CheckedCall(name, arguments)
+
+
+def _detection(hook: str, reason: str | None) -> JSONObject:
+    return {"detection": reason or hook, "detection_type": hook, "score": 1.0}
+
+
+PATHS: Mapping[str, type[BaseModel]] = {
+    "/api/v1/text/contents": Contents,
+    "/api/v1/text/generation": Generation,
+    "/api/v1/text/context/chat": Chat,
+}
+
+
+def key(headers: Mapping[str, str]) -> str | None:
+    return headers.get("x-api-key")
+
+
+def error(failure: APIError) -> tuple[int, Any, Mapping[str, str]]:
+    is_invalid = failure.status == 400
+    return 422 if is_invalid else failure.status, {"code": 422 if is_invalid else failure.status, "message": failure.message}, {}

@@ -1,0 +1,86 @@
+"""NeMo Guardrails' `POST /v1/checks`: the last message of a conversation, by rails of input, of output, or both."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from engine.protocol import RequestError
+from proxy.wire.errors import APIError
+from proxy.wire.guard_api.check import Check, Judged, Judgement, JSONObject
+from proxy.wire.guard_api.messages import changed_texts, texts_of
+
+Rail = Literal["input", "output"]
+
+
+class _Guardrails(BaseModel):
+    """The name of a configuration changes nothing: the key has its policy."""
+
+    model_config = ConfigDict(strict=True)
+
+    config_id: str | None = None
+    rail_types: list[Rail] | None = Field(None, min_length=1)
+
+
+class Checks(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    messages: list[JSONObject] = Field(min_length=1)
+    guardrails: _Guardrails = _Guardrails()
+    model: str | None = None
+
+    @property
+    def _is_answered(self) -> bool:
+        return self.messages[-1].get("role") == "assistant"
+
+    @property
+    def _rails(self) -> list[Rail]:
+        own: Rail = "output" if self._is_answered else "input"
+        return self.guardrails.rail_types or [own]
+
+    def check(self, names: Mapping[str, str], headers: Mapping[str, str]) -> Check:
+        said = self.messages[:-1] if self._is_answered else self.messages
+        if "output" in self._rails and not self._is_answered:
+            raise RequestError("messages: the last one is the assistant's, for rails of output.", param="messages")
+        if "input" in self._rails and not said:
+            raise RequestError("messages: one before the answer is needed, for rails of input.", param="messages")
+        last = self.messages[-1]
+        if "output" in self._rails and (last.get("tool_calls") or len(texts_of(last)) != 1):
+            raise RequestError("messages: the last one has one text and no tool calls.", param="messages")
+        return Check(
+            messages=said if "input" in self._rails else (),
+            context=said,
+            texts=texts_of(last) if "output" in self._rails else (),
+            model=self.model,
+        )
+
+    def answer(self, check: Check, judged: Judgement) -> JSONObject:
+        if judged.blocked is not None:
+            (blocked, *_) = [one for one in judged.all if one.blocked is not None]
+            return {"status": "blocked", "content": judged.blocked, "rail": _hook(blocked)}
+        content, is_changed = "", False
+        if judged.prompt is not None:
+            before = [text for message in check.messages for text in texts_of(message)]
+            after = changed_texts([*check.messages], [*judged.prompt.request.messages])
+            content, is_changed = (after or [""])[-1], after != before
+        for text, one in zip(check.texts, judged.texts, strict=True):
+            content, is_changed = one.text, is_changed or one.text != text
+        changing = next((one for one in judged.all if one.findings), None)
+        rail = _hook(changing) if is_changed and changing is not None else None
+        return {"status": "modified" if is_changed else "passed", "content": content, "rail": rail}
+
+
+def _hook(judged: Judged) -> str | None:
+    """The last hook that had its way."""
+    return judged.findings[-1].hook if judged.findings else None
+
+
+PATHS = {"/v1/checks": Checks}
+
+
+def key(headers: Mapping[str, str]) -> str | None:
+    return headers.get("x-api-key")
+
+
+def error(failure: APIError) -> tuple[int, Any, Mapping[str, str]]:
+    return failure.status, {"detail": failure.message}, {}
