@@ -163,7 +163,8 @@ def test_the_guards_that_ship_are_written_on_public_names_and_values() -> None:
         "engine.parsers",
         "engine.sampling.logits_processors",
     ]
-    + [f"engine.upstream.{name}" for name in ("openai", "replay", "echo")],
+    + [f"engine.upstream.{name}" for name in ("openai", "replay", "echo", "none")]
+    + ["proxy.http.guard_api.routes"],
 )
 def test_no_torch_is_loaded_by(module: str) -> None:
     heavy = {"torch", "transformers", "opentelemetry"}

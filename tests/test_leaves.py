@@ -75,6 +75,15 @@ LEAVES = {
             "tests/proxy/telemetry",
         ),
     ),
+    "the guard service": Leaf(
+        ("proxy.http.guard_api", "proxy.wire.guard_api"),
+        ECHO,
+        (
+            "tests/proxy/http/test_handlers.py",
+            "tests/proxy/wire/openai/test_moderations.py",
+            "tests/engine/upstream/test_echo.py",
+        ),
+    ),
     "eval-guard": Leaf(
         ("proxy.cli.evaluation",), ECHO, ("tests/proxy/cli/test_cli.py", "tests/proxy/cli/labelled")
     ),

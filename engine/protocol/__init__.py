@@ -42,6 +42,10 @@ Prompt = str | tuple[int, ...]
 """A text, or its token ids."""
 
 
+Endpoint = Literal[
+    "chat", "completions", "responses", "messages", "embeddings", "rerank", "score", "moderations", "guard"
+]
+
 _PROMPT_FIELDS = {"completions": "prompt", "rerank": "documents", "score": "text_1"}
 _PROMPT_FIELDS |= dict.fromkeys(("responses", "embeddings", "moderations"), "input")
 
@@ -52,17 +56,14 @@ class GenerationRequest:
 
     A request for completions has `prompts`, and each prompt gets `sampling.n` outputs. Output `p * n + i` is
     the i-th output of prompt p. A chat, on three endpoints, has `messages`. Embeddings, ranks and scores have
-    `prompts` and no output (`engine.protocol.relay`). No engine gets a request for moderations, or one of another
-    gateway (`guard`): hooks judge its texts, which are `prompts` or `messages`, or outputs without a prompt.
+    `prompts` and no output (`engine.protocol.relay`). No engine gets a request for moderations, or one of
+    another gateway (`guard`): hooks judge its texts, which are `prompts`, `messages`, or outputs.
     """
 
     request_id: str
     model: str
     """The model's name, as the caller gave it."""
-    endpoint: Literal[
-        *("chat", "completions", "responses", "messages", "embeddings", "rerank", "score", "moderations"),
-        "guard",
-    ]
+    endpoint: Endpoint
     messages: tuple[Mapping[str, Any], ...] = ()
     prompts: tuple[Prompt, ...] = ()
     sampling: SamplingParams = SamplingParams()  # noqa: RUF009 (it is frozen)

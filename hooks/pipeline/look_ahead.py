@@ -1,12 +1,13 @@
 """What a stream's hooks would release if the stream ended here. The stream goes on as if nobody had asked.
 
-The hooks' last call is made on copies: of what each holds, and of its state. Only a hook with a true attribute
-`copyable` can be asked so (contract 3.19).
+The hooks' last call is made on copies: of what each holds, and of its state. Only a hook with a true
+attribute `copyable` can be asked so (contract 3.19).
 """
 
 from collections import deque
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
 from engine.protocol import Delta
 from hooks.pipeline.ask import Asking
@@ -33,10 +34,7 @@ def look_ahead(guarded: GuardedRequest, stream: Stream) -> Asking[str | None]:
         tallies={hook.name: Tally() for hook in hooks},
         decisions=None,
         suspicions=dict(guarded.suspicions),
-        states={
-            hook.name: deepcopy(guarded.states[hook.name], _shared(stage))
-            for hook, stage in zip(hooks, stages, strict=True)
-        },
+        states={stage.hook.name: _copied(guarded.states[stage.hook.name], stage) for stage in stages},
     )
     copied = Stream(trial, Delta(index=stream.index, channel=stream.channel, tool_call=stream.tool_call))
     for stage, trial_stage in zip(stages, copied.stages, strict=True):
@@ -52,12 +50,12 @@ def _copy(stage: HookStage, copied: HookStage) -> None:
     held = stage.held
     copied.pieces += stage.pieces
     copied.context.place = stage.context.place
-    copied.context.state.update(deepcopy(stage.context.state, _shared(stage)))
+    copied.context.state.update(_copied(stage.context.state, stage))
     pieces = None if held.pieces is None else (held.pieces[0][: held.pieces[1]], held.pieces[1])
     copied.held = HeldText(deque(copies(held.fragments)), held.num_characters, pieces)
 
 
-def _shared(stage: HookStage) -> dict[int, object]:
-    """For `deepcopy`: the hook itself and its attributes are no part of a stream's state."""
+def _copied(state: dict[Any, Any], stage: HookStage) -> dict[Any, Any]:
+    """The hook itself and its attributes are no part of a stream's state."""
     hook = stage.hook.call
-    return {id(one): one for one in (hook, *getattr(hook, "__dict__", {}).values())}
+    return deepcopy(state, {id(one): one for one in (hook, *getattr(hook, "__dict__", {}).values())})

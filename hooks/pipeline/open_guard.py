@@ -47,7 +47,7 @@ class OpenGuard(Protocol):
         """Take one delta through the hooks. Raises `HookError`, and `EngineError` for an invalid delta."""
 
     async def look_ahead(self) -> str | None:
-        """What the hooks would release of the content of the only output if it ended here. The stream goes on as
+        """What the hooks would release of the only output's content if it ended here. The stream goes on as
         if nobody had asked. None: a hook cannot say it."""
 
     def held(self) -> Iterable[Held]:

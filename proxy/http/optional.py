@@ -33,8 +33,8 @@ def add_admin(app: web.Application) -> None:
 
 
 def add_guard_api(app: web.Application) -> None:
-    """Add the protocols by which other gateways have the hooks judge texts. Without such a setting, no such path
-    exists. Raises `MissingPart` if the settings ask for one and there is no such code."""
+    """Add the protocols by which other gateways have the hooks judge texts: those that the settings name.
+    Raises `MissingPart` if they name one and there is no such code."""
     if _settings(app).guard_api_names - {"moderations"}:
         load("proxy.http.guard_api.routes:add_guard_api", "the guard service")(app)
 

@@ -96,7 +96,8 @@ class EngineChoice(BaseModel):
 
     engine: EngineName = "local"
     """local: a model in this process. vllm: vLLM's engine. openai, messages: an upstream server, by its API.
-    replay: recorded streams. echo: the prompt back. none: no generation, for a server whose hooks judge texts. A package may add its own"""
+    replay: recorded streams. echo: the prompt back. none: none, for a server whose hooks judge others' texts
+    (guard_api). A package may add its own"""
     engine_options: Annotated[dict[str, Any], BeforeValidator(mapping), Field(repr=False)] = {}
     """Options of an engine that a package adds, as JSON or in YAML"""
     upstream: Upstreams = []

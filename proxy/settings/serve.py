@@ -99,8 +99,8 @@ class ServeSettings(
     post_processor_hook: str | None = None
     """A hook as TensorRT-LLM names it: the same as one more --hook, in front of the others"""
     guard_api: Annotated[GuardAPIs, Field(repr=False)] = []
-    """Protocol by which others have the hooks judge texts: moderations, litellm, bedrock, agentgateway, fms, nemo
-    or hooks; repeat. Callers then learn what hooks decide; with moderations, also those in shadow mode"""
+    """Protocol by which others have the hooks judge texts: moderations, litellm, bedrock, agentgateway, fms,
+    nemo or hooks; repeat. Callers then learn what hooks decide; with moderations, also in shadow mode"""
 
     host: str = "127.0.0.1"
     """Address to listen on"""

@@ -6,13 +6,7 @@ from hooks.pipeline.open_guard import OpenGuard
 from hooks.prompts.media import prompt_media
 from proxy.http.admission import Exchange
 from proxy.http.guard_api.open_texts import OpenTexts
-from proxy.http.guard_api.reading import (
-    BlockedError,
-    blocked_reason,
-    check_has_hooks,
-    read_call,
-    read_whole,
-)
+from proxy.http.guard_api.reading import BlockedError, blocked_reason, check_has_hooks, read_call, read_whole
 from proxy.http.moderate import KeptDecisions
 from proxy.wire.errors import APIError
 from proxy.wire.guard_api.check import (
@@ -29,8 +23,8 @@ _NO_MEDIA = "No hook here looks at images, sound or files."
 
 
 async def judge(exchange: Exchange[Question], check: Check, texts: OpenTexts) -> Judgement:
-    """The hooks' verdicts. Raises `APIError` 501 if no hook judges such a text, `RequestError` for what no hook
-    reads, and `HookError`."""
+    """The hooks' verdicts. Raises `APIError` 501 if no hook judges such a text, `RequestError` for what no
+    hook reads, and `HookError`."""
     publish = exchange.listener()
     prompt = await _judge_prompt(exchange, publish) if check.is_prompt else None
     if check.has_media:

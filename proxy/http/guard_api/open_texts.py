@@ -1,8 +1,8 @@
 """Texts that come in several questions, each time all of the text so far.
 
-The first question of a text cannot be told from the only one, so the text is judged whole. If a second question
-has more of it, a guard reads the text from its beginning, and stays open: from then on each question shows it only
-what is new. A text that does not begin with the last one is another text, and starts anew.
+The first question of a text cannot be told from the only one, so the text is judged whole. If a second
+question has more of it, a guard reads the text from its beginning, and stays open: from then on each question
+shows it only what is new. A text that does not begin with the last one is another text, and starts anew.
 """
 
 import asyncio

@@ -44,7 +44,7 @@ async def read_end(guard: OpenGuard) -> str:
 
 
 async def read_whole(guard: OpenGuard, text: str) -> tuple[str, str]:
-    """As `read_more`, for a text with its end. Returns what the hooks release before its end, and at its end."""
+    """As `read_more`, for a text with its end. Returns what is released before the end, and at the end."""
     decided = await read_more(guard, text)
     return decided, await read_end(guard)
 

@@ -1,7 +1,7 @@
 """The guardrail webhook of agentgateway, kgateway and Gloo: `POST /request` and `POST /response`.
 
-An action has no name: one with a `body` object masks, one with a `status_code` rejects, any other passes. Errors
-reject as well, because the gateway may let a request pass whose answer it cannot read.
+An action has no name: one with a `body` object masks, one with a `status_code` rejects, any other passes.
+Errors reject as well, because the gateway may let a request pass whose answer it cannot read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from proxy.wire.errors import APIError
-from proxy.wire.guard_api.check import Check, Judgement, JSONObject
+from proxy.wire.guard_api.check import Check, JSONObject, Judgement
 from proxy.wire.guard_api.messages import changed_texts
 
 _REJECTED = 403

@@ -1,7 +1,7 @@
 """Amazon Bedrock's ApplyGuardrail: `POST /guardrail/{id}/version/{version}/apply`.
 
-A text with a finding is masked: the assessment is one of sensitive information, which is `ANONYMIZED`. A refused
-prompt or an ended answer is a denied topic, which is `BLOCKED`. No assessment has the text that it is about.
+A text with a finding is masked: the assessment is one of sensitive information, which is `ANONYMIZED`. A
+refused prompt or an ended answer is a denied topic, which is `BLOCKED`. No assessment has found text.
 """
 
 import re
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from engine.protocol import RequestError
 from proxy.wire.errors import APIError
-from proxy.wire.guard_api.check import Check, Judgement, JSONObject
+from proxy.wire.guard_api.check import Check, JSONObject, Judgement
 from proxy.wire.guard_api.messages import changed_texts
 
 _UNITS = ("topicPolicy", "contentPolicy", "wordPolicy", "sensitiveInformationPolicy")
@@ -45,7 +45,7 @@ class ApplyGuardrail(BaseModel):
 
     source: Literal["INPUT", "OUTPUT"]
     content: list[_Content] = Field(min_length=1)
-    outputScope: Literal["INTERVENTIONS", "FULL"] = "INTERVENTIONS"  # noqa: N815 - the protocol's name
+    outputScope: Literal["INTERVENTIONS", "FULL"] = "INTERVENTIONS"
     model: None = None
 
     def check(self, names: Mapping[str, str], headers: Mapping[str, str]) -> Check:
@@ -103,7 +103,8 @@ def _denied(reason: str) -> JSONObject:
 
 
 def _masked(reasons: list[str]) -> JSONObject:
-    found = [{"name": reason, "match": "", "regex": "", "action": "ANONYMIZED", "detected": True} for reason in reasons]
+    masked = {"match": "", "regex": "", "action": "ANONYMIZED", "detected": True}
+    found = [{"name": reason, **masked} for reason in reasons]
     return {"sensitiveInformationPolicy": {"piiEntities": [], "regexes": found}}
 
 

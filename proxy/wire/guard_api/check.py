@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 
 from engine.protocol import GenerationRequest, RequestError
 from hooks.api.decision import NOTES, Decision
@@ -22,7 +22,7 @@ class CheckedCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """The texts of one question. Hooks judge `messages` and `tools` as a prompt, `texts` and `calls` as answers."""
+    """The texts of one question. Hooks judge `messages` and `tools` as a prompt, the rest as answers."""
 
     messages: Sequence[JSONObject] = ()
     tools: Sequence[JSONObject] = ()
@@ -124,14 +124,13 @@ class Judgement:
 class Question(Protocol):
     """The body of a question in one protocol."""
 
-    @property
-    def model(self) -> str | None: ...
+    model: str | None
 
     @classmethod
-    def model_validate(cls, obj: Any) -> Self: ...
+    def model_validate(cls, obj: Any) -> Any: ...
 
     def check(self, names: Mapping[str, str], headers: Mapping[str, str]) -> Check:
-        """The texts to judge. `names`: those in the path. Raises `RequestError` for what no hook can judge."""
+        """The texts to judge. `names`: those in the path. Raises `RequestError` for what nobody can judge."""
 
     def answer(self, check: Check, judged: Judgement) -> Any:
         """The answer, as JSON. Raises `RequestError` for a change that the protocol has no place for."""

@@ -11,7 +11,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from proxy.wire.errors import APIError
-from proxy.wire.guard_api.check import Check, CheckedCall, Judgement, JSONObject
+from proxy.wire.guard_api.check import Check, CheckedCall, JSONObject, Judgement
 
 
 class PreToolUse(BaseModel):

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from engine.protocol import RequestError
 from proxy.wire.errors import APIError
-from proxy.wire.guard_api.check import Check, CheckedCall, Judged, Judgement, JSONObject
+from proxy.wire.guard_api.check import Check, CheckedCall, JSONObject, Judged, Judgement
 from proxy.wire.guard_api.messages import texts_of
 from proxy.wire.guard_api.places import findings_in
 
@@ -19,7 +19,7 @@ ALL = "weir"
 
 
 class _Detector(BaseModel):
-    """The parts that all of the questions have. `detector_params` change nothing: the hooks have their settings."""
+    """The parts of every question. `detector_params` change nothing: the hooks have their settings."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -86,8 +86,8 @@ class Generation(_Detector):
 
 
 class Chat(_Detector):
-    """A conversation. Its last message is judged: the assistant's as an answer, any other with all before it as
-    a prompt."""
+    """A conversation. If its last message is the assistant's, that one is judged as an answer; else all are
+    judged as a prompt."""
 
     messages: list[JSONObject] = Field(min_length=1)
     tools: list[JSONObject] = []
@@ -109,7 +109,9 @@ def _call(call: Any) -> CheckedCall:
     function = function if isinstance(function, dict) else {}
     name, arguments = function.get("name"), function.get("arguments")
     if not (isinstance(name, str) and isinstance(arguments, str)):
-        raise RequestError("messages: a tool call has a function with a name and arguments.", param="messages")
+        raise RequestError(
+            "messages: a tool call has a function with a name and arguments.", param="messages"
+        )
     return CheckedCall(name, arguments)
 
 
@@ -130,4 +132,8 @@ def key(headers: Mapping[str, str]) -> str | None:
 
 def error(failure: APIError) -> tuple[int, Any, Mapping[str, str]]:
     is_invalid = failure.status == 400
-    return 422 if is_invalid else failure.status, {"code": 422 if is_invalid else failure.status, "message": failure.message}, {}
+    return (
+        422 if is_invalid else failure.status,
+        {"code": 422 if is_invalid else failure.status, "message": failure.message},
+        {},
+    )

@@ -1,9 +1,9 @@
 """LiteLLM's Generic Guardrail API: `POST /beta/litellm_basic_guardrail_api`.
 
-One question has the texts of a request, or of a response, or of a response so far. The last kind is not marked.
-The answer says how many characters at a text's end are not decided: LiteLLM keeps them back until the next
-question. It lets them out at the stream's end, about which it says nothing. So the answer has each text as it may
-go out if it ends there.
+One question has the texts of a request, or of a response, or of a response so far. The last kind is not
+marked. The answer says how many characters at a text's end are not decided: LiteLLM keeps them back until the
+next question. At the end of the stream, which nothing marks, it lets them out. So the answer has each text as
+it may go out if it ends there.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""NeMo Guardrails' `POST /v1/checks`: the last message of a conversation, by rails of input, of output, or both."""
+"""NeMo Guardrails' `POST /v1/checks`: a conversation's prompt, its last answer, or both."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from engine.protocol import RequestError
 from proxy.wire.errors import APIError
-from proxy.wire.guard_api.check import Check, Judged, Judgement, JSONObject
+from proxy.wire.guard_api.check import Check, JSONObject, Judged, Judgement
 from proxy.wire.guard_api.messages import changed_texts, texts_of
 
 Rail = Literal["input", "output"]
@@ -41,9 +41,13 @@ class Checks(BaseModel):
     def check(self, names: Mapping[str, str], headers: Mapping[str, str]) -> Check:
         said = self.messages[:-1] if self._is_answered else self.messages
         if "output" in self._rails and not self._is_answered:
-            raise RequestError("messages: the last one is the assistant's, for rails of output.", param="messages")
+            raise RequestError(
+                "messages: the last one is the assistant's, for rails of output.", param="messages"
+            )
         if "input" in self._rails and not said:
-            raise RequestError("messages: one before the answer is needed, for rails of input.", param="messages")
+            raise RequestError(
+                "messages: one before the answer is needed, for rails of input.", param="messages"
+            )
         last = self.messages[-1]
         if "output" in self._rails and (last.get("tool_calls") or len(texts_of(last)) != 1):
             raise RequestError("messages: the last one has one text and no tool calls.", param="messages")
@@ -68,6 +72,10 @@ class Checks(BaseModel):
         changing = next((one for one in judged.all if one.findings), None)
         rail = _hook(changing) if is_changed and changing is not None else None
         return {"status": "modified" if is_changed else "passed", "content": content, "rail": rail}
+
+
+def _wrong(reason: str) -> RequestError:
+    return RequestError(f"messages: {reason}.", param="messages")
 
 
 def _hook(judged: Judged) -> str | None:

@@ -34,8 +34,8 @@ async def prompt(client: Client, *texts: str, **fields: Any) -> Any:
 
 
 class Gateway:
-    """LiteLLM's side of one stream in the mode `incremental_diff`: it never sends what it got twice, keeps back
-    what it is told to, and lets all of the last answer out at the end."""
+    """LiteLLM's side of one stream in the mode `incremental_diff`: it keeps back what it is told to, and lets
+    all of the last answer out at the end."""
 
     def __init__(self, client: Client, call: str = "c1") -> None:
         self._client = client
@@ -243,8 +243,8 @@ def _call(name: str, arguments: str) -> dict[str, Any]:
         ({"texts": ["x"]}, 400, "input_type"),
         ({"input_type": "reqst", "texts": ["x"]}, 400, "input_type"),
         ({"input_type": "request"}, 400, "texts"),
-        ({"input_type": "request", "texts": []}, 400, "nothing to judge"),
-        ({"input_type": "response", "texts": []}, 400, "nothing to judge"),
+        ({"input_type": "request", "texts": []}, 400, "no text to judge"),
+        ({"input_type": "response", "texts": []}, 400, "no text to judge"),
         ({"input_type": "request", "texts": ["x"], "images": ["https://x.y/z.png"]}, 400, "images"),
         ({"input_type": "response", "texts": ["x"], "images": ["https://x.y/z.png"]}, 400, "images"),
         ([], 400, ""),
