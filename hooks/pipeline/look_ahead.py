@@ -6,7 +6,6 @@ attribute `copyable` can be asked so (contract 3.19).
 
 from collections import deque
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 from engine.protocol import Delta
@@ -28,13 +27,13 @@ def look_ahead(guarded: GuardedRequest, stream: Stream) -> Asking[str | None]:
     if not all(stage.hook.is_copyable for stage in stages):
         return None
     hooks = [stage.hook for stage in stages]
-    trial = replace(
-        guarded,
-        hooks=hooks,
-        tallies={hook.name: Tally() for hook in hooks},
-        decisions=None,
-        suspicions=dict(guarded.suspicions),
+    trial = GuardedRequest(
+        guarded.request,
+        hooks,
+        {hook.name: Tally() for hook in hooks},
+        guarded.options,
         states={stage.hook.name: _copied(guarded.states[stage.hook.name], stage) for stage in stages},
+        suspicions=dict(guarded.suspicions),
     )
     copied = Stream(trial, Delta(index=stream.index, channel=stream.channel, tool_call=stream.tool_call))
     for stage, trial_stage in zip(stages, copied.stages, strict=True):
@@ -57,5 +56,8 @@ def _copy(stage: HookStage, copied: HookStage) -> None:
 
 def _copied(state: dict[Any, Any], stage: HookStage) -> dict[Any, Any]:
     """The hook itself and its attributes are no part of a stream's state."""
+    if not state:
+        return {}
     hook = stage.hook.call
-    return deepcopy(state, {id(one): one for one in (hook, *getattr(hook, "__dict__", {}).values())})
+    shared = {id(one): one for one in (hook, *getattr(hook, "__dict__", {}).values())}
+    return {name: deepcopy(value, shared) for name, value in state.items()}

@@ -28,9 +28,9 @@ def check_has_hooks(guard: OpenGuard) -> None:
         raise APIError(501, "This server has no hooks to judge a text by.", "server_error")
 
 
-async def read_more(guard: OpenGuard, text: str) -> str:
+async def read_more(guard: OpenGuard, text: str) -> list[str]:
     """Show the hooks more of a text. Returns what they release. Raises `BlockedError` and `HookError`."""
-    released = ""
+    released: list[str] = []
     for start in range(0, len(text), PIECE):
         if start:
             await asyncio.sleep(0)  # other requests are served between two pieces
@@ -40,12 +40,12 @@ async def read_more(guard: OpenGuard, text: str) -> str:
 
 async def read_end(guard: OpenGuard) -> str:
     """Show the hooks the end of a text. As `read_more`."""
-    return _released(await guard.feed(_END))
+    return "".join(_released(await guard.feed(_END)))
 
 
 async def read_whole(guard: OpenGuard, text: str) -> tuple[str, str]:
     """As `read_more`, for a text with its end. Returns what is released before the end, and at the end."""
-    decided = await read_more(guard, text)
+    decided = "".join(await read_more(guard, text))
     return decided, await read_end(guard)
 
 
@@ -69,9 +69,9 @@ def _call_deltas(call: CheckedCall) -> Iterator[Delta]:
     yield Delta(finish_reason="tool_calls")
 
 
-def _released(step: Step) -> str:
+def _released(step: Step) -> list[str]:
     _check_goes_on(step)
-    return "".join([delta.text for delta in step.released])
+    return [delta.text for delta in step.released]
 
 
 def _check_goes_on(step: Step) -> None:

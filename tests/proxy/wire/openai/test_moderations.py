@@ -294,7 +294,8 @@ async def workers() -> WorkerPool:
 async def test_hook_workers_judge_as_the_service_would(serve: Serve, workers: WorkerPool) -> None:
     pipeline = await Pipeline.load(workers.setup.specs)
     here, there = [
-        await serve(ScriptedEngine(hello), pipeline=one, guard_api=["moderations"]) for one in (pipeline, workers)
+        await serve(ScriptedEngine(hello), pipeline=one, guard_api=["moderations"])
+        for one in (pipeline, workers)
     ]
     for text in (MAIL, "Fine.", "ada"):
         assert await one(there, text) == await one(here, text)
