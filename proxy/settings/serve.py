@@ -124,6 +124,11 @@ class ServeSettings(
         return frozenset(one.name for one in self.guard_api)
 
     @property
+    def moderation_categories(self) -> dict[str, str]:
+        """OpenAI's categories, by patterns of hooks' reasons."""
+        return {pattern: name for one in self.guard_api for pattern, name in one.categories.items()}
+
+    @property
     def hook_specs(self) -> list[HookSpec]:
         """The hooks that run for every request, in order."""
         first = [HookSpec(self.post_processor_hook)] if self.post_processor_hook else []

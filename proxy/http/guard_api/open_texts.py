@@ -87,8 +87,7 @@ class OpenText:
     running: ExitStack
     """Keeps the deployment, and so its hooks, until the guard is closed."""
     read: Digest
-    released: list[str] = field(default_factory=list)
-    """In pieces, which the guard has as well."""
+    released: str = ""
     blocked: str | None = None
     """The reason of the hook that ended the text."""
     used_at: float = 0.0
@@ -99,7 +98,7 @@ class OpenText:
         new = text[self.read[0] :]
         try:
             if new:
-                self.released += await read_more(self.guard, new)
+                self.released += "".join(await read_more(self.guard, new))
         except BlockedError as error:
             self.blocked = error.reason
         self.read = Digest.of(text)
@@ -175,7 +174,7 @@ class OpenTexts:
             await self._read_on(key, opened, text[: seen.read[0]])
             if listener is not None:
                 listener.is_silent = False
-            if not seen.let_out.begins("".join(opened.released)):
+            if not seen.let_out.begins(opened.released):
                 await self._end(key, opened, aborted=True)
                 raise HookError("guard")  # the client has text that the hooks do not release any more
             return await self._read_on(key, opened, text)
@@ -192,7 +191,7 @@ class OpenTexts:
         if found.blocked is not None:
             return JudgedText(blocked=found.blocked)
         rest = await found.guard.look_ahead() or ""
-        return JudgedText(text="".join([*found.released, rest]), num_undecided=len(rest))
+        return JudgedText(text=found.released + rest, num_undecided=len(rest))
 
     async def _end(self, key: Key, text: OpenText, *, aborted: bool) -> None:
         if self._open.get(key) is text:

@@ -1,23 +1,21 @@
 """`POST /v1/moderations`: the verdicts of hooks on texts, in the shape of OpenAI's moderations."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from engine.protocol import GenerationRequest, RequestError, SamplingParams
 from hooks.api.decision import NOTES, Decision
+from proxy.settings.guard_api import Category
 from proxy.wire.openai.answer import JSONObject
 
 MODEL = "weir-guards"
 """The name of the server's hooks, as a model."""
 
-_CATEGORIES = (
-    *("harassment", "harassment/threatening", "hate", "hate/threatening", "illicit", "illicit/violent"),
-    *("self-harm", "self-harm/instructions", "self-harm/intent", "sexual", "sexual/minors"),
-    *("violence", "violence/graphic"),
-)
-"""OpenAI's categories. Its clients need all of them; no hook judges by them."""
+_CATEGORIES: tuple[str, ...] = get_args(Category)
+"""Its clients need all of them. No hook judges by them: the operator maps reasons to them."""
 
 
 class TextPart(BaseModel):
@@ -101,14 +99,22 @@ class ModerationRequest(BaseModel):
         return as_prompt, as_answer
 
 
-def result(decisions: Sequence[Decision]) -> JSONObject:
-    """The result for one input, which is flagged if a hook does not let it pass as it is (contract 8.13)."""
+def result(decisions: Sequence[Decision], categories: Mapping[str, str]) -> JSONObject:
+    """The result for one input, which is flagged if a hook does not let it pass as it is (contract 8.13).
+    `categories`: by patterns of reasons."""
     shown = [decision for decision in decisions if decision.action not in ("hold", "judged")]
+    flagging = [one for one in shown if one.mode == "enforce" and one.action not in NOTES]
+    found = {
+        category
+        for pattern, category in categories.items()
+        for one in flagging
+        if one.action != "error" and re.fullmatch(pattern, one.reason or "")
+    }
     return {
-        "flagged": any(one.mode == "enforce" and one.action not in NOTES for one in shown),
-        "categories": dict.fromkeys(_CATEGORIES, False),
-        "category_scores": dict.fromkeys(_CATEGORIES, 0.0),
-        "category_applied_input_types": {name: [] for name in _CATEGORIES},
+        "flagged": bool(flagging),
+        "categories": {name: name in found for name in _CATEGORIES},
+        "category_scores": {name: float(name in found) for name in _CATEGORIES},
+        "category_applied_input_types": {name: ["text"] if name in found else [] for name in _CATEGORIES},
         "decisions": [_decision(decision) for decision in shown],
     }
 

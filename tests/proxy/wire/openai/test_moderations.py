@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI, NotFoundError
 from openai.types import ModerationCreateResponse
+from pydantic import ValidationError
 
 from hooks import (
     Chunk,
@@ -31,7 +32,7 @@ from hooks.pipeline.pipeline import Pipeline
 from hooks.workers.pool import WorkerPool
 from proxy.http.moderate import PIECE
 from tests.helpers import Script, ScriptedEngine, until
-from tests.proxy.conftest import CHAT, Client, Serve, hello
+from tests.proxy.conftest import CHAT, Client, Serve, hello, settings_of
 
 URL = "/v1/moderations"
 MAIL = "Write to ada@example.com today."
@@ -326,3 +327,27 @@ async def test_an_unknown_model_is_an_error_of_the_clients(judge: Any) -> None:
     async with AsyncOpenAI(base_url=client.url + "/v1", api_key="-", max_retries=0) as sdk:
         with pytest.raises(NotFoundError, match="weir-guards"):
             await sdk.moderations.create(input="a", model="omni-moderation-latest")
+
+
+async def test_reasons_are_categories_if_the_operator_says_so(serve: Serve) -> None:
+    api = {"name": "moderations", "categories": {"PHONE.*|EMAIL.*": "illicit", "CREDIT_CARD": "violence"}}
+    client = await serve(ScriptedEngine(hello), Pii(), guard_api=[api])
+    found = await one(client, MAIL)
+    assert [name for name, is_found in found["categories"].items() if is_found] == ["illicit"]
+    assert found["category_scores"]["illicit"] == 1.0
+    assert found["category_applied_input_types"]["illicit"] == ["text"]
+    assert not any((await one(client, "Fine."))["categories"].values())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": "moderations", "categories": {"(": "hate"}},
+        {"name": "moderations", "categories": {"x": "rude"}},
+        {"name": "litellm", "categories": {"x": "hate"}},
+        {"name": "openai"},
+    ],
+)
+def test_wrong_protocols_and_categories_are_named(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=r"guard_api"):
+        settings_of(guard_api=[wrong])
