@@ -8,9 +8,19 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, mo
 from proxy.settings.values import parts
 
 Category = Literal[
-    *("harassment", "harassment/threatening", "hate", "hate/threatening", "illicit", "illicit/violent"),
-    *("self-harm", "self-harm/instructions", "self-harm/intent", "sexual", "sexual/minors"),
-    *("violence", "violence/graphic"),
+    "harassment",
+    "harassment/threatening",
+    "hate",
+    "hate/threatening",
+    "illicit",
+    "illicit/violent",
+    "self-harm",
+    "self-harm/instructions",
+    "self-harm/intent",
+    "sexual",
+    "sexual/minors",
+    "violence",
+    "violence/graphic",
 ]
 """OpenAI's categories of moderations."""
 

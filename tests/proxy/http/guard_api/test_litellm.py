@@ -68,7 +68,9 @@ def litellm(serve: Serve) -> Any:
 
 
 @pytest.mark.parametrize("step", [1, 3, 5, 11, len(TEXT)])
-async def test_a_stream_is_masked_as_the_whole_text_is_wherever_it_ends(litellm: Any, step: int) -> None:
+async def test_a_stream_is_masked_as_the_whole_text_is_wherever_it_ends(  # contract 3.19, 8.16
+    litellm: Any, step: int
+) -> None:
     client = await litellm(*guards())
     stream = Gateway(client)
     for end in range(step, len(TEXT) + step, step):
