@@ -6,7 +6,6 @@ Its length has a bound, however long the stream is.
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import InitVar, dataclass, field, fields
-from typing import Self
 
 from hooks.detect.detector import Match, going_on, moved
 from hooks.detect.lead import Lead
@@ -60,7 +59,7 @@ class Excerpt:
     def __post_init__(self, is_json: bool) -> None:
         self._json = JsonText() if is_json else None
 
-    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+    def __deepcopy__(self, memo: dict[int, object]) -> "Excerpt":
         made = object.__new__(Excerpt)  # `copy` takes three times as long
         for name in _FIELDS:
             setattr(made, name, getattr(self, name))

@@ -1,0 +1,120 @@
+"""What hooks would release if a stream ended here, and that nobody notices the question (contract 3.19)."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.protocol import Delta, GenerationRequest
+from hooks import Chunk, Verdict, emit, hold, redact
+from hooks.api.decision import Decision
+from hooks.builtin.json_schema import JsonSchema
+from hooks.builtin.patterns import Patterns
+from hooks.builtin.phrases import Phrases
+from hooks.builtin.pii import Pii
+from hooks.builtin.repetition import Repetition
+from hooks.builtin.secrets import Secrets
+from hooks.pipeline.open_guard import OpenGuard
+from hooks.pipeline.pipeline import Pipeline
+from tests.helpers import pipeline_of
+
+TEXT = (
+    'Call +1 415 555 2671 or ada@example.com: "4111 1111 1111 1111", \\u0061da@example.com, the blue '
+    "bird's key 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, %61da%40example.com and ACME-1234. Fine."
+)
+REQUEST = GenerationRequest(request_id="r", model="m", endpoint="guard")
+PIPELINES = [
+    pipeline_of(Pii()),
+    pipeline_of(Secrets(), Pii(action="suppress")),
+    pipeline_of(Pii(), Secrets(), Phrases(["blue bird"]), Patterns({"acme": r"ACME-\d{4}"}), Repetition()),
+    pipeline_of(Phrases(["blue bird"], action="terminate", text="No."), Pii()),
+]
+
+
+async def released(guard: OpenGuard, *deltas: Delta) -> str:
+    steps = [await guard.feed(delta) for delta in deltas]
+    return "".join(delta.text for step in steps for delta in step.released)
+
+
+async def whole(pipeline: Pipeline, text: str) -> str:
+    guard = pipeline.open(REQUEST)
+    return await released(guard, Delta(text=text), Delta(finish_reason="stop"))
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES, ids=range(len(PIPELINES)))
+@given(start=st.integers(0, len(TEXT) - 60), lengths=st.lists(st.integers(1, 9), min_size=2, max_size=8))
+async def test_it_is_what_the_end_releases(pipeline: Pipeline, start: int, lengths: list[int]) -> None:
+    guard = pipeline.open(REQUEST)
+    text = said = ""
+    for length in lengths:
+        piece = TEXT[start + len(text) :][:length]
+        text += piece
+        said += await released(guard, Delta(text=piece))
+        ahead = await guard.look_ahead()
+        assert ahead is not None
+        assert said + ahead == await whole(pipeline, text)
+    said += await released(guard, Delta(finish_reason="stop"))
+    assert said == await whole(pipeline, text)
+    await guard.close()
+
+
+class Stars:
+    """Holds the last word and puts stars in its place at the end. It reads what it was shown in every way."""
+
+    copyable = True
+
+    def __init__(self) -> None:
+        self.ends: Counter[str] = Counter()
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        chunk.state.setdefault("seen", []).append(chunk.text_diff)
+        chunk.request_state["num"] = chunk.request_state.get("num", 0) + 1
+        assert "".join(chunk.state["seen"]) == chunk.text
+        if chunk.is_final:
+            self.ends[chunk.text] += 1
+            return redact([(0, len(chunk.pending), "*" * chunk.request_state["num"])])
+        return hold(len(chunk.pending) - chunk.pending.rfind(" ") - 1)
+
+
+async def test_nothing_of_the_stream_changes() -> None:
+    hook, decisions = Stars(), list[Decision]()
+    pipeline = pipeline_of(hook)
+    guard = pipeline.open(REQUEST, listener=decisions.append)
+    assert await released(guard, Delta(text="one two")) == "one "
+    verdicts = pipeline.tallies["hook0"].verdicts
+    for _ in range(3):
+        assert await guard.look_ahead() == "**"
+    assert not decisions
+    assert pipeline.tallies["hook0"].verdicts == verdicts
+    assert await released(guard, Delta(text=" three")) == "two "
+    assert await released(guard, Delta(finish_reason="stop")) == "***"
+    assert [decision.action for decision in decisions if decision.action != "hold"] == ["redact"]
+
+
+def _holds(chunk: Chunk) -> Verdict:
+    return emit(chunk.pending) if chunk.is_final else hold()
+
+
+class Fails(Stars):
+    def __call__(self, chunk: Chunk) -> Verdict:
+        if chunk.is_final:
+            raise ValueError
+        return hold()
+
+
+@pytest.mark.parametrize("hooks", [(_holds,), (Fails(),), (Stars(), _holds)])
+async def test_a_hook_that_cannot_say_it_says_nothing(hooks: tuple[Any, ...]) -> None:
+    guard = pipeline_of(*hooks).open(REQUEST)
+    await released(guard, Delta(text="abc"))
+    assert await guard.look_ahead() is None
+    await guard.close()
+
+
+async def test_hooks_before_the_one_that_holds_are_not_asked() -> None:
+    guard = pipeline_of(lambda chunk: emit(chunk.pending), JsonSchema(tools=True), Pii()).open(REQUEST)
+    assert await guard.look_ahead() == ""
+    assert await released(guard, Delta(text="Hello, ada")) == "Hello, "
+    assert await guard.look_ahead() == "ada"
+    await guard.close()
