@@ -35,7 +35,7 @@ DIALECTS = web.AppKey("dialects", dict[str, Dialect])
 def dialect_of(request: web.Request) -> Dialect | None:
     """The dialect of the endpoint, if it is none of the service's own."""
     resource = request.match_info.route.resource
-    return None if resource is None else request.app[DIALECTS].get(resource.canonical)
+    return None if resource is None else request.config_dict[DIALECTS].get(resource.canonical)
 
 
 def speaks_messages(request: web.Request) -> bool:

@@ -24,9 +24,9 @@ from proxy.wire.openai.responses import ResponsesRequest
 from tools.docs.vllm_fields import VERSION, VLLM_FIELDS
 
 ENGINES: dict[str, FieldSupport] = {
-    name: engines.ENGINES.load(name).fields for name in engines.ENGINES.shipped
+    name: engines.ENGINES.load(name).fields for name in engines.ENGINES.shipped if name != "none"
 }
-"""The engines of `--engine`."""
+"""The engines of `--engine` that generate."""
 
 
 class Endpoint(NamedTuple):
