@@ -32,7 +32,6 @@ def look_ahead(guarded: GuardedRequest, stream: Stream) -> Asking[str | None]:
         hooks,
         {hook.name: Tally() for hook in hooks},
         guarded.options,
-        states={stage.hook.name: _copied(guarded.states[stage.hook.name], stage) for stage in stages},
         suspicions=dict(guarded.suspicions),
     )
     copied = Stream(trial, Delta(index=stream.index, channel=stream.channel, tool_call=stream.tool_call))
@@ -50,6 +49,7 @@ def _copy(stage: HookStage, copied: HookStage) -> None:
     copied.pieces += stage.pieces
     copied.context.place = stage.context.place
     copied.context.state.update(_copied(stage.context.state, stage))
+    copied.context.request_state = _copied(stage.context.request_state, stage)
     pieces = None if held.pieces is None else (held.pieces[0][: held.pieces[1]], held.pieces[1])
     copied.held = HeldText(deque(copies(held.fragments)), held.num_characters, pieces)
 
