@@ -140,9 +140,9 @@ class GuardDriver:
         self._timeout = options.hook_timeout
         self._prompt_threads = prompt_threads
         self._listeners: list[LoadedHook] = []
-        self.reads_prompts = self.decides_prompts = False
-        self.reads_media = any(hook.reads_media for hook in hooks)
+        self.reads_prompts = self.decides_prompts = self.reads_media = False
         for hook in hooks:
+            self.reads_media = self.reads_media or hook.reads_media
             if hook.on_decision is not None:
                 self._listeners.append(hook)
             if hook.on_request is not None:

@@ -21,7 +21,7 @@ from engine.protocol import GenerationRequest
 from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, Span
 from proxy.deployment.deployment import Deployment, Route
 from proxy.deployment.keys import ANONYMOUS, Key, digest_of
-from proxy.http.dialect import dialect_of, speaks_messages
+from proxy.http.dialect import DIALECTS, dialect_of, speaks_messages
 from proxy.service.metrics import RequestMetrics
 from proxy.service.service import Service
 from proxy.storage.shared.protocol import Owner
@@ -236,9 +236,11 @@ def _find_key(service: Service, scheme: str, given: bytes) -> Key | None:
 def _credentials(request: web.Request) -> tuple[str, bytes]:
     """The scheme and the key of `Authorization: Bearer KEY`. A client of the Messages API may have
     `x-api-key: KEY` instead, and one of another dialect has its key where that dialect says."""
-    dialect = dialect_of(request)
-    key = request.headers.get("x-api-key") if speaks_messages(request) else None
-    key = key if dialect is None else dialect.key(request.headers)
+    key = request.headers.get("x-api-key")
+    if request.app[DIALECTS] and (dialect := dialect_of(request)) is not None:
+        key = dialect.key(request.headers)
+    elif key is not None and not speaks_messages(request):
+        key = None
     if key is not None:
         return "Bearer", key.strip().encode(errors="surrogateescape")
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")

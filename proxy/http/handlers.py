@@ -121,7 +121,7 @@ def _messages_request(arrival: Arrival, fields: CountFields, route: Route) -> Ge
 async def moderations(http: web.Request) -> web.Response:
     """No engine judges texts, so the model in a request names none that is served."""
     if "moderations" not in http.app[SERVICE].settings.guard_api_names:
-        raise APIError(501, "This server answers no moderations (--guard-api moderations).", "server_error")
+        raise APIError(501, "This server answers no moderations (--moderations).", "server_error")
     admission = admitted(http, ModerationRequest, _moderation, endpoint="moderations", names_model=False)
     async with admission as exchange:
         return _json(await moderated(exchange))

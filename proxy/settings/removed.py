@@ -50,7 +50,6 @@ REMOVED = {
     "max_stored_bytes": "it follows from max_stored_responses",
     "max_stored_bytes_per_caller": "it follows from max_stored_responses",
     "keep_alive_interval": "a silent stream gets a comment line every 15 seconds",
-    "moderations": "it is guard_api, with the value moderations",
     "skip_tokenizer_init": "it would leave hooks without text to look at",
 }
 """Each option with the end of the message about it."""

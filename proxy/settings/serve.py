@@ -98,9 +98,12 @@ class ServeSettings(
     """YAML file with any of these options"""
     post_processor_hook: str | None = None
     """A hook as TensorRT-LLM names it: the same as one more --hook, in front of the others"""
+    moderations: bool = False
+    """Answer POST /v1/moderations with the hooks' decisions. Callers then learn what each hook does, and why;
+    hooks in shadow mode included"""
     guard_api: Annotated[GuardAPIs, Field(repr=False)] = []
-    """Protocol by which others have the hooks judge texts: moderations, litellm, bedrock, agentgateway, fms,
-    nemo or hooks; repeat. Callers then learn what hooks decide; with moderations, also in shadow mode"""
+    """Protocol by which other gateways have the hooks judge texts: litellm, bedrock, agentgateway, fms, nemo
+    or hooks; moderations with options; repeat. Callers then learn what hooks decide"""
 
     host: str = "127.0.0.1"
     """Address to listen on"""
@@ -121,7 +124,8 @@ class ServeSettings(
     @property
     def guard_api_names(self) -> frozenset[str]:
         """The protocols by which others have the hooks judge texts."""
-        return frozenset(one.name for one in self.guard_api)
+        named = frozenset(one.name for one in self.guard_api)
+        return named | {"moderations"} if self.moderations else named
 
     @property
     def moderation_categories(self) -> dict[str, str]:

@@ -171,7 +171,7 @@ async def test_the_models_are_valid(serve: Serve) -> None:
 
 
 async def test_moderations_are_valid(serve: Serve) -> None:
-    client = await serve(ScriptedEngine(everything), *guarded(starred)(), guard_api=["moderations"])
+    client = await serve(ScriptedEngine(everything), *guarded(starred)(), moderations=True)
     async with sdks(client.url) as made:
         judged = await made.openai.moderations.create(input=["Tell me.", "Hi"])
     told = valid(ModerationCreateResponse, judged.to_dict())

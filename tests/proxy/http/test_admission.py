@@ -74,8 +74,6 @@ async def test_nobody_but_the_operator_asks_any_endpoint_for_decisions(
 ) -> None:  # contract 8.14
     hook, admin_key = lambda chunk: emit(chunk.pending), [SecretStr(ADMIN)]
     store = SecretStr("sqlite:///:memory:")
-    client = await serve(
-        ScriptedEngine(hello), hook, guard_api=["moderations"], admin_key=admin_key, store=store
-    )
+    client = await serve(ScriptedEngine(hello), hook, moderations=True, admin_key=admin_key, store=store)
     status, answer, _ = await client.post(path, body, headers=OPERATOR)
     assert (status, answer["error"]["message"].partition(":")[0]) == (403, "X-Weir-Decisions")

@@ -119,9 +119,7 @@ async def test_requests_are_counted_by_outcome(serve: Serve) -> None:
 async def test_a_request_that_its_endpoint_refuses_is_counted(
     serve: Serve, path: str, body: dict[str, Any]
 ) -> None:
-    client = await serve(
-        ScriptedEngine(counted("a")), Script(lambda c: emit(c.pending)), guard_api=["moderations"]
-    )
+    client = await serve(ScriptedEngine(counted("a")), Script(lambda c: emit(c.pending)), moderations=True)
     status, _, _ = await client.post(path, body)
     assert status in (400, 404)
     endpoint = "chat" if path == CHATS else "moderations"

@@ -93,7 +93,7 @@ async def test_moderations_are_limited(serve: Serve, limits: dict[str, int]) -> 
         Script(lambda c: emit(c.pending)),
         admin_key=[SecretStr(ADMIN)],
         store=SecretStr("sqlite:///:memory:"),
-        guard_api=["moderations"],
+        moderations=True,
         clock=half_past,
     )
     key = await key_with(client, **limits)
@@ -200,7 +200,7 @@ async def test_requests_that_generate_nothing_are_limited_too(serve: Serve, path
     client = await serve(
         ScriptedEngine(ten_tokens),
         Pii(),
-        guard_api=["moderations"],
+        moderations=True,
         admin_key=[SecretStr(ADMIN)],
         store=SecretStr("sqlite:///:memory:"),
         clock=half_past,

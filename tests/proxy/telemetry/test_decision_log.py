@@ -55,7 +55,7 @@ async def test_a_decision_of_a_moderation_reaches_the_operator_once(
     given: Any = (hooks, [], PipelineOptions())
     pipeline: Any = WorkerPool(workers, *given) if workers else await Pipeline.load(*given)
     engine = ScriptedEngine(lambda _: ())
-    client = await serve(engine, pipeline=pipeline, guard_api=["moderations"], decision_log=True)
+    client = await serve(engine, pipeline=pipeline, moderations=True, decision_log=True)
     _, body, _ = await client.post("/v1/moderations", {"input": ["a zebra", "a horse"]})
     assert [one["flagged"] for one in body["results"]] == [True, False]
     lines = [vars(one)["fields"] for one in caplog.records if one.name == "weir.decisions"]

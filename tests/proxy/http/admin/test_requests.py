@@ -38,7 +38,7 @@ class Endless(ScriptedEngine):
 async def endless(serve: Serve) -> tuple[Client, Endless]:
     engine = Endless()
     store = SecretStr("sqlite:///:memory:")
-    return await serve(engine, admin_key=[SecretStr(ADMIN)], store=store, guard_api=["moderations"]), engine
+    return await serve(engine, admin_key=[SecretStr(ADMIN)], store=store, moderations=True), engine
 
 
 async def begun(client: Client, engine: Endless, stream: bool) -> tuple["asyncio.Task[Any]", dict[str, Any]]:

@@ -43,7 +43,7 @@ def judge(serve: Serve) -> Any:
     """Start a server that judges texts by these hooks."""
 
     async def start(*hooks: Any, **options: Any) -> Client:
-        return await serve(ScriptedEngine(hello), *hooks, guard_api=["moderations"], **options)
+        return await serve(ScriptedEngine(hello), *hooks, moderations=True, **options)
 
     return start
 
@@ -183,7 +183,7 @@ async def test_a_hook_on_prompts_flags_a_text(judge: Any, text: str, action: str
 
 async def test_a_hook_in_shadow_mode_is_told_and_flags_nothing(serve: Serve) -> None:  # contract 8.13
     hooks = [LoadedHook.of(name, hook, is_shadow=True) for name, hook in (("p", Pii()), ("f", Script(fails)))]
-    client = await serve(ScriptedEngine(hello), pipeline=Pipeline(hooks), guard_api=["moderations"])
+    client = await serve(ScriptedEngine(hello), pipeline=Pipeline(hooks), moderations=True)
     result = await one(client, MAIL)
     assert not result["flagged"]
     assert sorted(told(result, "hook", "action", "mode", "reason"), key=str) == [
@@ -213,7 +213,7 @@ async def test_a_hook_that_ends_one_text_ends_no_other(judge: Any) -> None:
 
 async def test_a_request_may_name_a_hook_that_the_server_allows(serve: Serve) -> None:
     pipeline = Pipeline([], [LoadedHook.of("pii", Pii())])
-    client = await serve(ScriptedEngine(hello), pipeline=pipeline, guard_api=["moderations"])
+    client = await serve(ScriptedEngine(hello), pipeline=pipeline, moderations=True)
     assert (await one(client, MAIL, hooks=["pii"]))["flagged"]
     status, answer, _ = await client.post(URL, {"input": MAIL})
     assert (status, answer["error"]["type"]) == (501, "server_error")
@@ -248,7 +248,7 @@ async def test_no_decision_is_told_without_the_setting(serve: Serve) -> None:  #
     client = await serve(ScriptedEngine(hello), Pii())
     status, answer, _ = await client.post(URL, {"input": MAIL})
     assert (status, list(answer)) == (501, ["error"])
-    assert "--guard-api", "moderations" in answer["error"]["message"]
+    assert "--moderations" in answer["error"]["message"]
 
 
 async def test_listeners_hear_the_decisions_too(judge: Any) -> None:
@@ -295,8 +295,7 @@ async def workers() -> WorkerPool:
 async def test_hook_workers_judge_as_the_service_would(serve: Serve, workers: WorkerPool) -> None:
     pipeline = await Pipeline.load(workers.setup.specs)
     here, there = [
-        await serve(ScriptedEngine(hello), pipeline=one, guard_api=["moderations"])
-        for one in (pipeline, workers)
+        await serve(ScriptedEngine(hello), pipeline=one, moderations=True) for one in (pipeline, workers)
     ]
     for text in (MAIL, "Fine.", "ada"):
         assert await one(there, text) == await one(here, text)
