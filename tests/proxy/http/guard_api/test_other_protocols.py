@@ -121,12 +121,12 @@ async def test_fms_detectors_say_where(client: Client) -> None:
     assert [len(one) for one in answer] == [0, 1, 0]
     for path, body in (
         ("/api/v1/text/generation", {"prompt": "Hi", "generated_text": MAIL}),
-        ("/api/v1/text/context/chat", {"messages": [{"role": "assistant", "content": MAIL}]}),
+        ("/api/v1/text/chat", {"messages": [{"role": "assistant", "content": MAIL}]}),
     ):
         _, answer = await ask(client, path, body, **weir)
         assert answer == [{"detection": "EMAIL_ADDRESS", "detection_type": "hook0", "score": 1.0}]
     body = {"messages": [{"role": "user", "content": BIRD}]}
-    _, answer = await ask(client, "/api/v1/text/context/chat", body, **weir)
+    _, answer = await ask(client, "/api/v1/text/chat", body, **weir)
     assert answer == [{"detection": "phrase", "detection_type": "hook1", "score": 1.0}]
 
 
