@@ -43,14 +43,14 @@ REDACTED = {
 
 
 def settings_of_the_page(name: str) -> Any:
-    found = re.search(rf"```yaml\n(# {name}.*?)```", PAGE.read_text(), re.DOTALL)
+    found = re.search(rf"```yaml\n({name}.*?)```", PAGE.read_text(), re.DOTALL)
     assert found, f"{PAGE} has no {name}"
     return yaml.safe_load(found[1])
 
 
 def guardrails(redacting: str, ending: str) -> list[Mapping[str, Any]]:
     """The page's guardrail, and variants of it. A request names the one that it wants."""
-    (page,) = settings_of_the_page("litellm.yaml")["guardrails"]
+    (page,) = settings_of_the_page("# litellm.yaml")["guardrails"]
     page = {**page["litellm_params"], "api_base": redacting, "api_key": KEY, "default_on": False}
     block_only = {"streaming_transform_mode": "block_only", "streaming_sampling_rate": 1}
     variants: dict[str, dict[str, Any]] = {
@@ -71,7 +71,10 @@ def guardrails(redacting: str, ending: str) -> list[Mapping[str, Any]]:
         "wrong key": {"api_key": "wrong"},
         "tools": {"mode": ["pre_mcp_call", "post_mcp_call"], "default_on": True},
     }
-    return [{"guardrail_name": name, "litellm_params": page | own} for name, own in variants.items()]
+    named = [{"guardrail_name": name, "litellm_params": page | own} for name, own in variants.items()]
+    (bedrock,) = settings_of_the_page("guardrails:")["guardrails"]
+    own = {"aws_bedrock_runtime_endpoint": redacting, "aws_access_key_id": KEY}
+    return [*named, {"guardrail_name": "bedrock", "litellm_params": bedrock["litellm_params"] | own}]
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +85,13 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         upstream = stack.enter_context(running_upstream())
         weirs = []
         for arguments in ({}, {"action": "terminate", "prompt": "refuse"}):
-            settings = settings_of_the_page("weir.yaml")
+            settings = settings_of_the_page("# weir.yaml")
             for hook in settings["hooks"]:
                 hook.setdefault("args", {}).update(arguments)
             file = folder / f"weir{len(weirs)}.yaml"
-            file.write_text(yaml.safe_dump({**settings, "api_key": KEY}))
+            file.write_text(yaml.safe_dump({**settings, "guard_api": ["litellm", "bedrock"], "api_key": KEY}))
             weirs.append(stack.enter_context(serving("--config", str(file))))
-        settings = settings_of_the_page("litellm.yaml")
+        settings = settings_of_the_page("# litellm.yaml")
         settings["model_list"][0]["litellm_params"]["api_base"] = upstream
         echo = stack.enter_context(serving("--engine", "echo"))
         model = {"model": "openai/echo", "api_base": f"{echo}/v1", "api_key": "none"}
@@ -230,6 +233,13 @@ async def test_tools_of_mcp_servers_are_judged(http: aiohttp.ClientSession, url:
 
     assert "saved: Mail [EMAIL_ADDRESS]" in await call("save", text="Mail jane.doe@millrace.com")
     assert "Write to [EMAIL_ADDRESS] now." in await call("contact")
+
+
+async def test_litellms_bedrock_guardrail_asks_weir(http: aiohttp.ClientSession, url: str) -> None:
+    for cuts in (0, 3):
+        for got in await all_of(http, url, "bedrock", cuts=cuts):
+            value = got.answer.value
+            assert got.content == got.answer.text.replace(VALUES[value], REDACTED[value])
 
 
 LETS_THROUGH = {
