@@ -34,14 +34,20 @@ COLUMNS = "seed                 cases   leak    cut  DeltaFrag  partial  Fidelit
 
 
 def judged(seed: str, config: Path, reports: Path, options: list[str]) -> dict[str, Any]:
-    """Run the judge on a Weir of its own, and return its summary. `partial` is that of partial emission."""
+    """The judgement of a Weir of its own."""
     port = free_port()
     with running(weir(f"http://127.0.0.1:{port}/v1", "--config", str(config))) as (url, _):
-        command = [str(JUDGE), "--only", "weir", "--model", "m", "--seed", seed, "--out", str(reports)]
-        command += ["--gateway-url", f"{url}/chat/completions", "--upstream-port", str(port)]
-        command += ["--json-out", str(reports / "summary.json"), "--partial-emission"]
-        command += ["--oracle", "exhaustive-2-part", *options]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return judgement(seed, url, port, reports, options)
+
+
+def judgement(seed: str, url: str, port: int, reports: Path, options: list[str]) -> dict[str, Any]:
+    """Run the judge on the system at `url`, whose upstream's port is `port`. The summary; `partial` in it is
+    that of partial emission."""
+    command = [str(JUDGE), "--only", "weir", "--model", "m", "--seed", seed, "--out", str(reports)]
+    command += ["--gateway-url", f"{url}/chat/completions", "--upstream-port", str(port)]
+    command += ["--json-out", str(reports / "summary.json"), "--partial-emission"]
+    command += ["--oracle", "exhaustive-2-part", *options]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     summary: dict[str, Any] = json.loads((reports / "summary.json").read_text())["rows"][0]
     partial = json.loads((reports / "weir.partial-emission.json").read_text())
     return {**summary, "partial": partial["metrics"]}

@@ -114,16 +114,20 @@ def _litellm(upstream: str, is_raising: bool) -> System:
     guard: dict[str, Any] = {
         "guardrail": "litellm_content_filter",
         "mode": "post_call",
-        "default_on": True,
         "patterns": [{"pattern_type": "prebuilt", "pattern_name": n, "action": "MASK"} for n in names],
         "blocked_words": [{"keyword": VALUES["phrase"], "action": "MASK"}],
     }
     if is_raising:
-        guard = {"guardrail": "guard.Raises", "mode": "post_call", "default_on": True}
+        guard = {"guardrail": "guard.Raises", "mode": "post_call"}
+    return litellm(upstream, guard)
+
+
+def litellm(upstream: str, guard: dict[str, Any]) -> System:
+    """LiteLLM's proxy with this guardrail."""
     model = {"model": "openai/m", "api_base": upstream, "api_key": "none"}
     config = {
         "model_list": [{"model_name": "m", "litellm_params": model}],
-        "guardrails": [{"guardrail_name": "guard", "litellm_params": guard}],
+        "guardrails": [{"guardrail_name": "guard", "litellm_params": {**guard, "default_on": True}}],
     }
     command = [str(LITELLM.absolute() / "litellm"), "--config", "litellm.json", "--port", "{port}"]
     return System(
@@ -141,10 +145,15 @@ def _nemo(name: str, upstream: str, is_raising: bool, streaming: dict[str, Any])
         "output": {"flows": [flow], "streaming": {"enabled": True, **streaming}},
         "config": {"regex_detection": {"output": {"patterns": list(PATTERNS)}}},
     }
+    files = {"rails/actions.py": NEMO_RAISES, "rails/flows.co": NEMO_FLOW} if is_raising else {}
+    return nemo(name, upstream, rails, files)
+
+
+def nemo(name: str, upstream: str, rails: dict[str, Any], others: Mapping[str, str] | None = None) -> System:
+    """NeMo's server with these rails. `others`: files beside its configuration."""
     model = {"type": "main", "engine": "openai", "model": "m", "parameters": {"base_url": upstream}}
-    files: dict[str, Any] = {"rails/config.yml": {"models": [model], "rails": rails, "passthrough": True}}
-    if is_raising:
-        files |= {"rails/actions.py": NEMO_RAISES, "rails/flows.co": NEMO_FLOW}
+    config = {"models": [model], "rails": rails, "passthrough": True}
+    files: dict[str, Any] = {"rails/config.yml": config, **(others or {})}
     command = [str(NEMO.absolute() / "nemoguardrails"), "server", "--config", "{folder}", "--port", "{port}"]
     environment = {
         "OPENAI_API_KEY": "none",
