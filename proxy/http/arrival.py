@@ -237,7 +237,7 @@ def _credentials(request: web.Request) -> tuple[str, bytes]:
     """The scheme and the key of `Authorization: Bearer KEY`. A client of the Messages API may have
     `x-api-key: KEY` instead, and one of another dialect has its key where that dialect says."""
     key = request.headers.get("x-api-key")
-    if request.app[DIALECTS] and (dialect := dialect_of(request)) is not None:
+    if request.app.get(DIALECTS) and (dialect := dialect_of(request)) is not None:
         key = dialect.key(request.headers)
     elif key is not None and not speaks_messages(request):
         key = None
