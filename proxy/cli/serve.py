@@ -54,6 +54,11 @@ def _greet(url: str, model: str, settings: ServeSettings) -> None:
         else (_count(len(settings.hook_specs), "hook", "hooks"))
     )
     processes = f" in {settings.workers} processes" if settings.workers > 1 else ""
+    if settings.engine == "none":
+        flush_log()
+        apis = ", ".join(sorted(settings.guard_api_names)) or "no guard API (--guard-api)"
+        print(f"Weir judges texts at {url}{processes}, with {guarded}: {apis}.", flush=True)
+        return
     page = f"Open {url}/ in a browser, or try" if settings.page else "Try"
     flush_log()
     print(
