@@ -84,3 +84,14 @@ def weir_serve(plain_server: Callable[[], str]) -> Iterator[Callable[..., str]]:
             return stack.enter_context(serving(*options)) if options else plain_server()
 
         yield start
+
+
+@pytest.fixture
+def restore_key(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One key of placeholders for this process and for workers."""
+    from hooks.detect import placeholders
+
+    monkeypatch.setenv(placeholders.KEY, "a key of the operator's")
+    placeholders.operator_key.cache_clear()
+    yield
+    placeholders.operator_key.cache_clear()

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Unpack
 
 from hooks import Chunk, Verdict, checked, emit, hold, rewind, suspect, terminate
-from hooks.detect.acting_guard import ActingGuard, Options, StreamOptions
+from hooks.detect.acting_guard import ActingGuard, Options, Sources, StreamOptions
 from hooks.detect.argument_types import Count
 from hooks.detect.coverage import Coverage, JudgeError, Mode, pieces_of
 from hooks.detect.detector import Match
@@ -20,7 +20,8 @@ class CoverageOptions(StreamOptions, total=False):
     mode: Mode
     window: Count
     first_window: Count
-    prompt: Literal["refuse"] | None
+    prompt: Literal["refuse", "taint"] | None
+    of: Sources | None
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -1,7 +1,6 @@
 """Values that leave as placeholders and come back, as clients of every endpoint see them (contract 9)."""
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from engine.protocol import Channel, Delta, GenerationRequest
 from engine.streams.recorder import RecordingEngine
 from engine.upstream.openai.engine import OpenAIEngine
 from hooks import prompt_texts
-from hooks.detect import placeholders
 from hooks.detect.placeholders import placeholder_for, placeholders_in
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.pipeline import Pipeline
@@ -30,13 +28,7 @@ MAIL, OTHER = "nann@example.org", "other@example.org"
 MASKS = HookSpec("pii", {"entities": ["EMAIL_ADDRESS"], "prompt": "redact", "restore": True})
 
 
-@pytest.fixture(autouse=True)
-def _key(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One key for this process and for workers."""
-    monkeypatch.setenv(placeholders.KEY, "a key of the operator's")
-    placeholders.operator_key.cache_clear()
-    yield
-    placeholders.operator_key.cache_clear()
+pytestmark = pytest.mark.usefixtures("restore_key")
 
 
 def masked(request: GenerationRequest) -> list[str]:

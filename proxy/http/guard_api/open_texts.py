@@ -61,7 +61,7 @@ class SeenText:
 
     read: Digest
     let_out: Digest
-    """What the client may have of it by now."""
+    """The part of the text that the client may have by now."""
 
 
 class Publisher:

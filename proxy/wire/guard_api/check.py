@@ -1,4 +1,4 @@
-"""What every protocol of other gateways has in common: the texts to judge, and what became of them."""
+"""Values that every protocol of other gateways shares: the texts to judge, and the verdicts on them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,8 +35,8 @@ class Check:
     has_media: bool = False
     """Whether the answer has an image, sound or a file."""
     stream: str | None = None
-    """What tells this answer from the caller's others, if more of it may come in a later question. None: the
-    texts are whole."""
+    """The name of this answer among the caller's, if more of it may come in a later question. None: the texts
+    are whole."""
     model: str | None = None
     user: str | None = None
 
@@ -62,7 +62,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What became of one prompt, text or call."""
+    """The verdict on one prompt, text or call."""
 
     blocked: str | None = None
     """The reason of the hook that refused or ended it."""
@@ -84,7 +84,7 @@ class JudgedPrompt(Judged):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedText(Judged):
     text: str = ""
-    """What the client may have if the text ends here."""
+    """The text that the client may have if it ends here."""
     num_undecided: int = 0
     """Characters at its end that more text may change."""
 

@@ -264,3 +264,17 @@ async def test_the_fuzzer_looks_for_secrets_alone_in_what_a_judge_releases() -> 
     problem = await Fuzzer(release, secrets=["stupid"])._problem_of(example)
     assert problem is not None
     assert problem.startswith("'stupid' is released")
+
+
+def test_it_reads_the_sources_that_it_is_told_to_and_may_mark_the_request() -> None:  # contract 8.6, 8.15
+    said = [{"role": "user", "content": "Hi!"}, {"role": "tool", "tool_call_id": "1", "content": "ok"}]
+    assert (
+        play(PatternGuard("!", prompt="refuse", of=["tool"]), stream_of("yes", prompt=said)).refused is None
+    )
+    assert play(PatternGuard("!", prompt="refuse", of=["user"]), stream_of("yes", prompt=said)).refused
+    marked = play(PatternGuard("ok", prompt="taint"), stream_of("yes", prompt=said))
+    assert marked.request is not None
+    assert marked.request.taint
+    unmarked = play(PatternGuard("!", prompt="taint"), stream_of("yes", prompt=said))
+    assert unmarked.request is not None
+    assert unmarked.request.taint is None

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -26,12 +26,7 @@ MAIL, CARD, KEY = "nann@example.org", "4111 1111 1111 1111", "AKIAQ3EGRZ7PLMW2XK
 PROMPT = f"Write to {MAIL}, pay by {CARD}, sign with {KEY}."
 
 
-@pytest.fixture(autouse=True)
-def _key(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv(placeholders.KEY, "a key of the operator's")
-    placeholders.operator_key.cache_clear()
-    yield
-    placeholders.operator_key.cache_clear()
+pytestmark = pytest.mark.usefixtures("restore_key")
 
 
 @cache
