@@ -54,9 +54,10 @@ def serving() -> Iterator[tuple[str, int]]:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout
-            address = process.stdout.readline().split("http://")[1].split("/v1")[0]
+            found = re.search(r"http://[\w.:]+", process.stdout.readline())
+            assert found
             print(f"started in {time.monotonic() - started:.2f} s")
-            yield f"http://{address}{PATH}", process.pid
+            yield found[0] + PATH, process.pid
         finally:
             process.terminate()
             process.wait()

@@ -1,6 +1,7 @@
 """`weir serve` as a user runs it: a process of its own, with the model that ships."""
 
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -28,9 +29,9 @@ def serving(
                 process = ForkedWeir(arguments, nothing, stdout, log, cwd=cwd, env=env)
         with killed_at_end(process):
             try:
-                line = said.readline()
-                assert " at " in line, _text_of(log)
-                yield line.split(" at ")[1].split("/v1")[0]
+                found = re.search(r" at (https?://[\w.:\[\]]+)", said.readline())
+                assert found, _text_of(log)
+                yield found[1]
             finally:
                 process.terminate()
                 returncode = process.wait(WAIT_LIMIT)

@@ -53,19 +53,21 @@ def guardrails(redacting: str, ending: str) -> list[Mapping[str, Any]]:
     (page,) = settings_of_the_page("# litellm.yaml")["guardrails"]
     page = {**page["litellm_params"], "api_base": redacting, "api_key": KEY, "default_on": False}
     block_only = {"streaming_transform_mode": "block_only", "streaming_sampling_rate": 1}
+    buffered = {
+        "api_base": f"{redacting}/block-only",
+        "streaming_transform_mode": "block_only",
+        "streaming_buffer_until_moderated": True,
+    }
     variants: dict[str, dict[str, Any]] = {
         "page": {},
         "each chunk": {"streaming_sampling_rate": 1},
         "ends": {"api_base": ending},
         "block only": block_only,
-        "block only, ends": {"api_base": ending, **block_only},
-        "buffered": {"api_base": ending, **block_only, "streaming_buffer_until_moderated": True},
+        "told to block": {"api_base": f"{redacting}/block-only", **block_only},
+        "buffered": buffered | {"streaming_sampling_rate": 1},
+        "buffered, each fifth chunk": buffered,
         "answers": {"mode": "post_call"},
-        "buffered answers": {
-            "mode": "post_call",
-            "api_base": ending,
-            "streaming_buffer_until_moderated": True,
-        },
+        "buffered answers": buffered | {"mode": "post_call"},
         "during": {"mode": "during_call", "api_base": ending},
         "unreachable": {"api_base": f"http://127.0.0.1:{free_port()}"},
         "wrong key": {"api_key": "wrong"},
@@ -199,9 +201,25 @@ async def test_terminate_ends_an_answer_with_an_error(http: aiohttp.ClientSessio
 async def test_a_buffered_stream_is_judged_before_anything_leaves(
     http: aiohttp.ClientSession, url: str
 ) -> None:
-    for channel in ("content", "tool_call", "logprobs"):
+    for channel in ("tool_call", "logprobs"):
         for got in await all_of(http, url, "buffered", channel, cuts=3):
             assert (got.received.status, dict(got.received.texts)) == (400, {})
+
+
+@pytest.mark.parametrize("guardrail", ["buffered", "buffered, each fifth chunk"])
+async def test_no_stream_has_a_forbidden_character_if_litellm_buffers_and_only_blocks(
+    http: aiohttp.ClientSession, url: str, guardrail: str
+) -> None:
+    for got in await all_of(http, url, guardrail, cuts=CUTS):
+        assert (got.received.status, dict(got.received.texts)) == (400, {})
+
+
+async def test_a_value_is_never_whole_if_litellm_only_blocks_and_asks_about_each_chunk(
+    http: aiohttp.ClientSession, url: str
+) -> None:
+    found = outcomes(await all_of(http, url, "told to block", cuts=CUTS))
+    assert found["whole"] == 0
+    assert found.total() == CUTS * len(FORBIDDEN)
 
 
 async def test_a_failure_of_the_guardrail_closes_the_request(http: aiohttp.ClientSession, url: str) -> None:

@@ -32,6 +32,8 @@ MAX_OPEN = 20_000
 """Texts with an open guard in this process. One caller may have half of them."""
 MAX_SEEN = 65_536
 """Texts of which one question came. The oldest is forgotten: its next question counts as its first."""
+UNCHANGED = "streaming_transform_mode"
+"""The reason to block a text that a gateway sends without the changes that it was answered."""
 LOOK_INTERVAL = 1.0
 """Seconds between two looks at idle texts."""
 
@@ -62,6 +64,8 @@ class SeenText:
     read: Digest
     let_out: Digest
     """The part of the text that the client may have by now."""
+    changed: Digest | None
+    """The text that was answered, if it is another than the one that was asked about."""
 
 
 class Publisher:
@@ -87,6 +91,8 @@ class OpenText:
     running: ExitStack
     """Keeps the deployment, and so its hooks, until the guard is closed."""
     read: Digest
+    changed: Digest | None = None
+    """As `SeenText.changed`."""
     released: str = ""
     blocked: str | None = None
     """The reason of the hook that ended the text."""
@@ -137,9 +143,13 @@ class OpenTexts:
                 if is_open and found.deployment is exchange.arrival.deployment and found.read.begins(text):
                     return await self._read_on(key, found, text)
             await self._end(key, found, aborted=True)
+            if _goes_on_after(found.changed, text):
+                return JudgedText(blocked=UNCHANGED)
         seen = self._seen.pop(key, None)
         if seen is not None and seen.read[0] < len(text) and seen.read.begins(text):
             return await self._open_again(exchange, key, seen, text)
+        if seen is not None and _goes_on_after(seen.changed, text):
+            return JudgedText(blocked=UNCHANGED)
         return await self._judge_first(exchange, key, text)
 
     async def _judge_first(self, exchange: Exchange[Any], key: Key, text: str) -> JudgedText:
@@ -151,7 +161,8 @@ class OpenTexts:
             return JudgedText(blocked=error.reason)
         finally:
             await guard.close()
-        self._seen[key] = SeenText(Digest.of(text), Digest.of(decided))
+        changed = _changed(text, decided + rest)
+        self._seen[key] = SeenText(Digest.of(text), Digest.of(decided), changed)
         if len(self._seen) > MAX_SEEN:
             self._seen.popitem(last=False)
         return JudgedText(text=decided + rest, num_undecided=len(rest))
@@ -191,6 +202,7 @@ class OpenTexts:
         if found.blocked is not None:
             return JudgedText(blocked=found.blocked)
         rest = await found.guard.look_ahead() or ""
+        found.changed = _changed(text, found.released + rest)
         return JudgedText(text=found.released + rest, num_undecided=len(rest))
 
     async def _end(self, key: Key, text: OpenText, *, aborted: bool) -> None:
@@ -226,6 +238,18 @@ class OpenTexts:
         while True:
             await asyncio.sleep(LOOK_INTERVAL)
             await self._look()
+
+
+def _changed(asked: str, answered: str) -> Digest | None:
+    return None if answered == asked or not answered else Digest.of(answered)
+
+
+def _goes_on_after(changed: Digest | None, text: str) -> bool:
+    """Whether a gateway asks about its last answer with more text behind it, and not about what it has sent.
+
+    LiteLLM does so in its mode `block_only`: it has sent the text without the change that was answered.
+    """
+    return changed is not None and changed.begins(text)
 
 
 def open_texts_of(app: web.Application) -> OpenTexts:

@@ -7,7 +7,7 @@ it may go out if it ends there.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,6 +21,7 @@ class LiteLLMCheck(BaseModel):
     """Fields that are not here hold no text of a prompt or an answer."""
 
     model_config = ConfigDict(strict=True)
+    is_block_only: ClassVar = False
 
     input_type: Literal["request", "response"]
     texts: list[str]
@@ -74,6 +75,8 @@ class LiteLLMCheck(BaseModel):
             if judged.changed_call(check):
                 return {"action": "BLOCKED", "blocked_reason": "tool_call"}
             changed = {"texts": [one.text for one in judged.texts]}
+            if self.is_block_only and changed["texts"] != self.texts:
+                return {"action": "BLOCKED", "blocked_reason": "content"}
         action = "NONE" if changed == {"texts": self.texts} else "GUARDRAIL_INTERVENED"
         held = [one.num_undecided for one in judged.texts]
         return {"action": action, **changed, **({"stream_holdback_chars": held} if any(held) else {})}
@@ -113,7 +116,15 @@ def _call(call: JSONObject) -> CheckedCall:
     return CheckedCall(str(name or call.get("type") or ""), orjson.dumps(call).decode())
 
 
-PATHS = {"/beta/litellm_basic_guardrail_api": LiteLLMCheck}
+class BlockOnlyCheck(LiteLLMCheck):
+    """From a LiteLLM that sends a stream's text as it came: with `streaming_transform_mode: block_only`, it
+    leaves out the changes that it is answered. So an answer's text passes as it is, or blocks."""
+
+    is_block_only = True
+
+
+PATH = "/beta/litellm_basic_guardrail_api"
+PATHS = {PATH: LiteLLMCheck, f"/block-only{PATH}": BlockOnlyCheck}
 
 
 def key(headers: Mapping[str, str]) -> str | None:

@@ -18,13 +18,14 @@ from tests.helpers import Script, until
 from tests.proxy.conftest import Client, Serve
 
 PATH = "/beta/litellm_basic_guardrail_api"
+BLOCK_ONLY_PATH = f"/block-only{PATH}"
 TEXT = "Write to ada@example.com, or pay by 4111 1111 1111 1111 today. All is fine"
 MASKED = "Write to [EMAIL_ADDRESS], or pay by [CREDIT_CARD] today. All is fine"
 
 
-async def ask(client: Client, *texts: str, **fields: Any) -> Any:
+async def ask(client: Client, *texts: str, path: str = PATH, **fields: Any) -> Any:
     body = {"input_type": "response", "texts": texts, "request_data": {}, "litellm_call_id": "c1", **fields}
-    status, answer, _ = await client.post(PATH, body)
+    status, answer, _ = await client.post(path, body)
     assert status == 200, answer
     return answer
 
@@ -91,6 +92,55 @@ async def test_a_stream_without_something_to_mask_is_held_only_where_a_match_may
         sent.append(stream.sent)
     assert sent == ["", "", "Hello,", "Hello, ", "Hello, ", "Hello, "]
     assert stream.end() == "Hello, world"
+
+
+class BlockOnlyGateway:
+    """LiteLLM's side of one stream in the mode `block_only`: it sends each piece as it came unless the answer
+    blocks, and asks about its last answer with the next piece behind it."""
+
+    def __init__(self, client: Client, path: str) -> None:
+        self._client = client
+        self._path = path
+        self._answered = ""
+        self.sent = ""
+
+    async def stream(self, text: str, step: int) -> str | None:
+        """The reason of the block."""
+        for start in range(0, len(text), step):
+            piece = text[start : start + step]
+            answer = await ask(self._client, self._answered + piece, path=self._path)
+            if answer["action"] == "BLOCKED":
+                return answer["blocked_reason"]  # type: ignore[no-any-return]
+            (self._answered,) = answer["texts"]
+            self.sent += piece
+        return None
+
+
+@pytest.mark.parametrize("step", range(1, 12))
+@pytest.mark.parametrize("action", ["redact", "terminate"])
+async def test_a_gateway_that_drops_changes_is_only_told_to_block(
+    litellm: Any, action: str, step: int
+) -> None:
+    client = await litellm(Pii(action=action), Secrets(action=action))
+    gateway = BlockOnlyGateway(client, BLOCK_ONLY_PATH)
+    assert await gateway.stream(TEXT, step)
+    assert "ada@example.co" not in gateway.sent  # parts of it are: this gateway holds nothing back
+    harmless = BlockOnlyGateway(client, BLOCK_ONLY_PATH)
+    assert await harmless.stream("All is fine, and 12 of 24 birds sing.", step) is None
+    assert harmless.sent == "All is fine, and 12 of 24 birds sing."
+
+
+@pytest.mark.parametrize("step", [1, 5, 40])
+async def test_a_gateway_that_is_seen_to_drop_a_change_is_blocked(litellm: Any, step: int) -> None:
+    client = await litellm(Pii())
+    gateway = BlockOnlyGateway(client, PATH)
+    assert await gateway.stream(TEXT, step) == open_texts.UNCHANGED
+    assert "4111 1111 1111" not in gateway.sent
+
+
+async def test_a_prompt_is_masked_for_a_gateway_that_drops_changes_of_streams(litellm: Any) -> None:
+    client = await litellm(*guards())
+    assert (await prompt(client, TEXT, path=BLOCK_ONLY_PATH))["texts"] == [MASKED]
 
 
 async def test_hooks_in_workers_judge_streams_too(serve: Serve) -> None:
