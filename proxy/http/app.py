@@ -21,7 +21,7 @@ from proxy.http.access.operator import OPERATOR_RULE, OperatorRule, operator_mid
 from proxy.http.arrival import add_headers, needs_keys
 from proxy.http.dialect import DIALECTS
 from proxy.http.door import OWN_CHECK, door
-from proxy.http.openapi import openapi
+from proxy.http.openapi import Operation, openapi
 from proxy.http.optional import add_admin, add_guard_api, add_page
 from proxy.network.addresses import FORWARDERS
 from proxy.network.connections import Connections
@@ -72,9 +72,9 @@ ENDPOINTS: list[Endpoint] = [
 
 
 @cache
-def _description() -> bytes:
-    """The OpenAPI document: the same for every service, and slow to make."""
-    return orjson.dumps(openapi([endpoint[:4] for endpoint in ENDPOINTS]))
+def _description(added: tuple[Operation, ...]) -> bytes:
+    """The OpenAPI document, which is slow to make. `added`: the operations beside `ENDPOINTS`."""
+    return orjson.dumps(openapi([*(Operation(*endpoint[:4]) for endpoint in ENDPOINTS), *added]))
 
 
 BESIDE_ADMIN: tuple[tuple[str, Handler], ...] = (
@@ -90,7 +90,7 @@ def make_app(service: Service, rule: OperatorRule) -> web.Application:
     disconnect is noticed only at the next write."""
     settings = service.settings
     app = _application(service, rule, door(service, BrowserRule(settings, settings.host)))
-    description = _description()
+    description = _description(add_guard_api(app))
 
     async def openapi_json(_: web.Request) -> web.Response:
         return web.Response(body=description, content_type="application/json")
@@ -99,7 +99,6 @@ def make_app(service: Service, rule: OperatorRule) -> web.Application:
         add = getattr(app.router, f"add_{method.lower()}")
         add(path.replace("{id}", "{id:.+}"), handler)  # a model's name may contain slashes
     app.router.add_get("/openapi.json", openapi_json)
-    add_guard_api(app)
     if settings.admin_port is None:
         add_admin(app)
         _add_metrics(app)

@@ -6,6 +6,7 @@ from typing import Any
 from aiohttp import web
 
 from engine.protocol.parts import MissingPart, load
+from proxy.http.openapi import Operation
 from proxy.service.service import SERVICE
 from proxy.settings.serve import ServeSettings
 
@@ -32,11 +33,13 @@ def add_admin(app: web.Application) -> None:
         add(app)
 
 
-def add_guard_api(app: web.Application) -> None:
+def add_guard_api(app: web.Application) -> tuple[Operation, ...]:
     """Add the protocols by which other gateways have the hooks judge texts: those that the settings name.
-    Raises `MissingPart` if they name one and there is no such code."""
-    if _settings(app).guard_api_names - {"moderations"}:
-        load("proxy.http.guard_api.routes:add_guard_api", "the guard service")(app)
+    Returns what they add. Raises `MissingPart` if the settings name one and there is no such code."""
+    if not _settings(app).guard_api_names - {"moderations"}:
+        return ()
+    add = load("proxy.http.guard_api.routes:add_guard_api", "the guard service")
+    return tuple(add(app))
 
 
 def _settings(app: web.Application) -> ServeSettings:

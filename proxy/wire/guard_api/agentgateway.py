@@ -42,6 +42,8 @@ class _Choices(BaseModel):
 
 
 class PromptWebhook(BaseModel):
+    """Judge a prompt (agentgateway)."""
+
     model_config = ConfigDict(strict=True, extra="forbid")
 
     body: _Messages
@@ -59,6 +61,8 @@ class PromptWebhook(BaseModel):
 
 
 class AnswerWebhook(BaseModel):
+    """Judge an answer (agentgateway)."""
+
     model_config = ConfigDict(strict=True, extra="forbid")
 
     body: _Choices
@@ -74,6 +78,18 @@ class AnswerWebhook(BaseModel):
         return _answered("choices", said, [one.text for one in judged.texts])
 
 
+class _Rejection(BaseModel):
+    body: str
+    status_code: int
+    reason: str
+
+
+class Rejected(BaseModel):
+    """The text or the request goes no further."""
+
+    action: _Rejection
+
+
 def _answered(name: str, said: Sequence[JSONObject], texts: Sequence[str]) -> JSONObject:
     if [one["content"] for one in said] == texts:
         return {"action": {"reason": "passed"}}
@@ -84,9 +100,10 @@ def _answered(name: str, said: Sequence[JSONObject], texts: Sequence[str]) -> JS
 
 def _rejected(reason: str, body: str | None = None, status: int = _REJECTED) -> JSONObject:
     text = f"A guardrail refuses this: {reason}" if body is None else body
-    return {"action": {"body": text, "status_code": status, "reason": reason}}
+    return Rejected(action=_Rejection(body=text, status_code=status, reason=reason)).model_dump()
 
 
+ERROR = "default", Rejected
 PATHS: Mapping[str, type[BaseModel]] = {"/request": PromptWebhook, "/response": AnswerWebhook}
 
 

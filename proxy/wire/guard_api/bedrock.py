@@ -39,7 +39,8 @@ class _Content(BaseModel):
 
 
 class ApplyGuardrail(BaseModel):
-    """The guardrail and its version in the path name nothing here: the key has its policy."""
+    """Judge the texts of a prompt or an answer (Amazon Bedrock). The guardrail and its version in the path
+    name nothing here: the key has its policy."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -108,6 +109,13 @@ def _masked(reasons: list[str]) -> JSONObject:
     return {"sensitiveInformationPolicy": {"piiEntities": [], "regexes": found}}
 
 
+class BedrockError(BaseModel):
+    """The header `x-amzn-ErrorType` has its kind."""
+
+    message: str
+
+
+ERROR = "default", BedrockError
 PATHS = {"/guardrail/{id}/version/{version}/apply": ApplyGuardrail}
 
 
@@ -120,4 +128,4 @@ def key(headers: Mapping[str, str]) -> str | None:
 def error(failure: APIError) -> tuple[int, Any, Mapping[str, str]]:
     kind = _ERRORS.get(failure.status)
     kind = kind or ("ValidationException" if failure.status < 500 else "InternalServerException")
-    return failure.status, {"message": failure.message}, {"x-amzn-ErrorType": kind}
+    return failure.status, BedrockError(message=failure.message).model_dump(), {"x-amzn-ErrorType": kind}

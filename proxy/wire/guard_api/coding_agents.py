@@ -15,7 +15,8 @@ from proxy.wire.guard_api.check import Check, CheckedCall, JSONObject, Judgement
 
 
 class PreToolUse(BaseModel):
-    """Fields that are not here hold nothing that the tool gets."""
+    """Judge a tool call before it runs (coding agents). Fields that are not here hold nothing that the tool
+    gets."""
 
     model_config = ConfigDict(strict=True)
 
@@ -34,11 +35,26 @@ class PreToolUse(BaseModel):
         return _denied(f"A guardrail refuses this call: {judged.blocked or ', '.join(found)}")
 
 
+class _Decision(BaseModel):
+    hookEventName: Literal["PreToolUse"]
+    permissionDecision: Literal["deny"]
+    permissionDecisionReason: str
+
+
+class PreToolUseAnswer(BaseModel):
+    """With a decision, the agent does not run the call."""
+
+    hookSpecificOutput: _Decision | None = None
+
+
 def _denied(reason: str) -> JSONObject:
-    decision = {"permissionDecision": "deny", "permissionDecisionReason": reason}
-    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **decision}}
+    decision = _Decision(
+        hookEventName="PreToolUse", permissionDecision="deny", permissionDecisionReason=reason
+    )
+    return PreToolUseAnswer(hookSpecificOutput=decision).model_dump()
 
 
+ERROR = "200", PreToolUseAnswer
 PATHS = {"/v1/hooks/claude-code": PreToolUse, "/v1/hooks/codex": PreToolUse}
 
 

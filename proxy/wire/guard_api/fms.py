@@ -51,7 +51,7 @@ class _Detector(BaseModel):
 
 
 class Contents(_Detector):
-    """Texts, each judged as an answer."""
+    """Judge texts as answers (FMS detectors)."""
 
     contents: list[str] = Field(min_length=1)
 
@@ -72,7 +72,7 @@ class Contents(_Detector):
 
 
 class Generation(_Detector):
-    """A text that answers a prompt."""
+    """Judge the text that answers a prompt (FMS detectors)."""
 
     prompt: str
     generated_text: str
@@ -86,8 +86,8 @@ class Generation(_Detector):
 
 
 class Chat(_Detector):
-    """A conversation. If its last message is the assistant's, that one is judged as an answer; else all are
-    judged as a prompt."""
+    """Judge a conversation (FMS detectors). If its last message is the assistant's, that one is judged as an
+    answer; else all are judged as a prompt."""
 
     messages: list[JSONObject] = Field(min_length=1)
     tools: list[JSONObject] = []
@@ -119,6 +119,14 @@ def _detection(hook: str, reason: str | None) -> JSONObject:
     return {"detection": reason or hook, "detection_type": hook, "score": 1.0}
 
 
+class FMSError(BaseModel):
+    """An error of a detector."""
+
+    code: int
+    message: str
+
+
+ERROR = "default", FMSError
 PATHS: Mapping[str, type[BaseModel]] = {
     "/api/v1/text/contents": Contents,
     "/api/v1/text/generation": Generation,
@@ -131,9 +139,5 @@ def key(headers: Mapping[str, str]) -> str | None:
 
 
 def error(failure: APIError) -> tuple[int, Any, Mapping[str, str]]:
-    is_invalid = failure.status == 400
-    return (
-        422 if is_invalid else failure.status,
-        {"code": 422 if is_invalid else failure.status, "message": failure.message},
-        {},
-    )
+    status = 422 if failure.status == 400 else failure.status
+    return status, FMSError(code=status, message=failure.message).model_dump(), {}

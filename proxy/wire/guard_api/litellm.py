@@ -18,7 +18,8 @@ from proxy.wire.guard_api.messages import beside_texts, changed_texts, inexpress
 
 
 class LiteLLMCheck(BaseModel):
-    """Fields that are not here hold no text of a prompt or an answer."""
+    """Judge a prompt, an answer, or an answer so far (LiteLLM). Fields that are not here hold no text of a
+    prompt or an answer."""
 
     model_config = ConfigDict(strict=True)
     is_block_only: ClassVar = False
@@ -117,12 +118,26 @@ def _call(call: JSONObject) -> CheckedCall:
 
 
 class BlockOnlyCheck(LiteLLMCheck):
-    """From a LiteLLM that sends a stream's text as it came: with `streaming_transform_mode: block_only`, it
+    """Judge a stream that is sent as it came (LiteLLM). With `streaming_transform_mode: block_only`, LiteLLM
     leaves out the changes that it is answered. So an answer's text passes as it is, or blocks."""
 
     is_block_only = True
 
 
+class _Reason(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class LiteLLMError(BaseModel):
+    """An error object, as OpenAI has it."""
+
+    error: _Reason
+
+
+ERROR = "default", LiteLLMError
 PATH = "/beta/litellm_basic_guardrail_api"
 PATHS = {PATH: LiteLLMCheck, f"/block-only{PATH}": BlockOnlyCheck}
 

@@ -23,6 +23,8 @@ class _Guardrails(BaseModel):
 
 
 class Checks(BaseModel):
+    """Judge a prompt, its answer, or both (NeMo Guardrails)."""
+
     model_config = ConfigDict(strict=True)
 
     messages: list[JSONObject] = Field(min_length=1)
@@ -74,15 +76,18 @@ class Checks(BaseModel):
         return {"status": "modified" if is_changed else "passed", "content": content, "rail": rail}
 
 
-def _wrong(reason: str) -> RequestError:
-    return RequestError(f"messages: {reason}.", param="messages")
-
-
 def _hook(judged: Judged) -> str | None:
     """The last hook that had its way."""
     return judged.findings[-1].hook if judged.findings else None
 
 
+class NeMoError(BaseModel):
+    """An error of a check."""
+
+    detail: str
+
+
+ERROR = "default", NeMoError
 PATHS = {"/v1/checks": Checks}
 
 
@@ -91,4 +96,4 @@ def key(headers: Mapping[str, str]) -> str | None:
 
 
 def error(failure: APIError) -> tuple[int, Any, Mapping[str, str]]:
-    return failure.status, {"detail": failure.message}, {}
+    return failure.status, NeMoError(detail=failure.message).model_dump(), {}

@@ -3,7 +3,7 @@
 import orjson
 
 from proxy.http.app import ENDPOINTS
-from proxy.http.openapi import openapi
+from proxy.http.openapi import Operation, openapi
 from proxy.wire.openai.tokens import DetokenizeRequest
 from tests.helpers import ScriptedEngine, make_deltas
 from tests.proxy.conftest import Serve
@@ -21,7 +21,7 @@ async def test_the_service_describes_all_its_endpoints(serve: Serve) -> None:
 
 
 def test_a_body_has_its_model_and_may_be_refused() -> None:
-    api = openapi([("POST", "/detokenize", "Token ids' text", DetokenizeRequest)])
+    api = openapi([Operation("POST", "/detokenize", "Token ids' text", DetokenizeRequest)])
     operation = api["paths"]["/detokenize"]["post"]
     assert operation["summary"] == "Token ids' text"
     assert set(operation["responses"]) == {"200", "400"}
@@ -31,8 +31,14 @@ def test_a_body_has_its_model_and_may_be_refused() -> None:
 
 def test_a_place_in_a_path_is_a_parameter_and_methods_share_the_path() -> None:
     path = "/v1/responses/{id}"
-    api = openapi([("GET", path, "Read", None), ("DELETE", path, "Forget", None)])
+    api = openapi([Operation("GET", path, "Read", None), Operation("DELETE", path, "Forget", None)])
     assert set(api["paths"][path]) == {"get", "delete"}
     (parameter,) = api["paths"][path]["get"]["parameters"]
     assert parameter == {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
     assert set(api["paths"][path]["get"]["responses"]) == {"200"}
+
+
+def test_each_place_in_a_path_is_a_parameter() -> None:
+    path = "/v1/responses/{id}/parts/{part}"
+    operation = openapi([Operation("GET", path, "Read", None)])["paths"][path]["get"]
+    assert [one["name"] for one in operation["parameters"]] == ["id", "part"]
