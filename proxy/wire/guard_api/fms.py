@@ -4,7 +4,7 @@ The header `detector-id` is the name of one hook, or `weir` for all of them.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
@@ -85,6 +85,26 @@ class Generation(_Detector):
         return self._found(judged.texts, judged)
 
 
+class ContextDoc(_Detector):
+    """Judge a text about documents (FMS detectors). The text is judged as an answer."""
+
+    content: str
+    context_type: Literal["docs", "document", "chunks", "url"]
+    """The orchestrator says `docs`. Its OpenAPI document says `document` and `chunks`."""
+    context: list[str] = Field(min_length=1)
+
+    def check(self, names: Mapping[str, str], headers: Mapping[str, str]) -> Check:
+        self._read(headers)
+        if self.context_type == "url":
+            reason = "context_type: this server reads no addresses. Send the documents' texts, as docs."
+            raise RequestError(reason, param="context_type", status=422)
+        documents = [{"type": "document", "text": text} for text in self.context]
+        return Check(context=[{"role": "user", "content": documents}], texts=[self.content])
+
+    def answer(self, check: Check, judged: Judgement) -> list[JSONObject]:
+        return self._found(judged.texts, judged)
+
+
 class Chat(_Detector):
     """Judge a conversation (FMS detectors). If its last message is the assistant's, that one is judged as an
     answer; else all are judged as a prompt."""
@@ -131,6 +151,7 @@ PATHS: Mapping[str, type[BaseModel]] = {
     "/api/v1/text/contents": Contents,
     "/api/v1/text/generation": Generation,
     "/api/v1/text/chat": Chat,
+    "/api/v1/text/context/doc": ContextDoc,
 }
 
 

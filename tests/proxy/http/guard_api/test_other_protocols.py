@@ -12,6 +12,7 @@ from hooks import Chunk, Verdict, emit
 from hooks.builtin.media import Media
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
+from hooks.prompts.texts import prompt_texts
 from tests.helpers import Script
 from tests.proxy.conftest import Client, Serve
 
@@ -122,12 +123,33 @@ async def test_fms_detectors_say_where(client: Client) -> None:
     for path, body in (
         ("/api/v1/text/generation", {"prompt": "Hi", "generated_text": MAIL}),
         ("/api/v1/text/chat", {"messages": [{"role": "assistant", "content": MAIL}]}),
+        ("/api/v1/text/context/doc", {"content": MAIL, "context_type": "docs", "context": [BIRD]}),
     ):
         _, answer = await ask(client, path, body, **weir)
         assert answer == [{"detection": "EMAIL_ADDRESS", "detection_type": "hook0", "score": 1.0}]
     body = {"messages": [{"role": "user", "content": BIRD}]}
     _, answer = await ask(client, "/api/v1/text/chat", body, **weir)
     assert answer == [{"detection": "phrase", "detection_type": "hook1", "score": 1.0}]
+
+
+@pytest.mark.parametrize("kind", ["docs", "document", "chunks"])
+async def test_hooks_of_a_text_are_shown_the_documents_that_it_is_about(serve: Serve, kind: str) -> None:
+    hook = Script(lambda chunk: emit(chunk.pending))
+    client = await serve(NoEngine(), hook, guard_api=[{"name": "fms"}])
+    body = {"content": "It is blue.", "context_type": kind, "context": ["The bird is blue.", "So it is."]}
+    status, answer = await ask(client, "/api/v1/text/context/doc", body, detector_id="weir")
+    assert (status, answer) == (200, [])
+    last = hook.chunks[-1]
+    assert (last.text, last.channel) == ("It is blue.", "content")
+    shown = {one.text: one.source for one in prompt_texts(last.request)}
+    assert shown["The bird is blue."] == shown["So it is."] == "document"
+
+
+async def test_addresses_of_documents_are_refused(client: Client) -> None:
+    body = {"content": "x", "context_type": "url", "context": ["https://example.com/"]}
+    status, answer = await ask(client, "/api/v1/text/context/doc", body, detector_id="weir")
+    assert (status, answer["code"]) == (422, 422)
+    assert "reads no addresses" in answer["message"]
 
 
 async def test_fms_errors_have_a_code(client: Client) -> None:

@@ -46,6 +46,7 @@ CHECK = record(
     status={"enum": ["passed", "modified", "blocked"]}, content=TEXT, rail={"type": ["string", "null"]}
 )
 
+ABOUT = {"context_type": "docs", "context": ["Ada keeps birds.", "They are blue."]}
 SAID = ["Hello.", "Mail ada@example.com now.", "Sing of the blue bird."]
 
 
@@ -64,6 +65,7 @@ async def test_answers_fit_the_published_schemas(serve: Serve, text: str) -> Non
         ("/api/v1/text/generation", {"prompt": "Hi", "generated_text": text}, DETECTIONS),
         ("/api/v1/text/chat", {"messages": [message(text)]}, DETECTIONS),
         ("/api/v1/text/chat", {"messages": [message("Hi"), answer]}, DETECTIONS),
+        ("/api/v1/text/context/doc", {**ABOUT, "content": text, "detector_params": {}}, DETECTIONS),
         ("/request", {"body": {"messages": [message(text)]}}, action(PROMPTS)),
         ("/response", {"body": {"choices": [{"message": answer}]}}, action(CHOICES)),
         ("/v1/checks", {"model": "m", "messages": [message(text)]}, CHECK),
