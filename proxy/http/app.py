@@ -243,7 +243,7 @@ class Server:
         """
         service, ending, started = self.service, self.ending, self._now()
         drain, notify, close = (started + s for s in (ending.drain, ending.notify, ending.close))
-        service.draining = True
+        service.stopping.set()
         for port in self._ports:
             port.close()
         await _ended("", service.deployments.wait_until_idle(), drain)

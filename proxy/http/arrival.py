@@ -118,7 +118,7 @@ class Arrival:
         False for the operator's. Raises `APIError` 503 if the server is stopping, and 429 if the caller has
         too many requests."""
         service, caller = self.service, self.owner.caller
-        if is_running and service.draining:
+        if is_running and service.stopping.is_set():
             raise APIError(503, "The server is shutting down.", "server_error", retry_after=1)
         with self.deployment.running() if is_running else nullcontext():
             if not await service.limits.enter(caller):

@@ -1,5 +1,6 @@
 """The objects that all handlers share: the current deployment, settings, state and metrics."""
 
+import asyncio
 import secrets
 import time
 from collections import Counter
@@ -36,8 +37,10 @@ class Service:
         """`settings`: those that need a restart to change. `clock`: seconds since 1970, for the limits of a
         minute."""
         self.settings = settings
+        self.stopping = asyncio.Event()
+        """Set once no new generation is taken: the server is about to stop."""
         self.metrics = Metrics(lambda: self.deployments.all)
-        self.deployments = Deployments(deployment, lambda: self.draining, self.metrics.counts.retire)
+        self.deployments = Deployments(deployment, self.stopping.is_set, self.metrics.counts.retire)
         self.telemetry = make_telemetry(settings, self.metrics.collect)
         self.render_metrics: Callable[[], Awaitable[bytes]] = self.metrics.render
         """Several workers replace it, to show the metrics of all."""
@@ -65,8 +68,6 @@ class Service:
         self.body_bytes: Counter[str] = Counter()
         """Bytes of the bodies of the requests in flight, by caller."""
         self.prompt_threads = PromptThreads(settings.tokenizer_pool_size)
-        self.draining = False
-        """No new generation is taken: the server is about to stop."""
         self.certificates = Certificates(settings)
         self.reloads = Reloads(settings, self.operator, self.certificates, self.deployments)
 

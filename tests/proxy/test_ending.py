@@ -121,7 +121,7 @@ async def test_an_answer_that_is_being_read_arrives_whole(serve: Serve, stream: 
     client = await serve(ScriptedEngine(lambda r: make_deltas([text] * 100)))
     async with client.http.post(client.url + CHATS, json={**CHAT, "stream": stream}) as response:
         stopping = asyncio.get_running_loop().create_task(client.server.stop())
-        await until(lambda: client.server.service.draining)
+        await until(client.server.service.stopping.is_set)
         size = 0
         async for data in response.content.iter_chunked(200_000):
             size += len(data)

@@ -132,7 +132,7 @@ async def live(http: web.Request) -> web.StreamResponse:
     keep_alive = service.settings.keep_alive_interval
     async with EventStream(http, keep_alive=keep_alive, headers={"Cache-Control": "no-store"}) as stream:
         with suppress(ConnectionError):  # the operator has disconnected
-            while not service.draining:
+            while not service.stopping.is_set():
                 await stream.write(await feed.event())
                 await asyncio.sleep(INTERVAL)
         return stream.response

@@ -217,7 +217,7 @@ class OpenTexts:
     async def _look(self) -> None:
         """End the texts that are idle, and those whose hooks are about to be closed."""
         current, now = self._service.deployment, time.monotonic()
-        is_ending = self._service.draining
+        is_ending = self._service.stopping.is_set()
         for key, text in list(self._open.items()):
             if text.lock.locked():
                 continue
@@ -235,7 +235,12 @@ class OpenTexts:
             await self._end(key, text, aborted=True)
 
     async def _keep_looking(self) -> None:
-        while True:
+        stopping = self._service.stopping
+        while not stopping.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stopping.wait(), LOOK_INTERVAL)
+            await self._look()
+        while True:  # requests that still run may open more texts
             await asyncio.sleep(LOOK_INTERVAL)
             await self._look()
 

@@ -73,7 +73,7 @@ async def test_a_running_stream_finishes_before_the_server_stops(serve: Serve) -
     async with client.http.post(client.url + CHATS, json={**CHAT, "stream": True}) as response:
         await response.content.readline()
         stopping = asyncio.get_running_loop().create_task(client.server.stop())
-        await until(lambda: client.server.service.draining)
+        await until(client.server.service.stopping.is_set)
         go.set()
         rest = await response.read()
     await stopping
@@ -98,7 +98,7 @@ async def test_a_stream_that_runs_too_long_at_shutdown_gets_an_error_event(serve
 
 async def test_a_stopping_server_refuses_requests(serve: Serve) -> None:
     client = await serve(ScriptedEngine(lambda r: make_deltas(["a"])))
-    client.server.service.draining = True
+    client.server.service.stopping.set()
     status, body, headers = await client.post(CHATS, CHAT)
     assert (status, body["error"]["type"], headers["Retry-After"]) == (503, "server_error", "1")
     assert (await client.get("/ready"))[0] == 503

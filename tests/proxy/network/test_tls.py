@@ -381,7 +381,7 @@ async def test_the_end_waits_for_a_running_answer_and_not_for_the_end_of_its_ses
     async with silent(client, files.client(), post(orjson.dumps({**CHAT, "stream": True}))) as sock:
         read = await asyncio.to_thread(sock.recv, 65536)
         stopping = asyncio.get_running_loop().create_task(client.server.stop())
-        await until(lambda: client.server.service.draining)
+        await until(client.server.service.stopping.is_set)
         go.set()
         while data := await asyncio.to_thread(sock.recv, 65536):
             read += data

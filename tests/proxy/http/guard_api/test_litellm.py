@@ -215,6 +215,19 @@ async def test_an_idle_text_gets_its_one_last_call(litellm: Any, monkeypatch: py
     assert answer["texts"] == ["abcdefghi"]
 
 
+async def test_a_server_that_stops_waits_for_no_open_text(
+    litellm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_texts, "LOOK_INTERVAL", 3600.0)
+    hook = Script(lambda chunk: emit(chunk.pending))
+    client = await litellm(hook, shutdown_timeout=3600)
+    for end in (3, 6):
+        await ask(client, "abcdef"[:end])
+    async with asyncio.timeout(60):
+        await client.server.stop()
+    assert hook.finals[-1].aborted
+
+
 async def test_too_many_open_texts_are_refused(litellm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_texts, "MAX_OPEN", 4)
     client = await litellm(Pii())
