@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import urllib.request
+from functools import cache
 from typing import NamedTuple
 
 import pytest
@@ -91,15 +92,21 @@ LEAVES = {
 each_leaf = pytest.mark.parametrize("leaf", LEAVES.values(), ids=LEAVES)
 
 
+@cache
+def imports() -> dict[str, frozenset[str]]:
+    """Of each module."""
+    return {name: frozenset(imports_of(file)) for name, file in modules().items()}
+
+
 @each_leaf
 def test_nothing_else_imports_a_leaf(leaf: Leaf) -> None:
     inside = tuple(f"{name}." for name in leaf.modules)
-    assert all(any(f"{name}.".startswith(one) for name in modules()) for one in inside)
+    assert all(any(f"{name}.".startswith(one) for name in imports()) for one in inside)
     importing = {
         f"{name} -> {imported}"
-        for name, file in modules().items()
+        for name, all_imported in imports().items()
         if not f"{name}.".startswith(inside)
-        for imported in imports_of(file)
+        for imported in all_imported
         if f"{imported}.".startswith(inside)
     }
     assert importing == set()
@@ -120,8 +127,10 @@ def test_a_guarded_stream_is_served_without_a_leaf(leaf: Leaf) -> None:
     assert choices[-1]["finish_reason"] == "content_filter"
 
 
+@pytest.mark.slow
 @each_leaf
 def test_the_neighbors_of_a_leaf_pass_without_it(leaf: Leaf) -> None:
+    """`make test` runs the same tests with the leaf."""
     quiet = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-x")
     run = subprocess.run(
         [*blocked(leaf, "pytest"), *quiet, *leaf.neighbors],

@@ -16,6 +16,7 @@ import orjson
 
 from engine.protocol import Delta, Usage
 from engine.streams.recording import Recording, TimedDelta
+from proxy.workers.supervisor import MAX_SILENCE
 from tests.helpers import make_request
 from tests.processes import WAIT_LIMIT, killed_at_end
 from tests.serving import ROOT
@@ -73,12 +74,25 @@ def _open_files(pid: int) -> set[str]:
     return found
 
 
+SERVE = """
+from proxy.cli import main
+from proxy.workers import supervisor
+
+supervisor.MAX_SILENCE = {max_silence}
+main()
+"""
+"""As `python -m proxy`."""
+
+
 @contextmanager
-def workers(folder: Path, *options: str, number: int = 2) -> Iterator[Workers]:
-    """`folder` gets the log. The service is told to end, unless it has ended."""
+def workers(
+    folder: Path, *options: str, number: int = 2, max_silence: int = MAX_SILENCE
+) -> Iterator[Workers]:
+    """`folder` gets the log. The service is told to end, unless it has ended. `max_silence`: looks without a
+    sign of a worker, after which the supervisor kills it."""
     log = folder / "log"
-    command = [sys.executable, "-m", "proxy", "serve", "--port", "0", "--workers", str(number)]
-    command += options
+    command = [sys.executable, "-c", SERVE.format(max_silence=max_silence)]
+    command += ["serve", "--port", "0", "--workers", str(number), *options]
     with log.open("w") as stderr:
         process = subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
