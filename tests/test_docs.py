@@ -112,7 +112,8 @@ class Reader:
     def _weir(self, command: str, *arguments: str) -> tuple[str, int]:
         if command == "serve":
             check_guards(load_settings(list(arguments)))
-            self._options = list(arguments)
+            own = {file.name: str(file) for file in self._folder.glob("*.yaml")}
+            self._options = [own.get(argument, argument) for argument in arguments]
             return "", 0
         if command in ("chat", "bench"):
             arguments = (*arguments, "--url", self._addressed(f"http://{ADDRESS}/v1"))
