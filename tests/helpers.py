@@ -215,22 +215,15 @@ async def guard_all(
 
 
 @asynccontextmanager
-async def opened(
-    pipeline: Pipeline,
-    request: GenerationRequest,
-    *,
-    can_rewind: bool = False,
-    listener: Listener | None = None,
-    min_held: float = 0.0,
-) -> AsyncIterator[OpenGuard]:
+async def opened(pipeline: Pipeline, request: GenerationRequest, **options: Any) -> AsyncIterator[OpenGuard]:
     """A guard of the pipeline's. In worker mode all that it is told and says goes through a real socket, with
     the worker's side of it on this same loop, so that a test can look at what its hooks were shown."""
     if mode == "in-process":
-        yield pipeline.open(request, can_rewind=can_rewind, listener=listener, min_held=min_held)
+        yield pipeline.open(request, **options)
         return
     try:
         async with behind_worker(pipeline) as pool:
-            yield pool.open(request, can_rewind=can_rewind, listener=listener, min_held=min_held)
+            yield pool.open(request, **options)
     finally:
         for name, tally in pool.tallies.items():
             pipeline.tallies[name].add(tally)

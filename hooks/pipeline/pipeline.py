@@ -22,6 +22,7 @@ from hooks.pipeline.driver import GuardDriver
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
+from hooks.pipeline.repeating import RepeatingDriver
 from hooks.pipeline.tally import Tallies, Tally
 
 logger = logging.getLogger("weir.hooks")
@@ -61,10 +62,13 @@ class GuardFactory(Protocol):
         can_rewind: bool = False,
         listener: Listener | None = None,
         min_held: float = 0.0,
+        num_repeated: int = 0,
     ) -> OpenGuard:
         """A guard for the request. `can_rewind`: whether the engine can rewind outputs. `listener`:
         receives the hooks' decisions. Without one, and without a hook that listens, no decision is made.
         `min_held`: seconds; a shorter hold whose text was released untouched is not reported, and costs less.
+        `num_repeated`: the first characters of the only output, which an earlier guard has judged: neither
+        hooks nor `listener` receive their decisions again. They come as deltas of their own.
 
         Raises `RequestError` if the request names a hook that it may not (contract 1.3).
         """
@@ -170,6 +174,7 @@ class Pipeline:
         can_rewind: bool = False,
         listener: Listener | None = None,
         min_held: float = 0.0,
+        num_repeated: int = 0,
     ) -> OpenGuard:
         hooks = list(self.hooks)
         if request.hooks:
@@ -177,7 +182,8 @@ class Pipeline:
             hooks += [self.allowed[name] for name in request.hooks]
         if not hooks:
             return PassThrough(request)
-        return GuardDriver(
+        kind = partial(RepeatingDriver, num_repeated=num_repeated) if num_repeated else GuardDriver
+        return kind(
             request,
             hooks,
             self.tallies,

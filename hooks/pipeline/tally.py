@@ -86,6 +86,11 @@ class Tally:
             setattr(self, one.name, getattr(nothing, one.name))
         return taken
 
+    def repeated(self) -> "Tally":
+        """The counts that stand if the text was counted before: of time, and of what ends a text."""
+        ends = {action: self.others[action] for action in ("terminate", "error") if action in self.others}
+        return Tally(seconds=self.seconds, others=Counter(ends))
+
     def since(self, before: "Tally") -> "Tally":
         """The counts since an earlier copy of this tally was made."""
         return Tally(*(getattr(self, one.name) - getattr(before, one.name) for one in fields(self)))

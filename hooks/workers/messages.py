@@ -66,6 +66,8 @@ class Open:
     min_held: float | None = None
     """If the service listens, replies have the hooks' decisions, and say which text hooks hold: see
     `GuardFactory.open`. None: nobody listens."""
+    num_repeated: int = 0
+    """As `GuardFactory.open` has it."""
     trace: Mapping[str, str] = field(default_factory=dict)
     """The headers of the request's trace."""
 

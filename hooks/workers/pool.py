@@ -90,12 +90,13 @@ class WorkerPool:
         can_rewind: bool = False,
         listener: Listener | None = None,
         min_held: float = 0.0,
+        num_repeated: int = 0,
     ) -> OpenGuard:
         """Raises `RequestError` if the request names a hook that it may not."""
         check_named(request, {spec.label for spec in self.setup.allowed})
         if not self.setup.specs and not request.hooks:
             return PassThrough(request)
-        return RemoteGuard(self, request, can_rewind, listener, min_held)
+        return RemoteGuard(self, request, can_rewind, listener, min_held, num_repeated)
 
     async def worker(self) -> "WorkerProcess":
         """The worker with the fewest requests. Waits for one, up to a deadline: then `HookError`."""
@@ -214,13 +215,12 @@ class WorkerProcess(Child):
         self._replies.clear()
         await super().stop()
 
-    def open(
-        self, request: GenerationRequest, can_rewind: bool, min_held: float | None, trace: Mapping[str, str]
-    ) -> int:
-        """Open a request's guard in the worker. Returns the key that identifies it."""
+    def open(self, request: GenerationRequest, **options: Any) -> int:
+        """Open a request's guard in the worker. Returns the key that identifies it. `options`: those of
+        `Open`."""
         key = next(self._keys)
         self.num_requests += 1
-        self.connection.send(Open(key, request, can_rewind, min_held, trace))
+        self.connection.send(Open(key, request, **options))
         return key
 
     async def ask(self, key: int, message: Admit | Feed | LookAhead | Close) -> Reply:
@@ -266,14 +266,19 @@ class RemoteGuard:
         can_rewind: bool,
         listener: Listener | None,
         min_held: float,
+        num_repeated: int,
     ) -> None:
         self._pool = pool
         self.request = request
         self._can_rewind = can_rewind
         self._listener = listener
-        self._min_held = None if listener is None else min_held
+        self._options = {
+            "can_rewind": can_rewind,
+            "min_held": None if listener is None else min_held,
+            "num_repeated": num_repeated,
+            "trace": trace_headers(),
+        }
         self._held: tuple[Held, ...] = ()
-        self._trace = trace_headers()
         self._worker: WorkerProcess | None = None
         self._key = 0
 
@@ -315,7 +320,7 @@ class RemoteGuard:
         try:
             if self._worker is None:
                 self._worker = await self._pool.worker()
-                self._key = self._worker.open(self.request, self._can_rewind, self._min_held, self._trace)
+                self._key = self._worker.open(self.request, **self._options)
             reply = await self._worker.ask(self._key, message(self._key, about))
         except HookError as error:
             if self._listener is not None:

@@ -149,6 +149,7 @@ class Worker:
             can_rewind=message.can_rewind,
             listener=listener,
             min_held=message.min_held or 0.0,
+            num_repeated=message.num_repeated,
         )
 
     async def _ask(self, message: Admit | Feed | LookAhead) -> None:

@@ -171,10 +171,14 @@ class Exchange(Generic[F]):
         finally:
             await guard.close()
 
-    def opened(self, request: GenerationRequest, listener: Listener | None) -> OpenGuard:
-        """As `judged`, for a guard that outlives this request. Its caller closes it."""
+    def opened(
+        self, request: GenerationRequest, listener: Listener | None, num_repeated: int = 0
+    ) -> OpenGuard:
+        """As `judged`, for a guard that outlives this request. Its caller closes it. `num_repeated`: as
+        `GuardFactory.open` has it."""
         check_prompts(request, self.info)
-        return self.route.policy.pipeline.open(request, listener=listener)
+        pipeline = self.route.policy.pipeline
+        return pipeline.open(request, listener=listener, num_repeated=num_repeated)
 
     def _opened(self) -> OpenGuard:
         """The request's guard, which is closed with the exchange. Raises `RequestError` for a hook that the

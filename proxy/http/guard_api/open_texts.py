@@ -16,7 +16,6 @@ from typing import Any
 
 from aiohttp import web
 
-from hooks.api.decision import Decision, Listener
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard
 from proxy.deployment.deployment import Deployment
@@ -66,20 +65,6 @@ class SeenText:
     """The part of the text that the client may have by now."""
     changed: Digest | None
     """The text that was answered, if it is another than the one that was asked about."""
-
-
-class Publisher:
-    """Passes decisions on, but for those about a text that is read once more."""
-
-    __slots__ = ("_publish", "is_silent")
-
-    def __init__(self, publish: Listener) -> None:
-        self._publish = publish
-        self.is_silent = False
-
-    def __call__(self, decision: Decision) -> None:
-        if not self.is_silent:
-            self._publish(decision)
 
 
 @dataclass(slots=True, eq=False)
@@ -172,19 +157,14 @@ class OpenTexts:
         if len(self._open) >= MAX_OPEN or self._num_of[caller] >= MAX_OPEN // 2:
             reason = f"Too many texts are open: at most {MAX_OPEN} are kept, and half of them for one caller."
             raise APIError(429, reason, "rate_limit_error", code="rate_limit_exceeded", retry_after=1)
-        publish = exchange.listener()
-        listener = None if publish is None else Publisher(publish)
-        guard = exchange.opened(exchange.request, listener)
+        # The first question's decisions were reported when it was answered.
+        guard = exchange.opened(exchange.request, exchange.listener(), num_repeated=seen.read[0])
         running = ExitStack()
         deployment = running.enter_context(exchange.arrival.deployment.running())
         opened = self._open[key] = OpenText(guard, deployment, running, Digest.of(""))
         self._num_of[caller] += 1
         async with opened.lock:
-            if listener is not None:
-                listener.is_silent = True
             await self._read_on(key, opened, text[: seen.read[0]])
-            if listener is not None:
-                listener.is_silent = False
             if not seen.let_out.begins(opened.released):
                 await self._end(key, opened, aborted=True)
                 raise HookError("guard")  # the client has text that the hooks do not release any more

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engine.upstream.none import NoEngine
-from hooks import Chunk, Verdict, emit, hold
+from hooks import Chunk, Decision, Verdict, emit, hold
 from hooks.builtin.json_schema import JsonSchema
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
@@ -189,6 +189,24 @@ async def test_a_round_reads_only_what_is_new(litellm: Any) -> None:
     await ask(client, "another text")
     assert hook.chunks[-2].text_diff == "another text"
     assert hook.finals[-2].aborted  # the stream that the other text does not continue
+
+
+async def test_each_decision_about_a_stream_is_reported_once(litellm: Any) -> None:  # contract 8.10
+    class Clerk(Pii):
+        def on_decision(self, decision: Decision) -> None:
+            told.append(decision)
+
+    told: list[Decision] = []
+    heard: list[Any] = []
+    client = await litellm(Clerk())
+    client.server.service.decisions.subscribe(heard.append)
+    text = "Write to ada@example.com, to bob@example.com, and to all others"
+    for end in (40, 50, len(text)):
+        await ask(client, text[:end])
+    for decisions in (told, heard):
+        assert [one.offset for one in decisions if one.action == "redact"] == [9, 29]
+    (tallies,) = [one.pipeline.tallies for one in client.server.service.deployment.policies.values()]
+    assert tallies["hook0"].others["redact"] == 2
 
 
 async def test_a_hook_that_cannot_look_ahead_keeps_what_it_holds(litellm: Any) -> None:
