@@ -34,6 +34,16 @@ class StreamContext:
     _joined: str = field(default="", init=False)
     _num_joined: int = field(default=0, init=False)
 
+    def copied(
+        self, suspicions: Mapping[int, str], request_state: dict[Any, Any], state: dict[Any, Any]
+    ) -> "StreamContext":
+        """The same stream with other states. Both have one list of pieces."""
+        of = self.request, self.output_index, self.channel, self.tool_name, self.prompt_scores, self.place
+        copied = StreamContext(*of, suspicions, request_state)
+        copied.pieces, copied.state = self.pieces, state
+        copied._joined, copied._num_joined = self._joined, self._num_joined
+        return copied
+
     def text(self, num_pieces: int) -> str:
         """The first `num_pieces` pieces, joined. The joined text is kept: each piece is joined once."""
         if num_pieces < self._num_joined:

@@ -5,7 +5,7 @@ Its length has a bound, however long the stream is.
 
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from dataclasses import InitVar, dataclass, field, fields
+from dataclasses import InitVar, dataclass, field
 
 from hooks.detect.detector import Match, going_on, moved
 from hooks.detect.lead import Lead
@@ -60,10 +60,22 @@ class Excerpt:
         self._json = JsonText() if is_json else None
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Excerpt":
-        made = object.__new__(Excerpt)  # `copy` takes three times as long
-        for name in _FIELDS:
-            setattr(made, name, getattr(self, name))
-        made.leads, made.restored, made.taken = self.leads[:], self.restored[:], self.taken[:]
+        made = Excerpt(  # `copy` takes five times as long
+            is_json=False,
+            leads=self.leads[:],
+            placeholders=self.placeholders,
+            restored=self.restored[:],
+            keeps_alternatives=self.keeps_alternatives,
+            text=self.text,
+            start=self.start,
+            pending=self.pending,
+            taken=self.taken[:],
+            covered=self.covered,
+            owed=self.owed,
+            is_plain=self.is_plain,
+            num_read=self.num_read,
+            _waiting=self._waiting,
+        )
         if self.view is not None or self._json is not None:
             made.view, made._json = deepcopy(self.view, memo), deepcopy(self._json, memo)
         return made
@@ -227,6 +239,3 @@ class Excerpt:
         if gone:
             self.leads = [lead.forget(gone) for lead in self.leads]
         return gone
-
-
-_FIELDS = [one.name for one in fields(Excerpt)]

@@ -70,16 +70,21 @@ class SpanGuard(ActingGuard):
 
     def __call__(self, chunk: Chunk) -> Verdict:
         excerpt: Excerpt | None = chunk.state.get("excerpt")
-        if excerpt is None or not excerpt.is_plain or chunk.is_final or chunk.restored_diff:
+        is_final = chunk.is_final
+        if excerpt is None or not excerpt.is_plain or chunk.restored_diff or (is_final and chunk.aborted):
             return self._vetted(chunk)
+        if is_final and self._withholds_at_cut(chunk):
+            return self._act_at_cut(chunk, excerpt)
         known, piece = excerpt.text, chunk.text_diff
         text = known + (piece if piece.isascii() else self._plain(piece))
         if (reader := self._reader) is not None:
-            matches, undecided = reader.follow(excerpt, text)
+            matches, undecided = reader.follow(excerpt, text, is_final)
         else:
-            matches, undecided = self.detector.scan(text, excerpt.start, False)
+            matches, undecided = self.detector.scan(text, excerpt.start, is_final)
         if matches or (excerpt.placeholders is not None and "[" in text[excerpt.pending :]):
-            return self._act(chunk, excerpt, text, *excerpt.settled(text, matches, undecided, is_final=False))
+            return self._act(chunk, excerpt, text, *excerpt.settled(text, matches, undecided, is_final))
+        if is_final:
+            return emit(chunk.pending, alternatives=excerpt.keeps_alternatives)
         begin, held = excerpt.pending, len(text) - undecided
         excerpt.go_on(text, undecided, self._reach)
         if held:

@@ -272,6 +272,9 @@ class HeldText:
     """The text as `Chunk` takes it. None: nothing is held. The list only grows or is replaced: earlier chunks
     continue to read their part of it."""
 
+    def copied(self) -> "HeldText":
+        return HeldText(deque(copies(self.fragments)), self.num_characters, self.pieces)
+
     def replace(self, fragments: Sequence[Fragment]) -> None:
         """Hold just these fragments."""
         pieces = [fragment.text for fragment in fragments]

@@ -294,8 +294,7 @@ class Guard:
     def look_ahead(self) -> Asking[str | None]:
         """See `OpenGuard.look_ahead`."""
         (output,) = self._outputs
-        stream = output.streams.get("content")
-        return "" if stream is None else (yield from look_ahead(self.guarded, stream))
+        return look_ahead(self.guarded, output.streams.get("content"))
 
     def held(self) -> Iterator[Held]:
         """The text that hooks hold, hooks in shadow mode left out."""

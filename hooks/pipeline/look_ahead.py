@@ -4,21 +4,22 @@ The hooks' last call is made on copies: of what each holds, and of its state. On
 attribute `copyable` can be asked so (contract 3.19).
 """
 
-from collections import deque
 from copy import deepcopy
 from typing import Any
 
-from engine.protocol import Delta
-from hooks.pipeline.ask import Asking
+from hooks.api import Chunk, StreamContext, emit, terminate
+from hooks.pipeline.ask import Ask, Asking
 from hooks.pipeline.failure import HookError
-from hooks.pipeline.fragments import Fragment, HeldText, copies, text_of
+from hooks.pipeline.fragments import Fragment, copies, num_incomplete_of, restored_in, text_of, tokens_of
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.stage import HookStage, Stream
 from hooks.pipeline.tally import Tally
 
 
-def look_ahead(guarded: GuardedRequest, stream: Stream) -> Asking[str | None]:
+def look_ahead(guarded: GuardedRequest, stream: Stream | None) -> Asking[str | None]:
     """The text. Empty if no hook holds any. None: a hook cannot say it, or would fail."""
+    if stream is None:
+        return ""
     stages = [stage for stage in stream.stages if not (stage.hook.is_shadow or stage.is_closed)]
     while stages and not stages[0].held.num_characters:
         del stages[0]  # hooks before the first one that holds text have released all that they were shown
@@ -26,38 +27,63 @@ def look_ahead(guarded: GuardedRequest, stream: Stream) -> Asking[str | None]:
         return ""
     if not all(stage.hook.is_copyable for stage in stages):
         return None
-    hooks = [stage.hook for stage in stages]
-    trial = GuardedRequest(
-        guarded.request,
-        hooks,
-        {hook.name: Tally() for hook in hooks},
-        guarded.options,
-        suspicions=dict(guarded.suspicions),
-    )
-    copied = Stream(trial, Delta(index=stream.index, channel=stream.channel, tool_call=stream.tool_call))
-    for stage, trial_stage in zip(stages, copied.stages, strict=True):
-        _copy(stage, trial_stage)
-    try:
-        released, _ = yield from copied.feed([Fragment("")], is_final=True)
-    except HookError:
-        return None
+    suspicions = guarded.suspicions.copy()
+    released = [Fragment("")]
+    for stage in stages:
+        pieces, held, text = stage.pieces, stage.held.pieces, text_of(released)
+        num_pieces = len(pieces)
+        if text:
+            pieces.append(text)  # and taken away again: a copy of the list would cost more for longer streams
+        context = _copy(stage, suspicions)
+        num_incomplete, restored = num_incomplete_of(released), restored_in(released)
+        chunk = Chunk(context, text, tokens_of(released), True, False, held, num_incomplete, restored)
+        ask = Ask(stage.hook, stage.call, False, chunk)
+        try:
+            yield ask
+            reply = ask.reply
+            if type(reply) is emit and reply.text is chunk.pending and not (stage.judged or reply.unjudged):
+                released = [*stage.held.fragments, *released]
+                continue
+            trial = GuardedRequest(
+                guarded.request, [], {stage.hook.name: Tally()}, guarded.options, suspicions=suspicions
+            )
+            copied = HookStage(trial, stage.hook, context)
+            copied.held = stage.held.copied()
+            released, ends = copied.settle(chunk, reply, copies(released), None)
+        except HookError:
+            return None
+        finally:
+            del pieces[num_pieces:]
+        if isinstance(ends, terminate) and ends.after is None and ends.text is None:
+            return ""
     return text_of(released)
 
 
-def _copy(stage: HookStage, copied: HookStage) -> None:
-    held = stage.held
-    copied.pieces += stage.pieces
-    copied.context.place = stage.context.place
-    copied.context.state.update(_copied(stage.context.state, stage))
-    copied.context.request_state = _copied(stage.context.request_state, stage)
-    pieces = None if held.pieces is None else (held.pieces[0][: held.pieces[1]], held.pieces[1])
-    copied.held = HeldText(deque(copies(held.fragments)), held.num_characters, pieces)
+def _copy(stage: HookStage, suspicions: dict[int, str]) -> StreamContext:
+    context = stage.context
+    state, request_state = _copied(context.state, stage), _copied(context.request_state, stage)
+    return context.copied(suspicions, request_state, state)
 
 
 def _copied(state: dict[Any, Any], stage: HookStage) -> dict[Any, Any]:
-    """The hook itself and its attributes are no part of a stream's state."""
     if not state:
         return {}
-    hook = stage.hook.call
-    shared = {id(one): one for one in (hook, *getattr(hook, "__dict__", {}).values())}
+    shared = _Shared(stage.hook.call)
+    if len(state) == 1:
+        ((name, value),) = state.items()
+        if (own_copy := getattr(value, "__deepcopy__", None)) is not None:
+            return {name: own_copy(shared)}  # `deepcopy` takes longer, and finds nothing to share
     return {name: deepcopy(value, shared) for name, value in state.items()}
+
+
+class _Shared(dict[int, Any]):
+    """A memo for `deepcopy`: the hook itself and its attributes are no part of a stream's state."""
+
+    def __init__(self, hook: Any) -> None:
+        self._hook = hook
+
+    def get(self, key: int, default: Any = None) -> Any:
+        if self._hook is not None:
+            hook, self._hook = self._hook, None
+            self.update((id(one), one) for one in (hook, *getattr(hook, "__dict__", {}).values()))
+        return super().get(key, default)

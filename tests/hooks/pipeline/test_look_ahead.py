@@ -1,13 +1,14 @@
 """What hooks would release if a stream ended here, and that nobody notices the question (contract 3.19)."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.protocol import Delta, GenerationRequest
+from engine.protocol import Delta, GenerationRequest, Token
 from hooks import Chunk, Verdict, emit, hold, redact
 from hooks.api.decision import Decision
 from hooks.builtin.json_schema import JsonSchema
@@ -16,6 +17,7 @@ from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
 from hooks.builtin.repetition import Repetition
 from hooks.builtin.secrets import Secrets
+from hooks.loading.loader import LoadedHook
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.pipeline import Pipeline
 from tests.helpers import pipeline_of
@@ -76,6 +78,64 @@ class Stars:
             self.ends[chunk.text] += 1
             return redact([(0, len(chunk.pending), "*" * chunk.request_state["num"])])
         return hold(len(chunk.pending) - chunk.pending.rfind(" ") - 1)
+
+
+def _pipelines() -> list[Pipeline]:
+    hidden = LoadedHook.of("hidden", Phrases(["blue bird"]), is_shadow=True)
+    return [
+        pipeline_of(Pii(), Secrets(), Phrases(["blue bird"]), Patterns({"acme": r"ACME-\d{4}"})),
+        pipeline_of(Stars(), Pii(), Stars()),
+        pipeline_of(Pii(action="suspect"), Stars(), Phrases(["blue bird"], action="terminate", text="No.")),
+        Pipeline([LoadedHook.of("secrets", Secrets()), hidden, LoadedHook.of("pii", Pii())]),
+    ]
+
+
+PAIRS = list(zip(_pipelines(), _pipelines(), strict=True))
+
+
+class Watched:
+    """A guard, and all that can be seen of its work."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.tallies = pipeline.tallies
+        self.counts()
+        self.decisions: list[Decision] = []
+        self.guard = pipeline.open(REQUEST, listener=self.decisions.append)
+
+    def counts(self) -> list[Any]:
+        taken = [tally.take() for tally in self.tallies.values()]
+        return [(one.verdicts, one.num_streams, one.num_characters) for one in taken]
+
+    def timeless(self) -> list[Decision]:
+        return [replace(decision, held_seconds=0.0) for decision in self.decisions]
+
+
+@pytest.mark.parametrize("pipelines", PAIRS, ids=range(len(PAIRS)))
+@given(
+    start=st.integers(0, len(TEXT) - 60),
+    pieces=st.lists(st.tuples(st.integers(1, 9), st.integers(0, 2), st.booleans()), min_size=1, max_size=12),
+)
+async def test_a_stream_goes_on_as_if_nobody_had_asked(
+    pipelines: tuple[Pipeline, Pipeline], start: int, pieces: list[tuple[int, int, bool]]
+) -> None:
+    asked, other = Watched(pipelines[0]), Watched(pipelines[1])
+    for length, num_questions, has_token in pieces:
+        text = TEXT[start:][:length] or "."
+        start += length
+        delta = Delta(text=text, tokens=(Token(1, text, text.encode()),) if has_token else ())
+        step = await asked.guard.feed(delta)
+        assert step == await other.guard.feed(delta)
+        if step.is_over:
+            break
+        for _ in range(num_questions):
+            await asked.guard.look_ahead()
+    else:
+        end = Delta(finish_reason="stop")
+        assert await asked.guard.feed(end) == await other.guard.feed(end)
+    await asked.guard.close()
+    await other.guard.close()
+    assert asked.timeless() == other.timeless()
+    assert asked.counts() == other.counts()
 
 
 async def test_nothing_of_the_stream_changes() -> None:
