@@ -17,7 +17,7 @@ NOT_BUILT = {number for number, text in CLAUSES.items() if "**Not built yet" in 
 NOT_OF_CLIENTS = {
     "how hooks are found and built": ("1.1", "1.2", "1.8"),
     "how hooks are started, tested, run and closed": ("1.4", "1.6", "1.7", "1.9", "1.10", "8.12"),
-    "what a hook says of itself, and what no setting does": ("3.14", "3.19", "4.3"),
+    "what a hook says of itself, and what no setting does": ("2.15", "3.14", "3.19", "4.3"),
     "one endpoint alone": ("5.2", "8.13", "8.16"),
     "what an engine does": ("5.5", "6.4", "7.1", "7.2", "7.3", "7.4", "7.6", "7.7", "8.5"),
 }

@@ -228,6 +228,8 @@ class Hook(Protocol):
     - `max_hold`, a number: the hook never leaves more characters undecided. `weir hooks fuzz` checks it.
     - `thread_safe = True`: a plain `on_request` may run on another thread, beside all other calls. A
       prompt that is not short then delays no other request (contract 8.12).
+    - `reads_text = False`: the hook reads no `Chunk.text`, so the text of its streams is not kept (contract
+      2.15).
     - `needs_probe`, a `ProbeNeeds`: the hook reads scores of this probe (contract 1.10).
     - `may_rewind = True`: the hook may return `rewind`. Text then leaves in whole tokens.
     - `judges = True`: the hook asks a judge, and says with `unjudged` how much of the released text the judge

@@ -1,11 +1,15 @@
 """A piece of one stream, as a hook is shown it."""
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from engine.protocol import Channel, GenerationRequest, ProbeInfo, PromptScores, Scores, Token
 from hooks.prompts.lead import lead_of
+
+NOTHING_KEPT = cast(list[str], deque[str](maxlen=0))
+"""Takes pieces as a list does, and keeps none."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -26,26 +30,44 @@ class StreamContext:
     """The request's first suspicion of each hook that has one, by the hook's place. It grows."""
     request_state: dict[Any, Any] = field(default_factory=dict)
     """The hook's state for the request, which all its streams share."""
+    keeps_text: bool = True
+    """Whether the hook may read `text`."""
     pieces: list[str] = field(default_factory=list, init=False)
-    """The text that the hook was shown, piece by piece. The list only grows."""
+    """The text that the hook was shown, piece by piece. With `keeps_text`, the list only grows."""
     state: dict[Any, Any] = field(default_factory=dict, init=False)
     is_cut: bool = field(default=False, init=False)
     """Whether the stream's last chunk ends it at a place that the client chose. Set before that chunk."""
     _joined: str = field(default="", init=False)
     _num_joined: int = field(default=0, init=False)
+    _num_counted: int = field(default=0, init=False)
+    """Pieces that `count_shown` has counted."""
+    _num_shown: int = field(default=0, init=False)
+
+    def count_shown(self) -> int:
+        """Characters that the hook was shown. Text that the hook may not read is forgotten here."""
+        pieces = self.pieces
+        for i in range(self._num_counted, len(pieces)):
+            self._num_shown += len(pieces[i])
+        if not self.keeps_text:
+            pieces.clear()
+        self._num_counted = len(pieces)
+        return self._num_shown
 
     def copied(
         self, suspicions: Mapping[int, str], request_state: dict[Any, Any], state: dict[Any, Any]
     ) -> "StreamContext":
         """The same stream with other states. Both have one list of pieces."""
         of = self.request, self.output_index, self.channel, self.tool_name, self.prompt_scores, self.place
-        copied = StreamContext(*of, suspicions, request_state)
+        copied = StreamContext(*of, suspicions, request_state, self.keeps_text)
         copied.pieces, copied.state = self.pieces, state
         copied._joined, copied._num_joined = self._joined, self._num_joined
         return copied
 
     def text(self, num_pieces: int) -> str:
-        """The first `num_pieces` pieces, joined. The joined text is kept: each piece is joined once."""
+        """The first `num_pieces` pieces, joined. The joined text is kept: each piece is joined once. Raises
+        `RuntimeError` without `keeps_text`."""
+        if not self.keeps_text:
+            raise RuntimeError("a hook with reads_text = False read the text of a chunk")
         if num_pieces < self._num_joined:
             return "".join(self.pieces[:num_pieces])
         if num_pieces > self._num_joined:
@@ -164,7 +186,8 @@ class Chunk:
 
     @property
     def text(self) -> str:
-        """All of this stream's text that this hook has been shown so far. Joined when read."""
+        """All of this stream's text that this hook has been shown so far. Joined when read. A hook with
+        `reads_text = False` may not read it (contract 2.15)."""
         return self._context.text(self._num_shown)
 
     @property

@@ -64,6 +64,7 @@ class JsonSchema:
         self._text = text
 
     copyable = True
+    reads_text = False
 
     def __call__(self, chunk: Chunk) -> Verdict:
         if chunk.aborted or chunk.channel not in ("content", "tool_call"):

@@ -51,6 +51,7 @@ class SpanGuard(ActingGuard):
     """
 
     copyable = True
+    reads_text = False
 
     def __init__(self, detector: Detector, *, restore: bool = False, **options: Unpack[Options]) -> None:
         """Raises `ValueError` for `restore` with options that it does not fit."""

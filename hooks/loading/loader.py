@@ -77,6 +77,8 @@ class LoadedHook:
     """Whether `on_request` looks at the images, sounds and files of a prompt."""
     is_copyable: bool = False
     """Whether a copy of the hook's state for a stream is as good as the state (contract 3.19)."""
+    reads_text: bool = True
+    """Whether the hook reads `Chunk.text` (contract 2.15)."""
     judges: bool = False
     """Whether the hook says how much of what it releases is judged (contract 3.17)."""
     needs_probe: ProbeNeeds | None = None
@@ -111,6 +113,7 @@ class LoadedHook:
             bool(getattr(instance, "thread_safe", False)),
             bool(getattr(instance, "reads_media", False)),
             bool(getattr(instance, "copyable", False)),
+            bool(getattr(instance, "reads_text", True)),
             bool(getattr(instance, "judges", False)),
             getattr(instance, "needs_probe", None),
         )

@@ -1,12 +1,12 @@
 """Hooks' decisions, for hooks that keep account of them, and how verdicts become decisions (contract 8.2)."""
 
-from collections import deque
 from dataclasses import dataclass, field
 from operator import itemgetter
 
 from engine.protocol import GenerationRequest
 from hooks.api import Chunk, Note, StreamContext, Verdict, terminate
 from hooks.api.decision import Action, Decision, Mode
+from hooks.loading.loader import LoadedHook
 from hooks.pipeline.fragments import Fragment, without_restored
 from hooks.pipeline.tally import JudgedTokens, Tally
 
@@ -44,20 +44,16 @@ class StreamDecisions:
     """
 
     _context: StreamContext
-    _hook: str
-    _mode: Mode
+    _hook: LoadedHook
     _tally: Tally
     _log: DecisionLog
-    _num_pieces: int = 0
-    _num_shown: int = 0
-    """Characters of the context's first `_num_pieces` pieces."""
-    _arrivals: deque[tuple[int, float]] = field(default_factory=deque)
+    _arrivals: list[tuple[int, float]] = field(default_factory=list)
     """For each piece of the held text, where it ends and when it came."""
 
     def decided(self, chunk: Chunk, verdict: Verdict, num_held: int, fragments: list[Fragment]) -> None:
         """`verdict` was carried out on the pending `fragments`; `num_held` characters stay undecided."""
         pending = chunk.pending
-        end = self._count_shown()
+        end = self._context.count_shown()
         start = end - len(pending)
         if chunk.text_diff:
             self._arrivals.append((end, self._log.now))
@@ -74,7 +70,7 @@ class StreamDecisions:
     def moved_on(self, num_new: int, num_pending: int, num_held: int) -> None:
         """All of the pending characters but the last `num_held` were released untouched; `num_new` of them
         had just come."""
-        end = self._count_shown()
+        end = self._context.count_shown()
         if num_new:
             self._arrivals.append((end, self._log.now))
         seconds = self._count_hold(num_new, num_pending, num_held)
@@ -84,7 +80,7 @@ class StreamDecisions:
 
     def noted(self, note: Note, num_pending: int) -> None:
         """The hook says something about its pending text, which is released."""
-        self._add(note.action, self._count_shown() - num_pending, "", note.reason)
+        self._add(note.action, self._context.count_shown() - num_pending, "", note.reason)
 
     def judged(self, judged: JudgedTokens, reason: str | None) -> None:
         """The stream ended. `reason`: why it ended early."""
@@ -103,26 +99,21 @@ class StreamDecisions:
 
     def _forget(self, end: int) -> None:
         """Forget when the characters up to `end` came: they are decided."""
-        arrivals = self._arrivals
-        while arrivals and arrivals[0][0] <= end:
-            arrivals.popleft()
+        num_decided = 0
+        for place, _ in self._arrivals:
+            if place > end:
+                break
+            num_decided += 1
+        del self._arrivals[:num_decided]
 
     def failed(self, pending: str, reason: str) -> None:
-        self._add("error", self._count_shown() - len(pending), pending, reason)
+        self._add("error", self._context.count_shown() - len(pending), pending, reason)
 
     def aborted(self, held: str) -> None:
         """The stream ended early, and the held text was withheld."""
         if held:
             self._count_hold(0, len(held), 0)
-            self._add("hold", self._count_shown() - len(held), held, "aborted")
-
-    def _count_shown(self) -> int:
-        """Characters that the hook was shown."""
-        pieces = self._context.pieces
-        for i in range(self._num_pieces, len(pieces)):
-            self._num_shown += len(pieces[i])
-        self._num_pieces = len(pieces)
-        return self._num_shown
+            self._add("hold", self._context.count_shown() - len(held), held, "aborted")
 
     def _add(
         self,
@@ -145,10 +136,10 @@ class StreamDecisions:
                 user=request.user,
                 model=request.model,
                 endpoint=request.endpoint,
-                hook=self._hook,
+                hook=self._hook.name,
                 action=action,
                 reason=None if reason is None else str.__str__(reason),
-                mode=self._mode,
+                mode=self._hook.mode,
                 output_index=context.output_index,
                 channel=context.channel,
                 tool_name=context.tool_name,

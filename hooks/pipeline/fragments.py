@@ -6,7 +6,6 @@ fragment may be cut in two. Both halves keep the group, so spoiling either half 
 however many hooks stand between the halves.
 """
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -230,21 +229,22 @@ def cut(fragments: list[Fragment], length: int) -> tuple[list[Fragment], list[Fr
     return fragments, []
 
 
-def take_from(fragments: deque[Fragment], length: int) -> list[Fragment]:
+def take_from(fragments: list[Fragment], length: int) -> list[Fragment]:
     """Take the first `length` characters out of `fragments`. Splits as `cut` does."""
     taken: list[Fragment] = []
-    while fragments:
-        fragment = fragments[0]
+    for fragment in fragments:
         size = len(fragment.text)
         if size > length:
-            if length:
-                text, group, is_restored = fragment.text, fragment.group, fragment.is_restored
-                replaced, is_first, is_last = fragment.replaced, fragment.is_first, fragment.is_last
-                taken.append(Fragment(text[:length], group, is_first, False, replaced, is_restored))
-                fragments[0] = Fragment(text[length:], group, False, is_last, replaced, is_restored)
             break
         length -= size
-        taken.append(fragments.popleft())
+        taken.append(fragment)
+    del fragments[: len(taken)]
+    if length and fragments:
+        fragment = fragments[0]
+        text, group, is_restored = fragment.text, fragment.group, fragment.is_restored
+        replaced, is_first, is_last = fragment.replaced, fragment.is_first, fragment.is_last
+        taken.append(Fragment(text[:length], group, is_first, False, replaced, is_restored))
+        fragments[0] = Fragment(text[length:], group, False, is_last, replaced, is_restored)
     return taken
 
 
@@ -266,19 +266,19 @@ def copies(fragments: Iterable[Fragment]) -> list[Fragment]:
 class HeldText:
     """The fragments that one hook holds of one stream, and their text as chunks have it."""
 
-    fragments: deque[Fragment] = field(default_factory=deque)
+    fragments: list[Fragment] = field(default_factory=list)
     num_characters: int = 0
     pieces: tuple[list[str], int] | None = None
     """The text as `Chunk` takes it. None: nothing is held. The list only grows or is replaced: earlier chunks
     continue to read their part of it."""
 
     def copied(self) -> "HeldText":
-        return HeldText(deque(copies(self.fragments)), self.num_characters, self.pieces)
+        return HeldText(copies(self.fragments), self.num_characters, self.pieces)
 
     def replace(self, fragments: Sequence[Fragment]) -> None:
         """Hold just these fragments."""
         pieces = [fragment.text for fragment in fragments]
-        self.fragments = deque(fragments)
+        self.fragments = [*fragments]
         self.num_characters = sum(map(len, pieces))
         self.pieces = (pieces, len(pieces)) if pieces else None
 

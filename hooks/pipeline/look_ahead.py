@@ -32,7 +32,8 @@ def look_ahead(guarded: GuardedRequest, stream: Stream | None) -> Asking[str | N
     for stage in stages:
         pieces, held, text = stage.pieces, stage.held.pieces, text_of(released)
         num_pieces = len(pieces)
-        if text:
+        keeps_text = stage.context.keeps_text
+        if text and keeps_text:
             pieces.append(text)  # and taken away again: a copy of the list would cost more for longer streams
         context = _copy(stage, suspicions)
         num_incomplete, restored = num_incomplete_of(released), restored_in(released)
@@ -53,7 +54,8 @@ def look_ahead(guarded: GuardedRequest, stream: Stream | None) -> Asking[str | N
         except HookError:
             return None
         finally:
-            del pieces[num_pieces:]
+            if keeps_text:
+                del pieces[num_pieces:]
         if isinstance(ends, terminate) and ends.after is None and ends.text is None:
             return ""
     return text_of(released)

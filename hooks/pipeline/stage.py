@@ -7,6 +7,7 @@ import logging
 
 from engine.protocol import Delta, PromptScores, Token, Usage
 from hooks.api import Chunk, Note, StreamContext, Verdict, emit, hold, redact, rewind, suspect, terminate
+from hooks.api.chunk import NOTHING_KEPT
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.ask import Ask, Asking, HookReply, Reply
 from hooks.pipeline.decision import StreamDecisions
@@ -73,11 +74,11 @@ class HookStage:
         self.ask = Ask(hook, self.call, hook.is_async)
         """The question to the hook, for one chunk after another."""
         self.context = context
+        if log is None and not context.keeps_text:
+            context.pieces = NOTHING_KEPT
         self.pieces = context.pieces
         self._counts_characters = log is not None
-        self._decisions = (
-            None if log is None else StreamDecisions(context, hook.name, hook.mode, self.tally, log)
-        )
+        self._decisions = None if log is None else StreamDecisions(context, hook, self.tally, log)
         self._suspicions = guarded.suspicions
         self._keeps_tokens = guarded.options.rewritten_tokens == "keep"
         self.held = HeldText()
@@ -253,7 +254,7 @@ class HookStage:
             self.is_closed = True
             self.tally.num_streams += 1
             if self._counts_characters:
-                self.tally.num_characters += sum(map(len, self.pieces))
+                self.tally.num_characters += self.context.count_shown()
 
     def _fail(self, error: BaseException, fragments: list[Fragment]) -> None:
         """The hook failed when it was shown `fragments`. One that returned a bad verdict does not know it
@@ -284,16 +285,16 @@ class Stream:
     def __init__(
         self, guarded: GuardedRequest, first_delta: Delta, prompt_scores: PromptScores | None = None
     ) -> None:
-        self.index = first_delta.index
-        self.channel = first_delta.channel
+        self.index, self.channel = first_delta.index, first_delta.channel
         self.tool_call = first_delta.tool_call
-        name = first_delta.tool_call.name if first_delta.tool_call else None
-        which = guarded.request, first_delta.index, first_delta.channel, name, prompt_scores
+        name = self.tool_call.name if self.tool_call else None
+        which = guarded.request, self.index, self.channel, name, prompt_scores
         self.stages: list[HookStage] = []
         self.is_plain = True
         """Whether no hook is `async`."""
         for place, hook in enumerate(guarded.hooks):
-            context = StreamContext(*which, place, guarded.suspicions, guarded.states[id(hook)])
+            state, keeps_text = guarded.states[id(hook)], hook.reads_text or self.tool_call is not None
+            context = StreamContext(*which, place, guarded.suspicions, state, keeps_text)
             self.stages.append(HookStage(guarded, hook, context))
             self.is_plain = self.is_plain and not hook.is_async
         self.waiting: list[TokenGroup] = []

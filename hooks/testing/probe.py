@@ -47,7 +47,7 @@ class Probe:
         """`judgements`: a list to add to, which hooks may share; None: no judgement is kept."""
         self._call: Callable[..., Any] = hook.call
         self._judgements = judgements
-        self.hook = replace(hook, call=self._look_async if hook.is_async else self._look)
+        self.hook = replace(hook, call=self._look_async if hook.is_async else self._look, reads_text=True)
         self.reset()
 
     def reset(self) -> None:

@@ -138,7 +138,8 @@ class Exchange(Generic[F]):
         publish = self.service.decisions.listener(_asker(self.route))
         if publish is None:
             return None
-        return lambda decision: publish(replace(decision, request_id=self.request.request_id))
+        request_id = self.request.request_id  # a listener may outlive the exchange, and keeps none of it
+        return lambda decision: publish(replace(decision, request_id=request_id))
 
     def has_hooks(self) -> bool:
         """Whether hooks must see all text before the caller."""

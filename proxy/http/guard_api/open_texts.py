@@ -76,9 +76,12 @@ class OpenText:
     running: ExitStack
     """Keeps the deployment, and so its hooks, until the guard is closed."""
     read: Digest
+    num_untouched: int = 0
+    """The first characters of the text that the hooks released as they are: each question has them."""
+    behind: str = ""
+    """All that the hooks released behind these."""
     changed: Digest | None = None
     """As `SeenText.changed`."""
-    released: str = ""
     blocked: str | None = None
     """The reason of the hook that ended the text."""
     used_at: float = 0.0
@@ -89,10 +92,20 @@ class OpenText:
         new = text[self.read[0] :]
         try:
             if new:
-                self.released += "".join(await read_more(self.guard, new))
+                self._add("".join(await read_more(self.guard, new)), text)
         except BlockedError as error:
             self.blocked = error.reason
         self.read = Digest.of(text)
+
+    def _add(self, released: str, text: str) -> None:
+        if not self.behind and text.startswith(released, self.num_untouched):
+            self.num_untouched += len(released)
+        else:
+            self.behind += released
+
+    def released(self, text: str) -> str:
+        """All that the hooks released of `text`."""
+        return text[: self.num_untouched] + self.behind
 
     async def end(self, *, aborted: bool) -> None:
         """Give the guard its last call. `aborted`: the text did not come to its end."""
@@ -165,7 +178,7 @@ class OpenTexts:
         self._num_of[caller] += 1
         async with opened.lock:
             await self._read_on(key, opened, text[: seen.read[0]])
-            if not seen.let_out.begins(opened.released):
+            if not seen.let_out.begins(opened.released(text)):
                 await self._end(key, opened, aborted=True)
                 raise HookError("guard")  # the client has text that the hooks do not release any more
             return await self._read_on(key, opened, text)
@@ -182,8 +195,9 @@ class OpenTexts:
         if found.blocked is not None:
             return JudgedText(blocked=found.blocked)
         rest = await found.guard.look_ahead() or ""
-        found.changed = _changed(text, found.released + rest)
-        return JudgedText(text=found.released + rest, num_undecided=len(rest))
+        answered = found.released(text) + rest
+        found.changed = _changed(text, answered)
+        return JudgedText(text=answered, num_undecided=len(rest))
 
     async def _end(self, key: Key, text: OpenText, *, aborted: bool) -> None:
         if self._open.get(key) is text:

@@ -1,6 +1,7 @@
 """LiteLLM's guardrail protocol on a real socket."""
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
 from hooks.loading.loader import HookSpec
 from hooks.workers.pool import WorkerPool
+from proxy.http.admission import Exchange
 from proxy.http.guard_api import open_texts
 from tests.helpers import Script, until
 from tests.proxy.conftest import Client, Serve
@@ -244,6 +246,15 @@ async def test_a_server_that_stops_waits_for_no_open_text(
     async with asyncio.timeout(60):
         await client.server.stop()
     assert hook.finals[-1].aborted
+
+
+async def test_an_open_text_keeps_none_of_its_questions(litellm: Any) -> None:
+    client = await litellm(Pii(), decision_log=True)
+    for end in (20, 40, 60):
+        await ask(client, TEXT[:end])
+    gc.collect()
+    assert not [one for one in gc.get_objects() if type(one) is Exchange]
+    assert (await ask(client, TEXT))["texts"] == [MASKED]
 
 
 async def test_too_many_open_texts_are_refused(litellm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
