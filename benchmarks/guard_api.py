@@ -1,7 +1,7 @@
 """What a gateway's questions about a stream cost: `make bench-guard-api`.
 
-    python -m benchmarks.guard_api [--rounds 400] [--piece 20] [--streams 64] [--open 9000]
-        [--length 1000]
+    python -m benchmarks.guard_api [--rounds 400] [--piece 20] [--streams 64] [--open 2000]
+        [--length 1000 4000]
 
 A server without an engine judges texts for LiteLLM with `pii`, `secrets` and `phrases`. Each question has the
 whole text so far. Shown are:
@@ -9,7 +9,7 @@ whole text so far. Shown are:
 - the processor time of a stream of `rounds` questions in the hooks, beside one pass over its text;
 - the time of a question about `piece` new characters in a text of 4,000, while `streams` other texts are open
   and get a question each in turn;
-- the memory of `open` texts of `length` characters, whose guards are open.
+- the memory of `open` texts of `length` characters, whose guards are all open, for each length.
 """
 
 import argparse
@@ -120,10 +120,12 @@ async def measure(options: argparse.Namespace) -> None:
         f"hooks, a stream of {options.rounds} rounds: {rounds * 1e3:.1f} ms; one pass in tokens of {TOKEN} "
         f"characters: {in_tokens * 1e3:.1f} ms; one pass in pieces of {options.piece}: {once * 1e3:.1f} ms"
     )
-    with serving() as (url, pid):
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+        with serving() as (url, _):
             await measure_rounds(http, url, options)
-            await measure_memory(http, url, pid, options)
+        for length in options.length:
+            with serving() as (url, pid):
+                await measure_memory(http, url, pid, length, options)
 
 
 async def measure_rounds(http: aiohttp.ClientSession, url: str, options: argparse.Namespace) -> None:
@@ -146,17 +148,19 @@ async def measure_rounds(http: aiohttp.ClientSession, url: str, options: argpars
 
 
 async def measure_memory(
-    http: aiohttp.ClientSession, url: str, pid: int, options: argparse.Namespace
+    http: aiohttp.ClientSession, url: str, pid: int, length: int, options: argparse.Namespace
 ) -> None:
-    """Texts of the length that they have in the middle of an answer, read in rounds of five tokens."""
-    growing = texts(options.length, options.piece)
+    """The texts grow in turn, in rounds of five tokens: one that is idle for a minute counts as ended."""
+    growing = texts(length, options.piece)
+    for text in growing[:2]:
+        await ask(http, url, "first", text)
     before = memory(pid)
-    for call in range(options.open):
-        for text in growing:
+    for text in growing:
+        for call in range(options.open):
             await ask(http, url, f"open {call}", text)
     more = memory(pid) - before
     each = more / options.open * 1e3
-    print(f"{options.open} open texts of {options.length} characters: {more:.0f} MB, {each:.0f} KB each")
+    print(f"{options.open} open texts of {length} characters: {more:.0f} MB, {each:.0f} KB each", flush=True)
 
 
 def main() -> None:
@@ -166,8 +170,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=400)
     parser.add_argument("--piece", type=int, default=20)
     parser.add_argument("--streams", type=int, default=64)
-    parser.add_argument("--open", type=int, default=9000)
-    parser.add_argument("--length", type=int, default=1000)
+    parser.add_argument("--open", type=int, default=2000)
+    parser.add_argument("--length", type=int, nargs="+", default=[1000, 4000])
     options = parser.parse_args()
     print(processor())
     asyncio.run(measure(options))

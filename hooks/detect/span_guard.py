@@ -72,10 +72,10 @@ class SpanGuard(ActingGuard):
     def __call__(self, chunk: Chunk) -> Verdict:
         excerpt: Excerpt | None = chunk.state.get("excerpt")
         is_final = chunk.is_final
-        if excerpt is None or not excerpt.is_plain or chunk.restored_diff or (is_final and chunk.aborted):
+        if excerpt is None or not excerpt.is_plain or chunk.restored_diff:
             return self._vetted(chunk)
-        if is_final and self._withholds_at_cut(chunk):
-            return self._act_at_cut(chunk, excerpt)
+        if is_final and (chunk.aborted or self._withholds_at_cut(chunk)):
+            return self._vetted(chunk)
         known, piece = excerpt.text, chunk.text_diff
         text = known + (piece if piece.isascii() else self._plain(piece))
         if (reader := self._reader) is not None:
