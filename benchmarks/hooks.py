@@ -114,7 +114,7 @@ async def vet(guard: OpenGuard, delta: Delta) -> None:
 
 
 def pipeline(*hooks: Callable[..., Any]) -> Pipeline:
-    return Pipeline([LoadedHook(f"h{i}", hook, is_async=False) for i, hook in enumerate(hooks)])
+    return Pipeline([LoadedHook.of(f"h{i}", hook) for i, hook in enumerate(hooks)])
 
 
 def cpu_per_chunk(

@@ -14,6 +14,7 @@ from hooks.api.extras import from_extra
 from hooks.detect.argument_types import blamed_on
 from hooks.detect.detector import Findings, Match
 from hooks.detect.folding import FOLDS, WITHOUT_SPACES, Fold, Folding, forms
+from hooks.detect.phrase_screen import PhraseScreen
 from hooks.detect.readings import MARKUP, Reader
 from hooks.detect.span_guard import SpanGuard, SpanOptions
 
@@ -74,6 +75,7 @@ class PhraseDetector:
             self._automaton.add_word(phrase, (len(phrase), following.startswith(phrase)))
         self._automaton.make_automaton()
         self._beginning = _beginning({phrase[0] for phrase in folded}, word_boundaries).search
+        self._folded_phrases = folded
         self._fewest_folded = min(map(len, folded))
         self._most_folded = max(map(len, folded))
         self._most = 2 * self._most_folded + 64
@@ -85,6 +87,17 @@ class PhraseDetector:
         if not folded:
             raise ValueError(f"phrases: nothing is left of {phrase!r} when it is folded")
         return folded
+
+    def screen(self) -> PhraseScreen:
+        return PhraseScreen(
+            self._folded_phrases,
+            self._folding.character,
+            self._continues_word,
+            joins_spaces=self._folding.joins_spaces,
+        )
+
+    def _continues_word(self, folded: str) -> bool:
+        return self._is_bounded and _OF_WORD.match(folded) is not None
 
     def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         if not is_final and (place := self._undecided_alone(text, start)) is not None:

@@ -1,7 +1,9 @@
 """Detectors and the matches that they find. A detector sees only text and knows nothing about streams."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from hooks.api.screen import Screen
 
 
 class Match(NamedTuple):
@@ -32,6 +34,19 @@ class Detector(Protocol):
         `text` begins at least `reach` characters before `start`, or at the start of the stream. `taken` are
         earlier matches that end at `start` or later. The detector may return one of them again, longer.
         """
+
+
+@runtime_checkable
+class Screenable(Protocol):
+    """A detector that may have a screen."""
+
+    def screen(self) -> Screen | None:
+        """Return the screen of this detector, which holds all text that `scan` leaves undecided, and gives up
+        where `scan` may find a match. None: there is none."""
+
+
+def screen_of(detector: Detector) -> Screen | None:
+    return detector.screen() if isinstance(detector, Screenable) else None
 
 
 def order(match: Match) -> tuple[int, int, int]:

@@ -220,6 +220,13 @@ class Excerpt:
             self.covered = max(0, self.covered - gone)
             self._forget_read(gone)
 
+    def resume(self, before: str, pending: str) -> None:
+        """Go on with a plain excerpt, from other places of the stream on. No token is in these texts."""
+        self.forget()
+        self.text = before + pending
+        self.start = self.pending = len(before)
+        self.num_read = len(self.text)
+
     def forget(self) -> None:
         """Forget the text of a plain excerpt that has no undecided text."""
         self.text = ""

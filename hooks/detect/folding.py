@@ -53,7 +53,8 @@ class Folding:
     def __init__(self, folds: Iterable[Fold] = FOLDS) -> None:
         self._folds = frozenset(folds)
         self._table = _Table(self._folds)
-        self._joins_spaces = "space" in self._folds
+        self.joins_spaces = "space" in self._folds
+        """Whether a run of white space becomes one space."""
         self._ascii = str.lower if "case" in self._folds else str
         for code in range(128):
             self._table[code]
@@ -76,7 +77,7 @@ class Folding:
             folded = text.translate(self._table)
             if len(folded) != len(text) or not (text.isascii() or self._table.uneven.isdisjoint(text)):
                 return None
-        return None if self._joins_spaces and "  " in folded else folded
+        return None if self.joins_spaces and "  " in folded else folded
 
     def fold(self, text: str) -> tuple[str, Sequence[int]]:
         """Return the folded text, and for each of its characters the place in `text` that it comes from."""
@@ -86,7 +87,7 @@ class Folding:
         origins: list[int] = []
         for i, char in enumerate(text):
             piece = self._table[ord(char)]
-            if piece == " " and self._joins_spaces and pieces and pieces[-1] == " ":
+            if piece == " " and self.joins_spaces and pieces and pieces[-1] == " ":
                 continue
             if piece:
                 pieces.append(piece)

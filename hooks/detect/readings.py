@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from hooks.detect.detector import Detector, Findings, Match
+from hooks.detect.detector import Detector, Findings, Match, screen_of
 from hooks.detect.dress import HOMOGLYPHS, TYPOGRAPHY
 from hooks.detect.excerpt import Excerpt
+from hooks.detect.reading_screen import ReadingScreen
 from hooks.detect.view import Place, View
 
 _HEX = "[0-9a-fA-F]"
@@ -188,6 +189,13 @@ class Reader:
         """Characters before a place that are read with it, if they contain no tokens."""
         self._clear_span = detector.reach + reading.longest
         """Characters before a place in which no token may begin, for the reading to be the written text."""
+
+    def screen(self) -> ReadingScreen | None:
+        """Return the screen for both texts; None: the detector has none."""
+        screen = screen_of(self._detector)
+        if screen is None:
+            return None
+        return ReadingScreen(screen, self._find_sign, self.dressed, self.reach)
 
     def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         """Each rule of the detector becomes two: `2 * rule` for the written text, plus 1 for its reading."""

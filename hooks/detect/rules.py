@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from hooks.api.extras import from_extra
 from hooks.detect.automaton.regex_analysis import UNLIMITED, Find, analyse, finder
+from hooks.detect.automaton.screen import RuleScreen
 from hooks.detect.automaton.states import Automaton, Place, Sketch, numbers
 from hooks.detect.automaton.tree import literals_of, tree_of
 from hooks.detect.detector import Findings, Match
@@ -129,8 +130,12 @@ class RuleDetector:
         self._automaton = Automaton(
             [None if needed else one for needed, one in zip(words, sketches, strict=True)]
         )
+        # Words are enough: with the text behind too, there would be a state for each pair of states.
         self._worded = Automaton(
-            [one if needed else None for needed, one in zip(words, sketches, strict=True)]
+            [
+                one and one._replace(behind=None) if needed else None
+                for needed, one in zip(words, sketches, strict=True)
+            ]
         )
         """The automaton of the rules that need a word near."""
         self._near_words = _NearWords(needing) if needing else None
@@ -141,6 +146,11 @@ class RuleDetector:
         self.reach = max(searcher.reach for searcher in searchers)
         self._likely: _Searcher | None = None
         """The rule that left the last text undecided. It often does so again; then no other rule matters."""
+
+    def screen(self) -> RuleScreen | None:
+        """Return the screen of these rules; None: they have none."""
+        sketches = [sketch for searcher in self._searchers if (sketch := searcher.sketch) is not None]
+        return None if self._everywhere else RuleScreen(sketches)
 
     def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         likely = self._likely if len(text) - start > _LONG and not (is_final or taken) else None
@@ -268,6 +278,7 @@ class _Searcher:
         if not longest:
             raise ValueError(f"{a_match} has no character")
         self._limit = longest if longest < analysis.longest else None
+        self._shortest = analysis.shortest
         match = finder(rule.pattern, timeout, is_fixed=True)
         # A longer match ends at the limit, as if the text ended there.
         self._match_at: Find = (lambda text, at: match(text, at, at + longest)) if self._limit else match
@@ -297,9 +308,8 @@ class _Searcher:
         tree = tree_of(self.rule.pattern)
         if tree is None:
             return None
-        # Words are enough: with the text behind too, there would be a state for each pair of states.
-        behind = tree_of(f"(?i){self.rule.behind}") if self.rule.behind and not self.words else None
-        return Sketch(tree, behind, self.reach, is_cut=self._limit is not None)
+        behind = tree_of(f"(?i){self.rule.behind}") if self.rule.behind else None
+        return Sketch(tree, behind, self.reach, is_cut=self._limit is not None, shortest=self._shortest)
 
     def first_open(self, text: str, begin: int) -> int:
         """Return the first place of a possible match that depends on the text after `text`."""

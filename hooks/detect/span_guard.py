@@ -5,7 +5,7 @@ cannot change the decision, and reads only a bounded text around the place.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, Unpack
 
 from hooks import (
@@ -19,8 +19,9 @@ from hooks import (
     prompt_texts,
     with_prompt_texts,
 )
+from hooks.api.screen import Screen
 from hooks.detect.acting_guard import ActingGuard, Options, PromptReply, spliced
-from hooks.detect.detector import Detector, Match
+from hooks.detect.detector import Detector, Match, screen_of
 from hooks.detect.excerpt import Excerpt
 from hooks.detect.lead import MAX_LEAD, Lead
 from hooks.detect.placeholders import LONGEST, Placeholders, operator_key
@@ -92,6 +93,25 @@ class SpanGuard(ActingGuard):
             return hold(held) if excerpt.keeps_alternatives else hold(held, alternatives=False)
         pending = piece if begin == len(known) else chunk.pending
         return emit(pending, alternatives=excerpt.keeps_alternatives)
+
+    @cached_property
+    def screen(self) -> Screen | None:
+        """See `Screened`. A subclass that is called in its own way has none."""
+        return screen_of(self.detector) if type(self).__call__ is SpanGuard.__call__ else None
+
+    def may_skip(self, state: dict[Any, Any]) -> bool:
+        excerpt: Excerpt | None = state.get("excerpt")
+        return (
+            excerpt is not None
+            and excerpt.is_plain
+            and excerpt.view is None
+            and excerpt.placeholders is None
+            and excerpt.keeps_alternatives
+        )
+
+    def skip(self, state: dict[Any, Any], before: str, pending: str) -> None:
+        excerpt: Excerpt = state["excerpt"]
+        excerpt.resume(before, pending)
 
     def _vetted(self, chunk: Chunk) -> Verdict:
         """The verdict on any chunk; `__call__` has a shorter way for most."""

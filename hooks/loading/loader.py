@@ -19,6 +19,7 @@ from engine.protocol.import_path import ImportPathError, describe, find_class, s
 from engine.protocol.parts import PartError
 from hooks.api.decision import Decision, Mode
 from hooks.api.probe_needs import ProbeNeeds
+from hooks.api.screen import Screened
 from hooks.loading.alarm import interrupting
 from hooks.loading.arguments import ArgumentError, check_arguments
 from hooks.loading.async_call import AsyncCall
@@ -83,6 +84,8 @@ class LoadedHook:
     """Whether the hook says how much of what it releases is judged (contract 3.17)."""
     needs_probe: ProbeNeeds | None = None
     """The hook's needs of the guarded model's probes; None: it has none."""
+    screened: Screened | None = None
+    """The hook itself if it has a screen and is called directly."""
     late: set[asyncio.Task[None]] = field(default_factory=set, compare=False, repr=False)
     """Calls that continue though their deadlines have passed."""
 
@@ -116,6 +119,7 @@ class LoadedHook:
             bool(getattr(instance, "reads_text", True)),
             bool(getattr(instance, "judges", False)),
             getattr(instance, "needs_probe", None),
+            instance if getattr(instance, "screen", None) is not None else None,
         )
 
     @property
@@ -130,7 +134,7 @@ class LoadedHook:
 
     def wrapped(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> "LoadedHook":
         """The same hook, with its plain methods replaced by `wrap(method)`."""
-        hook = self if self.is_async else replace(self, call=wrap(self.call))
+        hook = self if self.is_async else replace(self, call=wrap(self.call), screened=None)
         if hook.on_decision is not None:
             hook = replace(hook, on_decision=wrap(hook.on_decision))
         if hook.on_request is None or hook.is_request_async:

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from engine.protocol import Delta, Token
 from hooks.api import terminate
 from hooks.pipeline.fragments import Fragment
-from hooks.pipeline.stage import Ending, Stream
+from hooks.pipeline.stage import Ending
+from hooks.pipeline.stream import Stream
 
 _Key = tuple[str, int | None, str | None]
 """A channel, and which tool call: its index and its name."""

@@ -6,7 +6,7 @@ and deadlines live here and nowhere else. The service and the hook workers both 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from copy import copy
 from functools import partial
@@ -33,6 +33,7 @@ from hooks.pipeline.ask import Ask, HookReply, Machine, Reply, Step
 from hooks.pipeline.decision import DecisionLog
 from hooks.pipeline.failure import HookError, HookFailure, count_failure
 from hooks.pipeline.guard import Guard
+from hooks.pipeline.joint_screen import Run
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.tally import Tallies
@@ -131,11 +132,12 @@ class GuardDriver:
         listener: Listener | None = None,
         min_held: float = 0.0,
         prompt_threads: PromptThreads | None = None,
+        runs: Sequence[Run] = (),
     ) -> None:
         """`tallies`: counts of what the hooks do. `can_rewind`: whether the engine can rewind outputs.
         `listener`: receives the decisions, as hooks that listen do. `min_held`: see `GuardFactory.open`.
         `prompt_threads`: where thread-safe hooks read prompts that are not short; None: in this
-        thread."""
+        thread. `runs`: the hooks that screens read for."""
         self._tallies = tallies
         self._timeout = options.hook_timeout
         self._prompt_threads = prompt_threads
@@ -150,7 +152,9 @@ class GuardDriver:
                 self.decides_prompts = self.decides_prompts or not hook.is_shadow
         self._listener = listener
         self._log = DecisionLog(0.0 if self._listeners else min_held) if self._listeners or listener else None
-        self._guard = Guard(request, hooks, tallies, options, can_rewind=can_rewind, decisions=self._log)
+        self._guard = Guard(
+            request, hooks, tallies, options, can_rewind=can_rewind, decisions=self._log, runs=runs
+        )
         self.may_rewind = self._guard.may_rewind
         self.pass_through: PassDelta = partial(self._guard.pass_through, monotonic)
         if self._log is not None:

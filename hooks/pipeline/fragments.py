@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from engine.protocol import Token
-from hooks.api import Chunk
 
 Positions = tuple[int, int]
 """The position of the first of some tokens, and the position after the last (`Token.position`)."""
@@ -282,11 +281,10 @@ class HeldText:
         self.num_characters = sum(map(len, pieces))
         self.pieces = (pieces, len(pieces)) if pieces else None
 
-    def hold_back(self, num_held: int, chunk: Chunk, fragments: list[Fragment]) -> list[Fragment]:
-        """Take in the chunk's fragments, and hold the last `num_held` of the pending characters. Returns the
-        rest, untouched: `fragments` itself if the rest is just these."""
+    def hold_back(self, num_held: int, new: str, fragments: list[Fragment]) -> list[Fragment]:
+        """Take in `fragments`, whose text is `new`, and hold the last `num_held` of the pending characters.
+        Returns the rest, untouched: `fragments` itself if the rest is just these."""
         held = self.fragments
-        new = chunk.text_diff
         num_released = self.num_characters + len(new) - num_held
         self.num_characters = num_held
         if not num_held:
@@ -298,7 +296,9 @@ class HeldText:
             return released
         held += fragments
         if num_released:
-            self.pieces = ([new[-num_held:] if num_held <= len(new) else chunk.pending[num_released:]], 1)
+            if num_held > len(new) and self.pieces is not None:
+                new = "".join(self.pieces[0][: self.pieces[1]]) + new
+            self.pieces = ([new[-num_held:]], 1)
             return take_from(held, num_released)
         pieces = [] if self.pieces is None else self.pieces[0]
         pieces.append(new)

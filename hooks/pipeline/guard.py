@@ -11,7 +11,7 @@ the service and in hook workers alike.
 
 import copy
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -34,6 +34,7 @@ from hooks.pipeline.fragments import (
     tokens_of,
 )
 from hooks.pipeline.guarded_request import GuardedRequest
+from hooks.pipeline.joint_screen import Run
 from hooks.pipeline.look_ahead import look_ahead
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.output import Output
@@ -63,12 +64,17 @@ class Guard:
         *,
         can_rewind: bool = False,
         decisions: DecisionLog | None = None,
+        runs: Sequence[Run] = (),
     ) -> None:
         """`can_rewind`: whether the engine can rewind outputs. `decisions`: where hooks' decisions go,
-        for the driver to report them; None if nobody listens."""
+        for the driver to report them; None if nobody listens. `runs`: the hooks
+        that screens read for. Without effect if decisions are reported, which say who held a text, and if a
+        hook may rewind."""
         self.may_rewind = can_rewind and any(hook.may_rewind and not hook.is_shadow for hook in hooks)
         """Whether a hook may rewind outputs, and the engine can."""
         self.guarded = GuardedRequest(request, hooks, tallies, options, decisions)
+        if decisions is None and not self.may_rewind:
+            self.guarded.runs = runs
         self._outputs = list(map(self._output, range(request.num_outputs)))
         self._released_usage = _ReleasedUsage() if options.usage == "released" else None
         self._is_terminated = False
@@ -93,7 +99,7 @@ class Guard:
                 if refusal.text is None:
                     refused = refusal.reason
                 else:
-                    guarded.hooks = guarded.hooks[i + 1 :]
+                    guarded.hooks, guarded.runs = guarded.hooks[i + 1 :], ()
                     released = yield from self._answer(refusal.text, refusal.reason)
                 break
         except EndsRequest as failure:
@@ -175,12 +181,28 @@ class Guard:
         fragments: list[Fragment] | None = None  # None: all of the delta, and the ledger does not have it
         reply: Reply
         started = clock()
-        for stage in stream.stages:
+        place, stages, readings = 0, stream.stages, stream.readings
+        while place < len(stages):
+            stage, reading = stages[place], readings[place]
+            place += 1
             if stage.is_closed:
                 continue
             if fragments is not None:
                 text, tokens, started = text_of(fragments), tokens_of(fragments), clock()
                 num_incomplete, restored = num_incomplete_of(fragments), restored_in(fragments)
+            if reading is not None and (state := reading.read(text)) is not None:
+                stage.pieces.append(text)
+                if state.held or stage.held.pieces is not None:
+                    if fragments is None:
+                        fragments = output.take_in(delta)
+                    fragments = stage.held.hold_back(state.held, text, fragments)
+                ended = clock()
+                reading.count(state, ended - started)
+                started = ended
+                if fragments is not None and not fragments:
+                    break
+                place = reading.end
+                continue
             call, held, tally, judged = stage.call, stage.held.pieces, stage.tally, stage.judged
             stage.pieces.append(text)
             chunk = Chunk(stage.context, text, tokens, False, False, held, num_incomplete, restored)

@@ -1,6 +1,7 @@
 """A guarded request."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from engine.protocol import GenerationRequest, Usage
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.decision import DecisionLog
+from hooks.pipeline.joint_screen import Run
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.tally import Tallies
 
@@ -30,6 +32,8 @@ class GuardedRequest:
     """Rewinds of the outputs so far."""
     states: dict[int, dict[Any, Any]] = field(default_factory=partial(defaultdict, dict))
     """Each hook's state for the request, by the hook's `id` (contract 2.12): two hooks may have one name."""
+    runs: Sequence[Run] = ()
+    """The hooks that screens read for. Each other hook is called with every chunk."""
     suspicions: dict[int, str] = field(default_factory=dict)
     """The first suspicion of each hook that has one, by the hook's place (contract 3.16)."""
 

@@ -12,7 +12,8 @@ from hooks.pipeline.ask import Ask, Asking
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.fragments import Fragment, copies, num_incomplete_of, restored_in, text_of, tokens_of
 from hooks.pipeline.guarded_request import GuardedRequest
-from hooks.pipeline.stage import HookStage, Stream
+from hooks.pipeline.stage import HookStage
+from hooks.pipeline.stream import Stream
 from hooks.pipeline.tally import Tally
 
 
@@ -20,6 +21,9 @@ def look_ahead(guarded: GuardedRequest, stream: Stream | None) -> Asking[str | N
     """The text. Empty if no hook holds any. None: a hook cannot say it, or would fail."""
     if stream is None:
         return ""
+    for reading in stream.readings:
+        if reading is not None:
+            reading.leave()
     stages = [stage for stage in stream.stages if not (stage.hook.is_shadow or stage.is_closed)]
     while stages and not stages[0].held.num_characters:
         del stages[0]  # hooks before the first one that holds text have released all that they were shown

@@ -9,7 +9,7 @@ from hooks.pipeline.delivery import Delivery, LastRewind
 from hooks.pipeline.fragments import Fragment, TokenGroup, are_aligned, are_bytes_of, fragments_of
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.release import Ledger, piece_of, pieces_of
-from hooks.pipeline.stage import Stream
+from hooks.pipeline.stream import Stream
 
 Vetted = tuple[list[Delta], terminate | Rewind | None]
 """The released deltas; and a verdict that ends the output, or the order to the engine to rewind it."""

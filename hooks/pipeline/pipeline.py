@@ -20,6 +20,7 @@ from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
 from hooks.pipeline.driver import GuardDriver
 from hooks.pipeline.failure import HookError
+from hooks.pipeline.joint_screen import JointScreens
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.repeating import RepeatingDriver
@@ -113,6 +114,8 @@ class Pipeline:
         self._own_models = OwnModels()
         self.hooks = tuple(hooks)
         self.allowed: Mapping[str, LoadedHook] = {hook.name: hook for hook in allowed}
+        self._screens = JointScreens()
+        self._runs = self._screens.runs(self.hooks)
         self.options = options or PipelineOptions()
         self.tallies: Tallies = {hook.name: Tally() for hook in self._all}
 
@@ -176,10 +179,11 @@ class Pipeline:
         min_held: float = 0.0,
         num_repeated: int = 0,
     ) -> OpenGuard:
-        hooks = list(self.hooks)
+        hooks, runs = list(self.hooks), self._runs
         if request.hooks:
             check_named(request, self.allowed)
             hooks += [self.allowed[name] for name in request.hooks]
+            runs = self._screens.runs(hooks)
         if not hooks:
             return PassThrough(request)
         kind = partial(RepeatingDriver, num_repeated=num_repeated) if num_repeated else GuardDriver
@@ -192,6 +196,7 @@ class Pipeline:
             listener=listener,
             min_held=min_held,
             prompt_threads=self._prompt_threads,
+            runs=runs,
         )
 
     async def start(self, models: GuardModels | None = None) -> None:

@@ -37,7 +37,9 @@ _EMPTY = Fragment(0, 0, True)
 class Positions:
     """The positions of many patterns."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, reads_ahead: bool = True) -> None:
+        """`reads_ahead`: whether look-aheads have positions."""
+        self._reads_ahead = reads_ahead
         self.count = 0
         self.of = lru_cache(_MOST_CHARACTERS)(self._of)
         """Returns the positions that a character matches; '' is the start or the end of the text."""
@@ -47,6 +49,8 @@ class Positions:
         """Each test of a character, and the positions that a character is allowed at if it passes."""
         self._before: list[int] = []
         """For each position the ones that may come directly before it."""
+        self._following: list[int] = []
+        """For each position the ones that may come directly after it."""
         self._in_order = self._looping = 0
         self._special: list[tuple[int, int]] = []
         """Other positions, together with all that have the same ones before them, and the ones before."""
@@ -60,6 +64,8 @@ class Positions:
             case Either(branches):
                 return _either([self.add(branch) for branch in branches])
             case Behind() | After() | Next():
+                return _EMPTY
+            case Ahead() if not self._reads_ahead:
                 return _EMPTY
             case Ahead(part):
                 return Fragment(self.add(part).first, 0, True)
@@ -85,6 +91,15 @@ class Positions:
                 special[before] = special.get(before, 0) | bit
         self._special = [(positions, before) for before, positions in special.items()]
         self._all_special = reduce(or_, special.values(), 0)
+
+    def after(self, positions: int) -> int:
+        """Return the positions that may come directly after one of `positions`."""
+        if not self._following:
+            self._following = [0] * self.count
+            for position, before in enumerate(self._before):
+                for one in bits(before):
+                    self._following[one] |= 1 << position
+        return reduce(or_, (self._following[position] for position in bits(positions)), 0)
 
     def before(self, positions: int) -> int:
         """Return the positions that may come directly before one of `positions`."""

@@ -40,6 +40,29 @@ class Sketch(NamedTuple):
     """Most characters of `behind`."""
     is_cut: bool = False
     """A match may end before the text that its pattern reads."""
+    shortest: int = 0
+    """Fewest characters of a match."""
+
+
+def left_of(positions: Positions, sketch: Sketch) -> tuple[Fragment, bool]:
+    """Add positions for the text before a match. Returns them, and whether they are those of a text, and not
+    only of the character before the match."""
+    conditions = conditions_before(sketch.match)
+    behinds = [one.part for one in conditions if isinstance(one, After)]
+    if sketch.behind is not None:
+        behinds.insert(0, sketch.behind)
+    for behind in behinds:
+        left = positions.add(behind)
+        if not left.is_empty:
+            return left, True
+    patterns = [one.pattern for one in conditions if isinstance(one, Behind)]
+    return positions.add_one(Behind("".join(patterns))), False
+
+
+def end_of(sketch: Sketch, match: Node, *, is_rare: bool = False) -> Next:
+    """Return the condition on the character behind a match. `is_rare`: `match` is only a beginning."""
+    patterns = [] if sketch.is_cut or is_rare else [one.pattern for one in conditions_after(match)]
+    return Next("".join(reversed(patterns)))
 
 
 class State(dict[str, "State"]):
@@ -113,14 +136,18 @@ class Automaton:
 
     def _add(self, sketch: Sketch, rule: int) -> None:
         positions = self._positions
-        left = self._add_left(sketch, rule)
+        first = positions.count
+        left, is_text = left_of(positions, sketch)
+        if is_text:
+            self._behinds |= _between(first, positions.count)
+            self._outermost |= left.first
+            self._shown_by_text |= rule
         middle = positions.count
         match = begun(sketch.match)
         is_rare = isinstance(match, Join) and match.parts[-1] is ANY
         body = positions.add(Join(match.parts[:-1]) if isinstance(match, Join) and is_rare else match)
         self._bodies |= _between(middle, positions.count)
-        patterns = [] if sketch.is_cut or is_rare else [one.pattern for one in conditions_after(match)]
-        right = self._any_text() if is_rare else positions.add_one(Next("".join(reversed(patterns))))
+        right = self._any_text() if is_rare else positions.add_one(end_of(sketch, match))
         positions.connect(left.last, body.first)
         positions.connect(body.last, right.first)
         self._lefts |= left.last
@@ -137,23 +164,6 @@ class Automaton:
             positions.connect(body.last, right.first)
             self._rest = Fragment(body.first | right.first, right.last, False)
         return self._rest
-
-    def _add_left(self, sketch: Sketch, rule: int) -> Fragment:
-        """Add positions for the text before a match."""
-        positions, conditions = self._positions, conditions_before(sketch.match)
-        behinds = [one.part for one in conditions if isinstance(one, After)]
-        if sketch.behind is not None:
-            behinds.insert(0, sketch.behind)
-        first = positions.count
-        for behind in behinds:
-            left = positions.add(behind)
-            if not left.is_empty:
-                self._behinds |= _between(first, positions.count)
-                self._outermost |= left.first
-                self._shown_by_text |= rule
-                return left
-        patterns = [one.pattern for one in conditions if isinstance(one, Behind)]
-        return positions.add_one(Behind("".join(patterns)))
 
     def places(self, text: str, start: int) -> list[Place]:
         """Return the places from `start` on where rules may match or be open, from left to right."""

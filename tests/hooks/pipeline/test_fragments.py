@@ -53,7 +53,7 @@ def test_held_text_is_the_last_part_of_what_came(steps: list[tuple[list[str], in
         chunks.append((chunk, text_of(list(held.fragments)) + new))
         num_held = min(wanted, held.num_characters + len(new))
         came += new
-        out += text_of(held.hold_back(num_held, chunk, [Fragment(text) for text in texts]))
+        out += text_of(held.hold_back(num_held, new, [Fragment(text) for text in texts]))
         assert (out + text_of(list(held.fragments)), held.num_characters) == (came, num_held)
     # Earlier chunks go on reading their part, whatever is held by now.
     assert all(chunk.pending == pending for chunk, pending in chunks)

@@ -1,0 +1,141 @@
+"""A joint screen reads one stream for guards that stand side by side.
+
+While the screen reads, none of the guards is called. The first guard holds all text that any of them would
+hold. Where the screen gives up, each guard goes on from the text that the screen has cleared, and is called. The
+screen reads again once only the first guard holds text. If a guard has changed the text, the guards have seen
+different texts; then the screen waits until the change is out of reach.
+"""
+
+from hooks.api.screen import Screened
+from hooks.pipeline.joint_screen import JointScreen, State
+from hooks.pipeline.stage import HookStage
+
+MOST_READ = 256
+"""Most characters of a chunk that a screen reads. A guard reads a longer one faster."""
+
+
+class JointReading:
+    """One stream, and the guards of a run."""
+
+    __slots__ = (
+        "_ahead",
+        "_base",
+        "_first",
+        "_guards",
+        "_num_ahead",
+        "_others",
+        "_screen",
+        "_shown",
+        "_stages",
+        "_state",
+        "_tallies",
+        "_unknown",
+        "end",
+    )
+
+    def __init__(self, screen: JointScreen, stages: list[HookStage], end: int) -> None:
+        """`end`: the place of the hook behind the run."""
+        self.end = end
+        self._screen = screen
+        self._stages = stages
+        self._first, *self._others = stages
+        self._guards: list[Screened] = [stage.hook.screened for stage in stages if stage.hook.screened]
+        self._tallies = [stage.tally for stage in stages]
+        self._state: State | None = None
+        """The state behind all text that was shown to the first guard. None: the guards are called."""
+        # The place that the reading goes on from: all guards were shown the text before it.
+        self._base = screen.start
+        """The state `_num_ahead` characters behind this place, in which no match is open."""
+        self._num_ahead = 0
+        self._ahead = ""
+        """The text behind the place that only the first guard was shown by then."""
+        self._shown = [0] * len(stages)
+        """For each guard, the pieces of text that it was shown by then."""
+        self._unknown = 0
+        """Characters until `_base` is exact."""
+
+    def read(self, text: str) -> State | None:
+        """The state behind the stream's next text, which is to be shown to the first guard. None: the guards
+        must be called."""
+        state = self._entered() if self._state is None else self._state
+        if state is None:
+            return None
+        if len(text) > MOST_READ:
+            state = None
+        else:
+            for char in text:
+                state = state[char]
+                if state is None:
+                    break
+        if state is None:
+            self.leave()
+        self._state = state
+        return state
+
+    def count(self, state: State, seconds: float) -> None:
+        """Count a verdict of each guard. They share the time."""
+        share = seconds / len(self._tallies)
+        for tally, holds in zip(self._tallies, state.holds, strict=True):
+            tally.seconds += share
+            if holds:
+                tally.num_holds += 1
+            else:
+                tally.num_emitted += 1
+
+    def leave(self) -> None:
+        """The guards are called from now on."""
+        state, self._state = self._state, None
+        if state is None:
+            return
+        first = self._first
+        text = self._ahead + "".join(first.pieces[self._shown[0] :])
+        num_pending = first.held.num_characters
+        decided, pending = text[: len(text) - num_pending], text[len(text) - num_pending :]
+        for stage, guard in zip(self._stages, self._guards, strict=True):
+            if stage is first:
+                before = _end_of(stage.pieces, self._screen.width + num_pending)
+                guard.skip(stage.context.state, before[: len(before) - num_pending], pending)
+            else:
+                if decided:
+                    stage.pieces.append(decided)
+                guard.skip(stage.context.state, _end_of(stage.pieces, self._screen.width), "")
+        self._go_on_from(self._screen.decided(state), pending, num_pending)
+
+    def _go_on_from(self, base: State, ahead: str, num_ahead: int) -> None:
+        self._base, self._ahead, self._num_ahead = base, ahead, num_ahead
+        self._shown = [len(stage.pieces) for stage in self._stages]
+
+    def _entered(self) -> State | None:
+        """The state behind all text that was shown to the first guard, if the screen may read on there."""
+        first = self._first
+        num_pending = first.held.num_characters
+        if num_pending > MOST_READ:
+            return None
+        for stage in self._others:
+            if stage.held.pieces is not None or stage.is_closed:
+                return None
+        for stage, guard in zip(self._stages, self._guards, strict=True):
+            if not guard.may_skip(stage.context.state):
+                return None
+        text = self._ahead + "".join(first.pieces[self._shown[0] :])
+        end = len(text) - num_pending
+        if end < self._num_ahead:
+            return None
+        decided, pending = text[:end], text[end:]
+        for stage, num_shown in zip(self._others, self._shown[1:], strict=True):
+            if "".join(stage.pieces[num_shown:]) != decided:
+                self._unknown = self._screen.width
+                self._go_on_from(self._screen.anywhere, pending, 0)
+                return None
+        self._unknown = max(0, self._unknown - (end - self._num_ahead))
+        self._go_on_from(self._screen.read_over(self._base, decided[self._num_ahead :]), pending, 0)
+        return None if self._unknown else self._screen.read(self._base, pending)
+
+
+def _end_of(pieces: list[str], length: int) -> str:
+    """The last `length` characters of the pieces or, if that is less, all."""
+    first = len(pieces)
+    while first and length > 0:
+        first -= 1
+        length -= len(pieces[first])
+    return "".join(pieces[first:])[max(0, -length) :]

@@ -1,0 +1,153 @@
+"""One stream with all its hooks, in order: each is shown what the one before it released.
+
+A machine without I/O: a hook is asked by yielding an `Ask`, and the verdict comes back as the reply.
+"""
+
+from engine.protocol import Delta, PromptScores, Token, Usage
+from hooks.api import StreamContext, rewind, terminate
+from hooks.pipeline.ask import Asking, HookReply
+from hooks.pipeline.fragments import Fragment, TokenGroup
+from hooks.pipeline.guarded_request import GuardedRequest
+from hooks.pipeline.joint_reading import JointReading
+from hooks.pipeline.stage import Ending, HookStage, Settled
+
+
+class Stream:
+    """One channel of one output (one tool call, on that channel), and its stages in the hooks' order."""
+
+    __slots__ = (
+        "channel",
+        "ended_by",
+        "incomplete",
+        "index",
+        "is_announced",
+        "is_plain",
+        "readings",
+        "stages",
+        "tool_call",
+        "waiting",
+    )
+
+    def __init__(
+        self, guarded: GuardedRequest, first_delta: Delta, prompt_scores: PromptScores | None = None
+    ) -> None:
+        self.index, self.channel = first_delta.index, first_delta.channel
+        self.tool_call = first_delta.tool_call
+        name = self.tool_call.name if self.tool_call else None
+        which = guarded.request, self.index, self.channel, name, prompt_scores
+        self.stages: list[HookStage] = []
+        self.is_plain = True
+        """Whether no hook is `async`."""
+        for place, hook in enumerate(guarded.hooks):
+            state, keeps_text = guarded.states[id(hook)], hook.reads_text or self.tool_call is not None
+            context = StreamContext(*which, place, guarded.suspicions, state, keeps_text)
+            self.stages.append(HookStage(guarded, hook, context))
+            self.is_plain = self.is_plain and not hook.is_async
+        self.readings: list[JointReading | None] = [None] * len(self.stages)
+        """For the first hook of a run, what reads for the run."""
+        for start, end, screen in guarded.runs:
+            self.readings[start] = JointReading(screen, self.stages[start:end], end)
+        self.waiting: list[TokenGroup] = []
+        """Textless tokens that go with the text that follows. The ledger has them already."""
+        self.is_announced = False
+        """Whether a part of its tool call was released."""
+        self.ended_by = 0
+        """The place of the hook whose verdict was obeyed, once one ended things."""
+        self.incomplete: list[Fragment] = []
+        """Text that every hook released; it waits until its token is complete. Only outputs that may be
+        rewound use it."""
+
+    @property
+    def key(self) -> str | int:
+        """The stream's name among those of its output: its channel, or its tool call's index."""
+        return self.channel if self.tool_call is None else self.tool_call.index
+
+    @property
+    def is_empty_call(self) -> bool:
+        """Whether it is a tool call without arguments that is not released yet. A call whose arguments were
+        all withheld does not count: the client would run it without them."""
+        return self.tool_call is not None and not self.is_announced and not any(self.stages[0].pieces)
+
+    def cut(self) -> None:
+        """The next chunk is the last one, at a place that the client chose. The echo is always whole."""
+        if self.channel != "echo":
+            for stage in self.stages:
+                stage.context.is_cut = True
+
+    def delta(self, text: str, tokens: tuple[Token, ...], usage: Usage | None) -> Delta:
+        return Delta(self.index, text, tokens, self.channel, self.tool_call, None, None, None, None, usage)
+
+    def join_waiting(self, fragments: list[Fragment]) -> bool:
+        """Tie the tokens that waited for text to the first of `fragments`. Returns whether there is one."""
+        if not fragments:
+            return False
+        first = fragments[0].group
+        if first is None:
+            first = TokenGroup(())
+            fragments[0] = Fragment(fragments[0].text, first)
+        for group in reversed(self.waiting):
+            group.follows = first
+            first.shown = group.tokens + first.shown
+        self.waiting = []
+        return True
+
+    @property
+    def first_undecided(self) -> int | None:
+        """The position of the first token that the hooks have not wholly decided; None: all are decided."""
+        for stage in reversed(self.stages):
+            if not stage.hook.is_shadow:
+                for fragment in stage.held.fragments:
+                    if fragment.positions is not None:
+                        return fragment.positions[0]
+        return None
+
+    def feed(
+        self,
+        fragments: list[Fragment],
+        *,
+        is_final: bool,
+        first: HookReply | None = None,
+        num_decided: int | None = None,
+    ) -> Asking[Settled]:
+        """Take `fragments` through the hooks. `num_decided`: as in `HookStage.settle`.
+
+        `first`: hooks before its place have let the fragments through, and its reply is of the hook at that
+        place. If no hook touches or holds anything, `fragments` itself is released. Raises `HookError`.
+        """
+        ended: Ending | None = None
+        for reading in self.readings:
+            if reading is not None:
+                reading.leave()
+        for place, stage in enumerate(self.stages):
+            if stage.is_closed:
+                if is_final:
+                    yield from stage.abort()  # a hook in shadow mode whose verdict was refused
+                continue
+            if first is not None and place < first.place:
+                continue
+            if not fragments and not is_final:
+                break
+            if first is not None and place == first.place:
+                chunk, reply = first.chunk, first.reply
+            else:
+                chunk = stage.show(fragments, is_final)
+                stage.ask.shown = chunk
+                yield stage.ask
+                reply = stage.ask.reply
+                if stage.lets_through(chunk, reply):
+                    continue
+            fragments, ends = stage.settle(chunk, reply, fragments, num_decided)
+            if ends is None:
+                continue
+            if ended is None or _weight(ends) > _weight(ended):
+                ended, self.ended_by = ends, place
+            if isinstance(ends, terminate) and ends.after is None and ends.text is None:
+                return [], ended
+            # Later hooks see the rest as the stream's last chunk, unless the stream continues after a rewind.
+            is_final = isinstance(ended, terminate)
+        return fragments, ended
+
+
+def _weight(ends: Ending) -> int:
+    """The heaviest of several verdicts that end things is obeyed."""
+    return 0 if isinstance(ends, rewind) else 1 if ends.scope == "output" else 2
