@@ -148,9 +148,9 @@ class RuleDetector:
         """The rule that left the last text undecided. It often does so again; then no other rule matters."""
 
     def screen(self) -> RuleScreen | None:
-        """Return the screen of these rules; None: they have none."""
-        sketches = [sketch for searcher in self._searchers if (sketch := searcher.sketch) is not None]
-        return None if self._everywhere else RuleScreen(sketches)
+        """Return the screen of these rules; None: a rule has no sketch, or may match no character."""
+        sketches = [sketch for searcher in self._searchers if (sketch := searcher.sketch) and sketch.shortest]
+        return RuleScreen(sketches) if len(sketches) == len(self._searchers) else None
 
     def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         likely = self._likely if len(text) - start > _LONG and not (is_final or taken) else None

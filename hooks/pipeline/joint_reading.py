@@ -1,9 +1,9 @@
 """A joint screen reads one stream for guards that stand side by side.
 
 While the screen reads, none of the guards is called. The first guard holds all text that any of them would
-hold. Where the screen gives up, each guard goes on from the text that the screen has cleared, and is called. The
-screen reads again once only the first guard holds text. If a guard has changed the text, the guards have seen
-different texts; then the screen waits until the change is out of reach.
+hold. Where the screen gives up, each guard goes on from the text that the screen has cleared, and is called.
+The screen reads again once only the first guard holds text. If a guard has changed the text, the guards have
+seen different texts; then the screen waits until the change is out of reach.
 """
 
 from hooks.api.screen import Screened

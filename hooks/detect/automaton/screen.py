@@ -25,8 +25,8 @@ class RuleScreen:
         self._bodies = self._rights = self._firsts = 0
         shortest: dict[int, int] = {}
         for sketch in sketches:
-            right = self._add(sketch)
-            shortest[sketch.shortest] = shortest.get(sketch.shortest, 0) | right
+            right, length = self._add(sketch)
+            shortest[length] = shortest.get(length, 0) | right
         positions.close()
         self._after = lru_cache(1 << 14)(positions.after)
         self._shortest = [(right, length) for length, right in shortest.items() if length > 1]
@@ -34,8 +34,9 @@ class RuleScreen:
         self.start = Mark(0, positions.of("") & self._firsts)
         self.anywhere = Mark(0, 0)
 
-    def _add(self, sketch: Sketch) -> int:
-        """Add a rule's positions. Returns those of the character behind a match."""
+    def _add(self, sketch: Sketch) -> tuple[int, int]:
+        """Add a rule's positions. Returns those of the character behind a match, and the fewest characters
+        before it."""
         positions = self._positions
         left, _ = left_of(positions, sketch)
         first = positions.count
@@ -48,7 +49,7 @@ class RuleScreen:
         positions.connect(body.last, right.first)
         self._rights |= right.last
         self._firsts |= left.first
-        return right.last
+        return right.last, 0 if is_rare else sketch.shortest
 
     def step(self, mark: Mark, char: str) -> Mark | None:
         matched, after = self._positions.of(char), self._after

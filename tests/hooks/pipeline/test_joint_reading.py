@@ -1,0 +1,131 @@
+"""Guards that a screen reads for release what they release when each is called with every chunk."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.protocol import Delta, GenerationRequest, SamplingParams, Token
+from hooks import Chunk, Verdict, emit, hold
+from hooks.builtin.patterns import Patterns
+from hooks.builtin.phrases import Phrases
+from hooks.builtin.pii import Pii
+from hooks.builtin.secrets import Secrets
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.pipeline import Pipeline
+from hooks.testing.play import vetted
+from tests.helpers import Source, examples, make_request, text_of
+from tests.hooks.builtin.streams import cut
+from tests.hooks.detect.automaton.test_automaton import FRAGMENTS
+
+
+@pytest.fixture(autouse=True)
+def mode() -> str:
+    return "no worker"
+
+
+class Shouts:
+    """An author's own hook: it changes text, and holds the last character."""
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        if chunk.is_final or not chunk.pending:
+            return emit(chunk.pending.replace("w", "W"))
+        return (
+            hold(1)
+            if chunk.pending == chunk.pending.replace("w", "W")
+            else emit(chunk.pending.replace("w", "W"))
+        )
+
+
+LIST = ["the weir", "zoe was", "heron", "12 3", "[EMAIL_ADDRESS] said"]
+HOOKS: list[Any] = [
+    Phrases(LIST),
+    Phrases(LIST, action="suppress"),
+    Phrases(["harbour was", "quiet"], action="terminate"),
+    Pii(),
+    Pii(action="suspect"),
+    Secrets(),
+    Secrets(channels=["reasoning"]),
+    Patterns({"ticket": "T-[0-9]{6}", "word": "we[a-z]{0,3}r"}),
+    Shouts(),
+]
+WORDS = [
+    "the ",
+    "weir ",
+    "heron",
+    " stood",
+    " zoe",
+    " was",
+    "zoe@millrace.example",
+    "T-12345",
+    "6",
+    "[EMAIL",
+    "ADDRESS",
+    "]",
+]
+TEXTS = st.lists(st.sampled_from([*WORDS, *WORDS, *FRAGMENTS]), max_size=16).map("".join)
+REQUEST = replace(make_request(), sampling=SamplingParams(n=1))
+
+
+def opened(
+    hooks: Sequence[tuple[Any, bool]], request: GenerationRequest, *, joint: bool
+) -> tuple[Pipeline, Any]:
+    pipeline = Pipeline(
+        [LoadedHook.of(f"hook{i}", hook, is_shadow=is_shadow) for i, (hook, is_shadow) in enumerate(hooks)]
+    )
+    if not joint:
+        pipeline._runs = []
+    return pipeline, pipeline.open(request)
+
+
+def everything(
+    hooks: Sequence[tuple[Any, bool]], deltas: Sequence[Delta], request: GenerationRequest, *, joint: bool
+) -> tuple[Any, ...]:
+    """Each delta's text and tokens, joined, and the counts of what was decided."""
+    pipeline, guard = opened(hooks, request, joint=joint)
+
+    async def collect() -> list[Delta]:
+        async with aclosing(vetted(guard, Source(deltas))) as released:
+            return [delta async for delta in released]
+
+    released = asyncio.run(collect())
+    tallies = [(one.others, one.num_streams) for one in pipeline.tallies.values()]
+    tokens = [token for delta in released for token in delta.tokens]
+    last = released[-1]
+    texts = [text_of(released, channel) for channel in ("content", "reasoning")]
+    return texts, tokens, last.finish_reason, last.stop_reason, tallies
+
+
+def deltas_of(pieces: Sequence[str], *, with_tokens: bool, channel: Any) -> list[Delta]:
+    return [
+        Delta(text=piece, channel=channel, tokens=(Token(i, piece, piece.encode()),) if with_tokens else ())
+        for i, piece in enumerate(pieces)
+    ]
+
+
+@given(
+    hooks=st.lists(
+        st.tuples(st.sampled_from(HOOKS), st.sampled_from([False, False, False, True])),
+        min_size=1,
+        max_size=4,
+    ),
+    text=TEXTS,
+    places=st.lists(st.integers(1, 200), max_size=60),
+    with_tokens=st.booleans(),
+    channel=st.sampled_from(["content", "content", "reasoning"]),
+    end=st.sampled_from(["stop", "length"]),
+)
+@examples(300)
+def test_wherever_a_stream_ends_the_same_was_released(
+    hooks: list[tuple[Any, bool]], text: str, places: list[int], with_tokens: bool, channel: Any, end: Any
+) -> None:
+    deltas = deltas_of(cut(text, places), with_tokens=with_tokens, channel=channel)
+    for count in {len(deltas), len(deltas) // 2, len(deltas) * 3 // 4}:
+        stream = [*deltas[:count], Delta(finish_reason=end)]
+        ours, theirs = (everything(hooks, stream, REQUEST, joint=joint) for joint in (True, False))
+        assert ours == theirs
