@@ -13,6 +13,11 @@ from hooks.pipeline.stage import HookStage
 MOST_READ = 256
 """Most characters of a chunk that a screen reads. A guard reads a longer one faster."""
 
+ENOUGH = 16
+"""Chunks that a screen must read to be worth it."""
+MOST_WAIT = 64
+"""Most chunks that a screen waits."""
+
 
 class JointReading:
     """One stream, and the guards of a run."""
@@ -23,6 +28,7 @@ class JointReading:
         "_first",
         "_guards",
         "_num_ahead",
+        "_num_to_wait",
         "_others",
         "_screen",
         "_shown",
@@ -30,6 +36,7 @@ class JointReading:
         "_state",
         "_tallies",
         "_unknown",
+        "_wait",
         "end",
     )
 
@@ -53,13 +60,21 @@ class JointReading:
         """For each guard, the pieces of text that it was shown by then."""
         self._unknown = 0
         """Characters until `_base` is exact."""
+        self._wait = 1
+        """Chunks to wait before the screen reads again: many if it gave up often."""
+        self._num_to_wait = 0
+        """Chunks left to wait."""
 
     def read(self, text: str) -> State | None:
         """The state behind the stream's next text, which is to be shown to the first guard. None: the guards
         must be called."""
-        state = self._entered() if self._state is None else self._state
+        state = self._state
         if state is None:
-            return None
+            if self._num_to_wait:
+                self._num_to_wait -= 1
+                return None
+            if (state := self._entered()) is None:
+                return None
         if len(text) > MOST_READ:
             state = None
         else:
@@ -88,6 +103,7 @@ class JointReading:
         if state is None:
             return
         first = self._first
+        self._wait_for_more(len(first.pieces) - self._shown[0])
         text = self._ahead + "".join(first.pieces[self._shown[0] :])
         num_pending = first.held.num_characters
         decided, pending = text[: len(text) - num_pending], text[len(text) - num_pending :]
@@ -100,6 +116,11 @@ class JointReading:
                     stage.pieces.append(decided)
                 guard.skip(stage.context.state, _end_of(stage.pieces, self._screen.width), "")
         self._go_on_from(self._screen.decided(state), pending, num_pending)
+
+    def _wait_for_more(self, num_read: int) -> None:
+        """The screen has given up after `num_read` chunks."""
+        self._wait = 1 if num_read >= ENOUGH else min(2 * self._wait, MOST_WAIT)
+        self._num_to_wait = self._wait - 1
 
     def _go_on_from(self, base: State, ahead: str, num_ahead: int) -> None:
         self._base, self._ahead, self._num_ahead = base, ahead, num_ahead
@@ -124,11 +145,14 @@ class JointReading:
         decided, pending = text[:end], text[end:]
         for stage, num_shown in zip(self._others, self._shown[1:], strict=True):
             if "".join(stage.pieces[num_shown:]) != decided:
+                self._wait_for_more(0)
                 self._unknown = self._screen.width
                 self._go_on_from(self._screen.anywhere, pending, 0)
                 return None
-        self._unknown = max(0, self._unknown - (end - self._num_ahead))
-        self._go_on_from(self._screen.read_over(self._base, decided[self._num_ahead :]), pending, 0)
+        new, width = decided[self._num_ahead :], self._screen.width
+        self._unknown = max(0, self._unknown - len(new))
+        base = self._base if len(new) < width else self._screen.anywhere
+        self._go_on_from(self._screen.read_over(base, new[-width:]), pending, 0)
         return None if self._unknown else self._screen.read(self._base, pending)
 
 

@@ -14,6 +14,8 @@ from hooks.detect.automaton.tree import ANY, Join, begun
 
 MOST_HELD = 32
 """Most characters that a screen holds: words, and the beginnings of values. A longer text is the guard's."""
+_RARE = 6
+"""Literals that begin no word of ordinary text. With fewer, a guard would be called at `ship` for `shippo_`."""
 
 
 class RuleScreen:
@@ -40,7 +42,7 @@ class RuleScreen:
         positions = self._positions
         left, _ = left_of(positions, sketch)
         first = positions.count
-        match = begun(sketch.match)
+        match = begun(sketch.match, _RARE)
         is_rare = isinstance(match, Join) and match.parts[-1] is ANY
         body = positions.add(Join(match.parts[:-1]) if isinstance(match, Join) and is_rare else match)
         self._bodies |= (1 << positions.count) - (1 << first)

@@ -81,19 +81,20 @@ def tree_of(pattern: str) -> Node | None:
     return parser.parse() if parser.has_tree else None
 
 
-def begun(node: Node) -> Node:
-    """Return the node, or only its beginning and anything after it if that beginning is rare."""
+def begun(node: Node, num_rare: int = _RARE) -> Node:
+    """Return the node, or only its beginning and anything after it if that beginning is rare: it ends in
+    `num_rare` literals."""
     if not isinstance(node, Join):
         return node
     if len(node.parts) == 1:
-        return begun(node.parts[0])
+        return begun(node.parts[0], num_rare)
     num_literals = 0
     for i, part in enumerate(node.parts):
         if isinstance(part, One):
             num_literals = num_literals + 1 if part.literal else 0
         elif not isinstance(part, (Behind, After, Ahead, Next)):
             num_literals = 0
-        if num_literals == _RARE:
+        if num_literals == num_rare:
             return Join((*node.parts[: i + 1], ANY))
     return node
 
