@@ -15,7 +15,7 @@ from hooks.detect.automaton.tree import ANY, Join, begun
 MOST_HELD = 32
 """Most characters that a screen holds: words, and the beginnings of values. A longer text is the guard's."""
 _RARE = 6
-"""Literals that begin no word of ordinary text. With fewer, a guard would be called at `ship` for `shippo_`."""
+"""Literals that begin no word of ordinary text. With four, `ships` calls a guard for `shippo_`."""
 
 
 class RuleScreen:

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hooks.api.screen import Screen
+from hooks.api.screen import Mark, Screen
 from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
 from hooks.detect.detector import Detector, Match, going_on, screen_of
-from hooks.detect.folding import FOLDS
+from hooks.detect.folding import FOLDS, Fold
 from hooks.detect.rules import Rule, RuleDetector
 from tests.helpers import examples
 from tests.hooks.detect.automaton.test_automaton import FRAGMENTS, TEXTS
@@ -57,7 +57,7 @@ SHIPPED: dict[str, Detector] = {
 
 def assert_screens(detector: Detector, screen: Screen, text: str) -> int:
     """Read `text` as a pipeline does. Returns the characters at which the screen gave up."""
-    mark = screen.start
+    mark: Mark | None = screen.start
     taken: list[Match] = []
     start = num_given_up = 0
     for end in range(1, len(text) + 1):
@@ -145,7 +145,8 @@ def test_a_screen_of_random_rules_lets_no_match_pass(seed: int) -> None:
     st.text("abA -_.\n", max_size=14),
 )
 def test_a_screen_of_random_phrases_holds_all_that_they_do(phrases: list[str], text: str) -> None:
-    for fold in (FOLDS, ["case"], []):
+    folds: tuple[tuple[Fold, ...], ...] = (FOLDS, ("case",), ())
+    for fold in folds:
         for is_bounded in (True, False):
             try:
                 detector = Phrases(phrases, word_boundaries=is_bounded, fold=fold).detector
