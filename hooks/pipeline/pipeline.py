@@ -184,6 +184,8 @@ class Pipeline:
             check_named(request, self.allowed)
             hooks += [self.allowed[name] for name in request.hooks]
             runs = self._screens.runs(hooks)
+        if num_repeated:
+            runs = []  # such a guard looks ahead at each question, and a joint reading begins anew after that
         if not hooks:
             return PassThrough(request)
         kind = partial(RepeatingDriver, num_repeated=num_repeated) if num_repeated else GuardDriver

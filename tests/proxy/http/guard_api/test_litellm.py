@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -112,7 +112,7 @@ class BlockOnlyGateway:
             piece = text[start : start + step]
             answer = await ask(self._client, self._answered + piece, path=self._path)
             if answer["action"] == "BLOCKED":
-                return answer["blocked_reason"]  # type: ignore[no-any-return]
+                return answer["blocked_reason"]
             (self._answered,) = answer["texts"]
             self.sent += piece
         return None
@@ -121,7 +121,7 @@ class BlockOnlyGateway:
 @pytest.mark.parametrize("step", range(1, 12))
 @pytest.mark.parametrize("action", ["redact", "terminate"])
 async def test_a_gateway_that_drops_changes_is_only_told_to_block(
-    litellm: Any, action: str, step: int
+    litellm: Any, action: Literal["redact", "terminate"], step: int
 ) -> None:
     client = await litellm(Pii(action=action), Secrets(action=action))
     gateway = BlockOnlyGateway(client, BLOCK_ONLY_PATH)
