@@ -137,7 +137,7 @@ gpu-check:
 
 $(VENV)/.engine: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --editable '.[engine,guards,chat]'
+	$(PIP) --editable '.[engine,guards,chat,uvloop]'
 	touch $@
 
 # One installation for both: a second one goes through every package again.

@@ -1,12 +1,11 @@
 """`weir serve`: start the service, print a greeting, and serve until a signal."""
 
-import asyncio
-
 from proxy.deployment.checks.directory import check_directory
 from proxy.deployment.start_errors import START_ERRORS, start_error
 from proxy.service.reload import Read
 from proxy.settings.serve import ServeSettings
 from proxy.telemetry.logs import flush_log, log_to_stderr
+from proxy.workers.event_loop import run
 from proxy.workers.run import ENGINE_FAILED, running, until_over
 from proxy.workers.signals import Signals, leave_within
 from proxy.workers.supervisor import supervised
@@ -18,7 +17,7 @@ def serve(settings: ServeSettings, read: Read) -> None:
     log_to_stderr(settings.log_level, settings.log_format)
     try:
         check_directory(settings)
-        asyncio.run((_serve if settings.workers == 1 else _supervise)(settings, read))
+        run((_serve if settings.workers == 1 else _supervise)(settings, read))
     except START_ERRORS as error:
         raise SystemExit(f"weir serve: {start_error(error)}") from error
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum, auto
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
@@ -44,8 +44,8 @@ class Connection(web.RequestHandler):
     """One connection: aiohttp's HTTP protocol, with deadlines for its client."""
 
     __slots__ = (
-        *("_connecting", "_heard_at", "_options", "_request", "_taken", "_taken_at", "_wait_began", "_wire"),
-        *("_writer", "_written", "address", "connections", "num_held", "wait"),
+        *("_accepted", "_connecting", "_heard_at", "_options", "_request", "_taken", "_taken_at"),
+        *("_wait_began", "_wire", "_writer", "_written", "address", "connections", "num_held", "wait"),
     )
 
     def __init__(
@@ -66,6 +66,7 @@ class Connection(web.RequestHandler):
         """Bytes of a request that is not complete."""
         self._request: web.Request | None = None
         self._options = connections.options
+        self._accepted: socket.socket | None = None
         # aiohttp forgets its transport when it closes it, though data may be left to send.
         self._wire: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -76,6 +77,7 @@ class Connection(web.RequestHandler):
 
     def serve(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Serve the client at the other end of a socket; over TLS, once the handshake is complete."""
+        self._accepted = accepted
         self.connections.add(self)
         self._connecting = asyncio.get_running_loop().create_task(self._connect(accepted, tls))
         self._connecting.add_done_callback(lambda _: self._has_connected(accepted))
@@ -95,13 +97,12 @@ class Connection(web.RequestHandler):
     # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._wire = transport
+        self._wire = cast(asyncio.Transport, transport)  # uvloop's is of no common class
         self.connections.note(self)
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._wire = None
+        self._wire = self._accepted = None
         self._writer = None  # the two refer to each other: their memory is free at once
         self.connections.remove(self)
         super().connection_lost(exc)
@@ -195,12 +196,13 @@ class Connection(web.RequestHandler):
     def _end_session(self) -> None:
         """End the session of TLS of a connection that is closing. Some clients never do.
         Nothing changes while data is left to send."""
-        wire = self._wire
-        if wire is None or wire.get_extra_info("ssl_object") is None or wire.get_write_buffer_size():
+        wire, accepted = self._wire, self._accepted
+        if wire is None or accepted is None or wire.get_extra_info("ssl_object") is None:
             return
         # The end of the input ends the session, as if the client had closed the connection.
-        with suppress(OSError):
-            wire.get_extra_info("socket").shutdown(socket.SHUT_RD)
+        if not wire.get_write_buffer_size():
+            with suppress(OSError):
+                accepted.shutdown(socket.SHUT_RD)  # no transport of uvloop can
 
     def abort(self) -> None:
         """Close the connection at once. Unsent data is lost, and the request is cancelled."""

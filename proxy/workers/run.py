@@ -15,6 +15,7 @@ from proxy.http.app import Server
 from proxy.network.listener import SharedPort, check_free
 from proxy.settings.serve import ServeSettings
 from proxy.telemetry.logs import flush_log
+from proxy.workers.event_loop import running_loop
 
 logger = logging.getLogger("weir.proxy")
 
@@ -51,6 +52,7 @@ async def running(
         raise
     url = await server.start(salt)
     freeze_objects()
+    logger.info("the event loop is %s", running_loop())
     try:
         yield server, url
     finally:

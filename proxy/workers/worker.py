@@ -15,6 +15,7 @@ from proxy.settings.serve import ServeSettings
 from proxy.storage.errors import StateError
 from proxy.telemetry.logs import log_to_stderr
 from proxy.workers.board import Board
+from proxy.workers.event_loop import run
 from proxy.workers.messages import Failed, Ready, Start
 from proxy.workers.metrics import CommonMetrics
 from proxy.workers.reload import ReloadAnswers, reload_all
@@ -24,7 +25,7 @@ from proxy.workers.signals import leave_within
 
 
 def main() -> None:
-    asyncio.run(_connect_and_serve())
+    run(_connect_and_serve())
 
 
 async def _connect_and_serve() -> None:
