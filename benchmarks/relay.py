@@ -6,7 +6,8 @@ A local upstream streams chats of one-token chunks, one chunk of every stream ea
 stream after another, or all of them `--at-once`, where a turn of the event loop serves many. Its answers pass
 through one process at a time: an aiohttp relay that parses and writes the JSON of each event, Weir without
 hooks, and Weir with `phrases`, `pii` and `secrets`. Each process is measured once a round: the CPU time of a
-chunk, and the chunks that come through.
+chunk, and the chunks that come through. The relay runs under asyncio's event loop and under uvloop. Weir runs
+under uvloop, as it does wherever that is installed.
 
 `--also` adds another process. `COMMAND` starts an OpenAI-compatible server, with `{port}` for the port to
 listen on and `{upstream}` for the upstream's base URL.
@@ -24,7 +25,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -34,6 +35,7 @@ from aiohttp import web
 from benchmarks.guards import PROSE, phrase_list
 from benchmarks.machine import processor
 from benchmarks.workers import Result, Stream, measured_streams
+from proxy.workers import event_loop
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
@@ -44,7 +46,7 @@ START_SECONDS = 120.0
 _CATCH_UP = 0.01
 """Seconds."""
 PLAIN, GUARDED = "Weir without hooks", "Weir, three guards"
-RELAY = "aiohttp relay"
+RELAY, FAST_RELAY = "aiohttp relay", "aiohttp relay, uvloop"
 
 
 class Upstream(asyncio.Protocol):
@@ -58,8 +60,7 @@ class Upstream(asyncio.Protocol):
         self._is_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -248,6 +249,7 @@ def middles(upstream: str, folder: Path, also: list[str], stack: ExitStack) -> d
     """The base URL and the process of everything that is measured."""
     commands = {
         RELAY: own("--serve-relay", upstream),
+        FAST_RELAY: own("--serve-relay", upstream, "--uvloop"),
         PLAIN: weir(upstream),
         GUARDED: weir(upstream, "--config", guards_file(folder)),
     }
@@ -275,12 +277,19 @@ def measure(base_url: str, pid: int, num_streams: int, seconds: float) -> Result
 
 
 def report(measured: Mapping[str, list[Result]]) -> None:
-    print(f"\n{'':<26}{'CPU µs a chunk':>16}{'chunks/s':>12}{'of the relay':>14}{'of no hooks':>13}")
+    columns = (
+        ("CPU µs a chunk", 16),
+        ("chunks/s", 12),
+        ("of the relay", 14),
+        ("on uvloop", 11),
+        ("of no hooks", 13),
+    )
+    print(f"\n{'':<26}" + "".join(f"{name:>{width}}" for name, width in columns))
     for name, results in measured.items():
-        of_relay, of_plain = (ratio(results, measured[other]) for other in (RELAY, PLAIN))
+        ratios = [ratio(results, measured[other]) for other in (RELAY, FAST_RELAY, PLAIN)]
         cost = statistics.median(result.server for result in results)
         rate = statistics.median(result.events_per_second for result in results)
-        print(f"{name:<26}{cost:16.1f}{rate:12,.0f}{of_relay:14.2f}{of_plain:13.2f}")
+        print(f"{name:<26}{cost:16.1f}{rate:12,.0f}{ratios[0]:14.2f}{ratios[1]:11.2f}{ratios[2]:13.2f}")
 
 
 def ratio(results: list[Result], baseline: list[Result]) -> float:
@@ -300,11 +309,12 @@ def main() -> None:
     parser.add_argument("--also", action="append", default=[], metavar="NAME=COMMAND")
     parser.add_argument("--serve-upstream", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--serve-relay", help=argparse.SUPPRESS)
+    parser.add_argument("--uvloop", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve_upstream is not None:
         asyncio.run(serve_upstream(options.serve_upstream, at_once=options.at_once))
     elif options.serve_relay is not None:
-        asyncio.run(serve_relay(options.serve_relay))
+        (event_loop.run if options.uvloop else asyncio.run)(serve_relay(options.serve_relay))
     else:
         compare(options)
 

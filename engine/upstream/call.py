@@ -14,10 +14,14 @@ class Translator(Protocol):
     def is_finished(self) -> bool:
         """Whether every output has its finish reason."""
 
-    def feed(self, chunk: Mapping[str, Any]) -> list[Delta]:
-        """Translate an event (parsed JSON). Raises `EngineError` if the upstream says that it gave up,
-        `TooMuchError` if an output is longer than it may be, and `LookupError`, `TypeError`,
-        `AttributeError` or `ValueError` for an invalid event."""
+    def feed_alike(self, data: bytes) -> Delta | None:
+        """Translate the JSON of an event that is like an earlier one, without parsing all of it. None: `feed`
+        has to translate it. Raises `TooMuchError`."""
+
+    def feed(self, chunk: Mapping[str, Any], data: bytes | None = None) -> list[Delta]:
+        """Translate an event (parsed JSON). `data`: its JSON, from which `feed_alike` learns. Raises
+        `EngineError` if the upstream says that it gave up, `TooMuchError` if an output is longer than it may
+        be, and `LookupError`, `TypeError`, `AttributeError` or `ValueError` for an invalid event."""
 
     def finish(self, *, complete: bool) -> list[Delta]:
         """The stream has ended, with its last event if `complete`. Raises `EngineError` if it is cut off."""

@@ -279,14 +279,17 @@ class UpstreamEngine(TrackedEngine, ABC):
         more than one: hooks are called once, and the client gets one event.
         """
         deltas: list[Delta] = []
-        feed = call.translator.feed
+        feed, feed_alike = call.translator.feed, call.translator.feed_alike
         try:
             for event in events:
+                if event.event == "message" and (delta := feed_alike(event.data)) is not None:
+                    deltas.append(delta)
+                    continue
                 chunk = _loads(event.data)
                 if event.event == "error" or chunk.get("error"):
                     begun = has_begun or bool(deltas)
                     raise stream_error(chunk, begun=begun, fields=call.fields, statuses=self._error_statuses)
-                deltas += feed(chunk)
+                deltas += feed(chunk, event.data)
         except Exception as error:  # noqa: BLE001 - it is raised once the deltas before it have left
             return join(deltas), error
         return join(deltas), None

@@ -54,7 +54,10 @@ class StreamTranslator:
     def is_finished(self) -> bool:
         return self._finish is not None
 
-    def feed(self, chunk: Mapping[str, Any]) -> list[Delta]:
+    def feed_alike(self, data: bytes) -> None:
+        return None
+
+    def feed(self, chunk: Mapping[str, Any], data: bytes | None = None) -> list[Delta]:
         kind = chunk["type"]
         if kind == "content_block_delta":  # nearly all events
             block = self._block(chunk)

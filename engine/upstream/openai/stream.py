@@ -16,6 +16,7 @@ from engine.upstream.errors import stream_broke
 from engine.upstream.limits import OutputLimit, TooMuchError, UpstreamOptions
 from engine.upstream.openai.prompt import PromptReader
 from engine.upstream.openai.request import asks_for_echo
+from engine.upstream.openai.template import TextTemplate, text_alone, text_in
 from engine.upstream.openai.tokens import TokenAligner, TokenReader, checked_ids, is_id
 from engine.upstream.usage import UsageCount, count_of
 
@@ -32,8 +33,6 @@ _OWN_ENDS = frozenset(
 )
 """The reasons that upstreams give for the model's own end. Some give them for a stop string, too."""
 _FAILURES = ("abort", "error")
-_BESIDE_CONTENT = ("reasoning_content", "reasoning", "tool_calls", "function_call")
-"""The fields of a chat's delta that have other text than content."""
 _MAX_CHOICES = 64
 """Choices of one event, for each output. Servers send one."""
 
@@ -59,13 +58,25 @@ class StreamTranslator:
         self.is_finished = False
         """Whether every output has its finish reason."""
         self._last: list[Delta] = []
+        self._template = TextTemplate()
 
-    def feed(self, chunk: Mapping[str, Any]) -> list[Delta]:
-        """Translate a chunk (parsed JSON). Raises `EngineError` if the upstream says that it gave up, and
-        `TooMuchError` if an output is longer than it may be."""
+    def feed_alike(self, data: bytes) -> Delta | None:
+        """Translate the JSON of a chunk that differs in its text alone from an earlier one. None: `feed` has
+        to translate it. Raises `TooMuchError`."""
+        only = self._only
+        if only is None or not only.is_plain:
+            return None
+        text = self._template.text_of(data)
+        return only.take(text) if text else None
+
+    def feed(self, chunk: Mapping[str, Any], data: bytes | None = None) -> list[Delta]:
+        """Translate a chunk (parsed JSON). `data`: its JSON, to know chunks like it. Raises `EngineError` if
+        the upstream says that it gave up, and `TooMuchError` if an output is longer than it may be."""
         choices: Sequence[Any] = chunk.get("choices") or ()
         if self._only is not None and len(choices) == 1:  # the usual event; its index may be a counter
             deltas = self._only.feed(choices[0], chunk)
+            if data is not None and self._only.is_plain and (text := text_in(chunk)):
+                self._template.learn(data, text)
         else:
             deltas = self._feed_all(choices, chunk)
         # vLLM: with several outputs, the usage beside a choice counts this choice only.
@@ -140,12 +151,21 @@ class _Output:
         self._waiting = ""
         self._num_echoed = 0
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether text without tokens continues the content as it comes."""
+        return self._aligner.is_bare and self._channel == "content" and not self.is_finished
+
+    def take(self, text: str) -> Delta:
+        """The delta of a text that only continues the content, if `is_plain`."""
+        self._limit.take("content", len(text), 1)
+        return Delta(self._index, text, usage=self._count.add(1))
+
     def feed(self, choice: Mapping[str, Any], chunk: Mapping[str, Any]) -> list[Delta]:
         if self.is_finished:
             return []
-        if self._channel == "content" and self._aligner.is_bare and (text := _text_alone(choice)):
-            self._limit.take("content", len(text), 1)
-            return [Delta(self._index, text, usage=self._count.add(1))]
+        if self.is_plain and (text := text_alone(choice)):
+            return [self.take(text)]
         prompt_token_ids = choice.get("prompt_token_ids") or chunk.get("prompt_token_ids")
         if prompt_token_ids and not self.has_begun:
             self._prompt_token_ids = tuple(checked_ids(prompt_token_ids))
@@ -335,17 +355,6 @@ class _ToolCalls:
         # A name with another id begins a call, whatever the index is. A name without id and index does too.
         is_another = call_id != known.id if call_id else index is None
         return None if is_another else known
-
-
-def _text_alone(choice: Mapping[str, Any]) -> str:
-    """The content of a chat's choice without other text, tokens and an end. Empty for other choices."""
-    if choice.get("finish_reason") or choice.get("logprobs") or choice.get("token_ids") or choice.get("text"):
-        return ""
-    delta = choice.get("delta") or {}
-    content = delta.get("content")
-    if not isinstance(content, str) or (len(delta) > 1 and any(map(delta.get, _BESIDE_CONTENT))):
-        return ""
-    return content
 
 
 def _arguments_text(arguments: Any) -> str:

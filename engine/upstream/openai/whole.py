@@ -24,7 +24,7 @@ class WholeTranslator(StreamTranslator):
         if request.sampling.max_tokens == 0:  # all that a choice can have is an echo
             self._fixed |= {"text": "", "logprobs": None, "token_ids": None}
 
-    def feed(self, chunk: Mapping[str, Any]) -> list[Delta]:
+    def feed(self, chunk: Mapping[str, Any], data: bytes | None = None) -> list[Delta]:
         deltas: list[Delta] = []
         for part in self._as_chunks(chunk):
             deltas += super().feed(part)

@@ -180,10 +180,10 @@ async def test_others_get_their_turn_while_an_answer_is_read(
 ) -> None:
     reads, goes_on = threading.Event(), threading.Event()
 
-    def feed(self: WholeTranslator, chunk: Mapping[str, Any]) -> list[Delta]:
+    def feed(self: WholeTranslator, chunk: Mapping[str, Any], data: bytes | None) -> list[Delta]:
         reads.set()
         assert goes_on.wait(300), "the event loop waits for this answer"
-        return feed_at_once(self, chunk)
+        return feed_at_once(self, chunk, data)
 
     feed_at_once = WholeTranslator.feed
     monkeypatch.setattr(WholeTranslator, "feed", feed)

@@ -493,6 +493,6 @@ def test_text_alone_is_translated_as_all_else(
         return said
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("engine.upstream.openai.stream._text_alone", lambda choice: "")
+        patch.setattr("engine.upstream.openai.stream.text_alone", lambda choice: "")
         expected = translated()
     assert translated() == expected

@@ -1,0 +1,86 @@
+"""Reads events that differ from an earlier one in their text alone, without parsing all of their JSON.
+
+The bytes of such an event are those before the text's JSON string, the string, and those behind it. All bytes
+are accounted for: those around the string are compared, and the string is parsed. So the event means what the
+earlier one meant, with another text.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import orjson
+
+_MARK = b"WeirTextMark"
+"""Letters that are no JSON without quotes."""
+_BESIDE_CONTENT = ("reasoning_content", "reasoning", "tool_calls", "function_call")
+"""The fields of a chat's delta that have other text than content."""
+_MOST = 8
+"""Events that are learned without use. Some upstreams change another field with each event."""
+
+
+def _text_in_json(data: bytes) -> str:
+    """As `text_in`, for a chunk's JSON. Raises `ValueError`."""
+    return text_in(orjson.loads(data))
+
+
+def text_in(chunk: Mapping[str, Any]) -> str:
+    """The content of a chunk that has nothing beside one choice with content. Empty for other chunks."""
+    choices: Sequence[Any] = chunk.get("choices") or ()
+    has_more = chunk.get("usage") or chunk.get("error") or len(choices) != 1
+    return "" if has_more else text_alone(choices[0])
+
+
+def text_alone(choice: Mapping[str, Any]) -> str:
+    """The content of a chat's choice without other text, tokens and an end. Empty for other choices."""
+    if choice.get("finish_reason") or choice.get("logprobs") or choice.get("token_ids") or choice.get("text"):
+        return ""
+    delta = choice.get("delta") or {}
+    content = delta.get("content")
+    if not isinstance(content, str) or (len(delta) > 1 and any(map(delta.get, _BESIDE_CONTENT))):
+        return ""
+    return content
+
+
+class TextTemplate:
+    """The event that was learned last."""
+
+    __slots__ = ("_after", "_before", "_left", "_shortest")
+
+    def __init__(self) -> None:
+        self._before = self._after = b""
+        self._shortest = sys.maxsize
+        """Bytes of the event with an empty text. Before an event is learned, no data are longer."""
+        self._left = _MOST
+
+    def text_of(self, data: bytes) -> str:
+        """The text of an event like the learned one. Empty for any other event, and for an empty text."""
+        before, after = self._before, self._after
+        if len(data) <= self._shortest or not (data.startswith(before) and data.endswith(after)):
+            return ""
+        try:
+            text = orjson.loads(data[len(before) : len(data) - len(after)])
+        except orjson.JSONDecodeError:
+            return ""
+        if type(text) is not str:
+            return ""
+        self._left = _MOST
+        return text
+
+    def learn(self, data: bytes, text: str) -> None:
+        """Learn the event `data`, whose text is `text`.
+
+        A mark takes the place of the text. If the mark is then the event's text, the place is the text's:
+        inside another string the quotes around the mark would end that string, or belong to it.
+        """
+        if not self._left:
+            return
+        self._left -= 1
+        before, found, after = data.rpartition(orjson.dumps(text))
+        if not found or _MARK in data:
+            return
+        with suppress(ValueError, TypeError, AttributeError, LookupError):  # the mark may stand for a name
+            if _text_in_json(b'%b"%b"%b' % (before, _MARK, after)) == _MARK.decode():
+                self._before, self._after = before, after
+                self._shortest = len(before) + len(after) + len(b'""')

@@ -1,0 +1,142 @@
+"""An event that is read by the template of an earlier one means the same as if all of it were parsed."""
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from engine.protocol import Delta, EngineError
+from engine.upstream.openai.stream import StreamTranslator
+from engine.upstream.openai.template import TextTemplate
+from tests.engine.upstream.openai.asked import chat
+
+EVENT = b'{"id":"c","choices":[{"index":0,"delta":{"content":%b},"finish_reason":null}]}'
+
+
+def deltas_of(events: list[bytes], *, by_template: bool) -> tuple[list[Any], int]:
+    """The deltas, or the error that ends them, and the number of events that the template read."""
+    translator, said, num_alike = StreamTranslator(chat()), list[Any](), 0
+    try:
+        for data in events:
+            delta = translator.feed_alike(data) if by_template else None
+            if delta is not None:
+                num_alike += 1
+                said.append(delta)
+            else:
+                said += translator.feed(loaded(data), data if by_template else None)
+        said += translator.finish(complete=True)
+    except (LookupError, TypeError, AttributeError, ValueError, EngineError) as error:
+        said.append(type(error))
+    return said, num_alike
+
+
+def loaded(data: bytes) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        value = json.loads(data, parse_constant=float)
+        orjson.dumps(value)
+        return value
+
+
+STRINGS = (
+    st.text(max_size=6).map(orjson.dumps)
+    | st.text(max_size=6).map(json.dumps).map(str.encode)
+    | st.sampled_from(
+        [
+            *(
+                b'"a"',
+                b'""',
+                b'"weir"',
+                b'"WeirTextMark"',
+                b' "a" ',
+                b'"\\""',
+                b'"\\ud800"',
+                b'"\\ud83d\\ude00"',
+            ),
+            *(b"null", b"1", b"NaN", b'["a"]', b'"a', b'a"', b'"\n"', b'"\xff"', b'"\\', b'\\"', b""),
+            *(b'"a","content":"b"', b'"a","tool_calls":[{"function":{"name":"f","arguments":"{}"}}]'),
+            *(
+                b'"a"},"finish_reason":"stop","x":{"content":"b"',
+                b'"a","reasoning":"b"',
+                b'"id"',
+                b'"choices"',
+            ),
+        ]
+    )
+)
+"""What stands in the place of the content: mostly JSON strings."""
+
+SHAPES = st.sampled_from(
+    [
+        EVENT,
+        EVENT.replace(b":", b": ").replace(b",", b", "),
+        EVENT.replace(b'"delta"', b'"delta":{"content":"x"},"delta"'),
+        EVENT.replace(b'"content"', b'"content":"x","content"'),
+        EVENT.replace(b"%b}", b'%b,"content":"x"}'),
+        EVENT.replace(b"%b}", b'%b,"reasoning_content":"r"}'),
+        EVENT.replace(b'"id":"c"', b'"id":"\\"a"'),
+        EVENT.replace(b'"id":"c"', b'"id":%b').replace(b'"content":%b', b'"content":"a"'),
+        EVENT.replace(b'"id":"c"', b'"%b":"c"').replace(b'"content":%b', b'"content":"a"'),
+        EVENT.replace(b"null}", b'null,"x":"\\%b}').replace(b'"content":%b', b'"content":"a"'),
+        EVENT.replace(b"null", b'"stop"'),
+        EVENT.replace(b"null", b'null,"logprobs":{"content":[{"token":"a","logprob":-1}]}'),
+        EVENT.replace(b"]}", b'],"usage":{"prompt_tokens":1,"completion_tokens":2}}'),
+        EVENT.replace(b"]}", b'],"error":"e"}'),
+        b'{"choices":[{"finish_reason":null,"delta":{"role":"assistant","content":%b},"index":0}],"id":"c"}',
+        b'{"choices":[{"index":0,"text":%b}]}',
+        b"[%b]",
+    ]
+)
+
+
+@given(st.lists(st.tuples(SHAPES, STRINGS).map(lambda pair: pair[0].replace(b"%b", pair[1])), max_size=8))
+@example([EVENT % text for text in (b'"a"', b'"b"', b'"a","content":"c"', b'"d"')])
+def test_a_template_changes_no_delta(events: list[bytes]) -> None:
+    assert deltas_of(events, by_template=True)[0] == deltas_of(events, by_template=False)[0]
+
+
+@given(st.lists(STRINGS, max_size=5), st.data())
+def test_a_template_changes_no_delta_of_bytes_that_are_cut_and_joined(texts: list[bytes], data: Any) -> None:
+    events = [EVENT % text for text in (b'"a"', b'"b"', *texts)]
+    whole = b"".join(events)
+    begin = data.draw(st.integers(0, len(whole)))
+    end = data.draw(st.integers(begin, len(whole)))
+    events.insert(2, whole[begin:end])
+    assert deltas_of(events, by_template=True)[0] == deltas_of(events, by_template=False)[0]
+
+
+def test_events_that_differ_in_their_text_alone_are_not_parsed() -> None:
+    events = [EVENT % orjson.dumps(text) for text in ("one", " two", ' "three"\n', " \U0001f600", " \u2028")]
+    said, num_alike = deltas_of(events, by_template=True)
+    assert "".join(delta.text for delta in said) == 'one two "three"\n \U0001f600 \u2028'
+    assert num_alike == len(events) - 1
+
+
+@pytest.mark.parametrize("text", ["weir", 'WeirTextMark"', "a"])
+def test_a_text_in_another_string_is_no_place_for_a_text(text: str) -> None:
+    template = TextTemplate()
+    data = b'{"choices":[{"delta":{"content":%b},"x":"\\%b}]}' % (orjson.dumps(text), orjson.dumps(text))
+    template.learn(data, text)
+    assert template.text_of(data.replace(b"a", b"b")) == ""
+
+
+def test_a_place_is_learned_anew_as_long_as_that_is_of_use() -> None:
+    events = [(EVENT % orjson.dumps(str(n))).replace(b'"c"', b'"%d"' % (n // 2)) for n in range(40)]
+    assert deltas_of(events, by_template=True)[1] == 20
+    each_other = [(EVENT % orjson.dumps(str(n))).replace(b'"c"', b'"%d"' % n) for n in range(20)]
+    more = [EVENT % b'"a"'] * 2
+    assert deltas_of(each_other + more, by_template=True)[1] == 0
+
+
+def test_a_text_that_is_no_longer_the_content_is_not_read_by_a_template() -> None:
+    reasoning = b'{"choices":[{"index":0,"delta":{"reasoning_content":"r"}}]}'
+    said, _ = deltas_of([EVENT % b'"a"', reasoning, EVENT % b'"b"'], by_template=True)
+    assert [delta.channel for delta in said if isinstance(delta, Delta) and delta.text] == [
+        "content",
+        "reasoning",
+        "content",
+    ]
