@@ -142,7 +142,14 @@ class UpstreamEngine(TrackedEngine, ABC):
                 with Body(response, self._requests, patience) as answer:
                     events = self._events(call, patience)
                     while not events.has_ended:
-                        for burst in _bursts(events.feed(await answer.read())):
+                        data = await answer.read()
+                        # Most reads are one event like those before it.
+                        if (delta := events.feed_alike(data, translator.feed_alike)) is not None:
+                            tracked.usage = delta.usage or tracked.usage
+                            yield delta
+                            patience.renew()
+                            continue
+                        for burst in _bursts(events.feed(data)):
                             if call.is_whole:
                                 read = partial(self._translated, burst, call, has_begun=has_begun)
                                 deltas, error = await self._reader.run(read, request.caller)

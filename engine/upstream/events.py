@@ -2,8 +2,14 @@
 
 from collections.abc import Callable
 
+from engine.protocol import Delta
 from engine.upstream.limits import Patience, TooMuchError
 from engine.upstream.sse import Event, EventTooLongError, SSEDecoder
+
+TranslateAlike = Callable[[bytes], Delta | None]
+"""As `Translator.feed_alike`."""
+_SHORT = 2048
+"""Bytes of an event whose text is no long one."""
 
 
 class WholeReader:
@@ -13,6 +19,9 @@ class WholeReader:
         self._longest = longest
         self._data = bytearray()
         self.has_ended = self.is_complete = False
+
+    def feed_alike(self, data: bytes, translate: TranslateAlike) -> None:
+        """No answer is like an earlier one."""
 
     def feed(self, data: bytes) -> list[Event]:
         """The whole answer, once `data` ends it. `data`: the next bytes; empty at the end."""
@@ -31,9 +40,20 @@ class EventReader:
         self._patience = patience
         self._decoder = decoder
         self._is_last = is_last
+        self._longest_alike = min(_SHORT, decoder.max_event)
         self.has_ended = False
         self.is_complete = False
         """Whether the last event came."""
+
+    def feed_alike(self, data: bytes, translate: TranslateAlike) -> Delta | None:
+        """The delta of the next bytes, if they are one short event that is like an earlier one. None: `feed`
+        has to read them. Raises `TooMuchError`."""
+        if len(data) > self._longest_alike or not (data.startswith(b"data: ") and data.endswith(b"\n\n")):
+            return None
+        delta = translate(data[6:-2]) if self._decoder.is_between else None
+        if delta is not None:
+            self._patience.take(len(data))
+        return delta
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that `data` completes. `data`: the next bytes; empty at the end.

@@ -64,6 +64,11 @@ class SSEDecoder:
             self._unread = rest
         return events
 
+    @property
+    def is_between(self) -> bool:
+        """Whether nothing was read of an event that has not ended."""
+        return not (self._unread or self._is_inside)
+
     def flush(self) -> list[Event]:
         """The stream has ended: the last event, if its empty line is missing."""
         return self.feed(b"\n\n")

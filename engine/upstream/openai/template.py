@@ -2,7 +2,7 @@
 
 The bytes of such an event are those before the text's JSON string, the string, and those behind it. All bytes
 are accounted for: those around the string are compared, and the string is parsed. So the event means what the
-earlier one meant, with another text.
+earlier one meant, with another text. Neither the string nor a learned event has a line's end.
 """
 
 import sys
@@ -59,11 +59,12 @@ class TextTemplate:
         before, after = self._before, self._after
         if len(data) <= self._shortest or not (data.startswith(before) and data.endswith(after)):
             return ""
-        try:
-            text = orjson.loads(data[len(before) : len(data) - len(after)])
-        except orjson.JSONDecodeError:
+        string = data[len(before) : len(data) - len(after)]
+        if not (string.startswith(b'"') and string.endswith(b'"')):
             return ""
-        if type(text) is not str:
+        try:
+            text: str = orjson.loads(string)
+        except orjson.JSONDecodeError:
             return ""
         self._left = _MOST
         return text
@@ -78,7 +79,7 @@ class TextTemplate:
             return
         self._left -= 1
         before, found, after = data.rpartition(orjson.dumps(text))
-        if not found or _MARK in data:
+        if not found or _MARK in data or b"\n" in data:
             return
         with suppress(ValueError, TypeError, AttributeError, LookupError):  # the mark may stand for a name
             if _text_in_json(b'%b"%b"%b' % (before, _MARK, after)) == _MARK.decode():

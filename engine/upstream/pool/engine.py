@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, TypeVar
 
 from engine.protocol import (
@@ -19,7 +19,6 @@ from engine.protocol import (
 from engine.protocol.fields.support import FieldSupport
 from engine.protocol.relay import counted, relayed
 from engine.protocol.tracing import current
-from engine.streams.generation import Generation
 from engine.upstream.pool.health import HealthChecks
 from engine.upstream.pool.replica import Attempt, Replica
 from engine.upstream.pool.route import Route, may_retry
@@ -97,15 +96,14 @@ class PoolEngine:
         while True:
             try:
                 with attempt:
-                    async with aclosing(Generation(attempt.engine.generate(request))) as answer:
+                    async with aclosing(attempt.engine.generate(request)) as answer:
                         with current(attempt.span):  # the call of the upstream begins here
                             first = await self._first_of(request, answer)
                         route.has_begun(attempt)
-                        if first is not None and (rewind := (yield first)) is not None:
-                            answer.rewind(rewind)
-                        async for delta in answer:
-                            if (rewind := (yield delta)) is not None:
-                                answer.rewind(rewind)
+                        rewind = None if first is None else (yield first)
+                        with suppress(StopAsyncIteration):
+                            while True:
+                                rewind = yield await answer.asend(rewind)
                         return
             except EngineError as error:
                 attempt = self._following(route, attempt, error)
@@ -170,7 +168,7 @@ class PoolEngine:
         attempt.retry()
         return following
 
-    async def _first_of(self, request: GenerationRequest, answer: Generation) -> Delta | None:
+    async def _first_of(self, request: GenerationRequest, answer: Deltas) -> Delta | None:
         """The first delta; None: an empty stream. An answer with logprobs of its prompt comes as a whole."""
         is_whole = request.sampling.prompt_logprobs is not None
         try:

@@ -1,6 +1,8 @@
 """An event that is read by the template of an earlier one means the same as if all of it were parsed."""
 
 import json
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -9,8 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.protocol import Delta, EngineError
+from engine.upstream.events import EventReader
+from engine.upstream.limits import Patience, UpstreamOptions
 from engine.upstream.openai.stream import StreamTranslator
 from engine.upstream.openai.template import TextTemplate
+from engine.upstream.sse import SSEDecoder
 from tests.engine.upstream.openai.asked import chat
 
 EVENT = b'{"id":"c","choices":[{"index":0,"delta":{"content":%b},"finish_reason":null}]}'
@@ -57,7 +62,23 @@ STRINGS = (
                 b'"\\ud800"',
                 b'"\\ud83d\\ude00"',
             ),
-            *(b"null", b"1", b"NaN", b'["a"]', b'"a', b'a"', b'"\n"', b'"\xff"', b'"\\', b'\\"', b""),
+            *(
+                b"null",
+                b"1",
+                b"NaN",
+                b'["a"]',
+                b'"a',
+                b'a"',
+                b'"\n"',
+                b'\n"a"',
+                b'"a"\n',
+                b'\r"a"',
+                b'\n\n"a"',
+                b'"\xff"',
+                b'"\\',
+                b'\\"',
+                b"",
+            ),
             *(b'"a","content":"b"', b'"a","tool_calls":[{"function":{"name":"f","arguments":"{}"}}]'),
             *(
                 b'"a"},"finish_reason":"stop","x":{"content":"b"',
@@ -97,6 +118,42 @@ SHAPES = st.sampled_from(
 @example([EVENT % text for text in (b'"a"', b'"b"', b'"a","content":"c"', b'"d"')])
 def test_a_template_changes_no_delta(events: list[bytes]) -> None:
     assert deltas_of(events, by_template=True)[0] == deltas_of(events, by_template=False)[0]
+
+
+@given(st.lists(st.tuples(SHAPES, STRINGS), max_size=6), st.lists(st.integers(1, 300)), st.booleans())
+def test_a_template_changes_no_delta_of_a_stream_wherever_it_is_cut(
+    pairs: list[tuple[bytes, bytes]], cuts: list[int], cuts_at_events: bool
+) -> None:
+    """Line ends in an event, which end its line, are among the strings and come by joining events."""
+    frames = [b"data: %b\n\n" % shape.replace(b"%b", text) for shape, text in [(EVENT, b'"a"'), *pairs]]
+    pieces = [[frame] for frame in frames] if cuts_at_events else [list(cut(b"".join(frames), cuts))]
+
+    def translated(*, by_template: bool) -> list[Any]:
+        patience = Patience(UpstreamOptions(), lambda: 0.0)
+        reader = EventReader(patience, SSEDecoder(), lambda event: event.data == b"[DONE]")
+        translator, said = StreamTranslator(chat()), list[Any]()
+        try:
+            for data in chain.from_iterable(pieces):
+                alike = reader.feed_alike(data, translator.feed_alike) if by_template else None
+                if alike is not None:
+                    said.append(alike)
+                    continue
+                for event in reader.feed(data):
+                    said += translator.feed(loaded(event.data), event.data if by_template else None)
+        except (LookupError, TypeError, AttributeError, ValueError, EngineError) as error:
+            said.append(type(error))
+        return said
+
+    assert translated(by_template=True) == translated(by_template=False)
+
+
+def cut(data: bytes, sizes: list[int]) -> Iterator[bytes]:
+    for size in sizes:
+        if data:
+            yield data[:size]
+            data = data[size:]
+    if data:
+        yield data
 
 
 @given(st.lists(STRINGS, max_size=5), st.data())
