@@ -1,6 +1,6 @@
 """A call of an upstream for one request: the values that an API gives to `UpstreamEngine`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,9 +14,9 @@ class Translator(Protocol):
     def is_finished(self) -> bool:
         """Whether every output has its finish reason."""
 
-    def feed_alike(self, data: bytes) -> Delta | None:
-        """Translate the JSON of an event that is like an earlier one, without parsing all of it. None: `feed`
-        has to translate it. Raises `TooMuchError`."""
+    def feed_alike(self, events: Sequence[bytes]) -> Delta | None:
+        """Translate the JSON of events that came together, if all of them are like an earlier one, without
+        parsing all of it. None: `feed` has to translate them."""
 
     def feed(self, chunk: Mapping[str, Any], data: bytes | None = None) -> list[Delta]:
         """Translate an event (parsed JSON). `data`: its JSON, from which `feed_alike` learns. Raises

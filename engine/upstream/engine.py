@@ -143,7 +143,7 @@ class UpstreamEngine(TrackedEngine, ABC):
                     events = self._events(call, patience)
                     while not events.has_ended:
                         data = await answer.read()
-                        # Most reads are one event like those before it.
+                        # Most reads are events like those before them.
                         if (delta := events.feed_alike(data, translator.feed_alike)) is not None:
                             tracked.usage = delta.usage or tracked.usage
                             yield delta
@@ -286,12 +286,9 @@ class UpstreamEngine(TrackedEngine, ABC):
         more than one: hooks are called once, and the client gets one event.
         """
         deltas: list[Delta] = []
-        feed, feed_alike = call.translator.feed, call.translator.feed_alike
+        feed = call.translator.feed
         try:
             for event in events:
-                if event.event == "message" and (delta := feed_alike(event.data)) is not None:
-                    deltas.append(delta)
-                    continue
                 chunk = _loads(event.data)
                 if event.event == "error" or chunk.get("error"):
                     begun = has_begun or bool(deltas)

@@ -1,15 +1,15 @@
 """Reads the events of an upstream's answer from bytes as they come, within the answer's bounds. No I/O."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from engine.protocol import Delta
 from engine.upstream.limits import Patience, TooMuchError
 from engine.upstream.sse import Event, EventTooLongError, SSEDecoder
 
-TranslateAlike = Callable[[bytes], Delta | None]
+TranslateAlike = Callable[[Sequence[bytes]], Delta | None]
 """As `Translator.feed_alike`."""
 _SHORT = 2048
-"""Bytes of an event whose text is no long one."""
+"""Bytes of events whose text is no long one."""
 
 
 class WholeReader:
@@ -46,11 +46,12 @@ class EventReader:
         """Whether the last event came."""
 
     def feed_alike(self, data: bytes, translate: TranslateAlike) -> Delta | None:
-        """The delta of the next bytes, if they are one short event that is like an earlier one. None: `feed`
-        has to read them. Raises `TooMuchError`."""
+        """The delta of the next bytes, if they are whole and short events that are like an earlier one. None:
+        `feed` has to read them. Raises `TooMuchError`."""
         if len(data) > self._longest_alike or not (data.startswith(b"data: ") and data.endswith(b"\n\n")):
             return None
-        delta = translate(data[6:-2]) if self._decoder.is_between else None
+        events = data[6:-2].split(b"\n\ndata: ")
+        delta = translate(events) if self._decoder.is_between else None
         if delta is not None:
             self._patience.take(len(data))
         return delta

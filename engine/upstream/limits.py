@@ -102,6 +102,10 @@ class OutputLimit:
             self._pieces_left = _PIECES_PER_TOKEN * num_tokens + _SLACK
             self._text_left = _CHARS_PER_TOKEN * (num_tokens + _PIECES_PER_TOKEN)
 
+    def has_room(self, num_chars: int, num_pieces: int) -> bool:
+        """Whether `take` counts so much content."""
+        return num_chars <= min(self._chars_left, self._text_left) and num_pieces <= self._pieces_left
+
     def take(self, channel: Channel, num_chars: int, num_pieces: int) -> None:
         """Count a piece of the output: its characters, and its tokens. Raises `TooMuchError`."""
         self._chars_left -= num_chars

@@ -8,7 +8,7 @@ no part of the answer. An event without a field that it needs raises `KeyError`,
 `AttributeError`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.protocol import Delta, FinishReason, GenerationRequest, Usage
@@ -54,7 +54,7 @@ class StreamTranslator:
     def is_finished(self) -> bool:
         return self._finish is not None
 
-    def feed_alike(self, data: bytes) -> None:
+    def feed_alike(self, events: Sequence[bytes]) -> None:
         return None
 
     def feed(self, chunk: Mapping[str, Any], data: bytes | None = None) -> list[Delta]:

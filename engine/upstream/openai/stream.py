@@ -60,14 +60,14 @@ class StreamTranslator:
         self._last: list[Delta] = []
         self._template = TextTemplate()
 
-    def feed_alike(self, data: bytes) -> Delta | None:
-        """Translate the JSON of a chunk that differs in its text alone from an earlier one. None: `feed` has
-        to translate it. Raises `TooMuchError`."""
+    def feed_alike(self, events: Sequence[bytes]) -> Delta | None:
+        """Translate the JSON of chunks that came together, if all of them differ in their text alone from an
+        earlier one. None: `feed` has to translate them."""
         only = self._only
         if only is None or not only.is_plain:
             return None
-        text = self._template.text_of(data)
-        return only.take(text) if text else None
+        texts = [self._template.text_of(data) for data in events]
+        return only.take_all(texts) if all(texts) else None
 
     def feed(self, chunk: Mapping[str, Any], data: bytes | None = None) -> list[Delta]:
         """Translate a chunk (parsed JSON). `data`: its JSON, to know chunks like it. Raises `EngineError` if
@@ -156,16 +156,20 @@ class _Output:
         """Whether text without tokens continues the content as it comes."""
         return self._aligner.is_bare and self._channel == "content" and not self.is_finished
 
-    def take(self, text: str) -> Delta:
-        """The delta of a text that only continues the content, if `is_plain`."""
-        self._limit.take("content", len(text), 1)
-        return Delta(self._index, text, usage=self._count.add(1))
+    def take_all(self, texts: Sequence[str]) -> Delta | None:
+        """The delta of texts that only continue the content, if `is_plain`. None: they are too much."""
+        text, number = "".join(texts), len(texts)
+        if not self._limit.has_room(len(text), number):
+            return None
+        self._limit.take("content", len(text), number)
+        return Delta(self._index, text, usage=self._count.add(number))
 
     def feed(self, choice: Mapping[str, Any], chunk: Mapping[str, Any]) -> list[Delta]:
         if self.is_finished:
             return []
         if self.is_plain and (text := text_alone(choice)):
-            return [self.take(text)]
+            self._limit.take("content", len(text), 1)
+            return [Delta(self._index, text, usage=self._count.add(1))]
         prompt_token_ids = choice.get("prompt_token_ids") or chunk.get("prompt_token_ids")
         if prompt_token_ids and not self.has_begun:
             self._prompt_token_ids = tuple(checked_ids(prompt_token_ids))

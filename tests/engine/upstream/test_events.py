@@ -75,7 +75,7 @@ def test_a_whole_answer_is_one_event_and_cut_at_its_bound() -> None:
         b"data: %b\n\n" % (b"a" * 5000),
     ],
 )
-def test_only_bytes_that_are_one_short_event_can_be_alike(data: bytes) -> None:
+def test_only_bytes_that_are_short_events_can_be_alike(data: bytes) -> None:
     events, _ = reader(Clock())
     assert events.feed_alike(data, lambda _: Delta()) is None
 

@@ -10,13 +10,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.protocol import Delta, EngineError
+from engine.protocol import Delta, EngineError, Usage
+from engine.protocol.deltas import join
 from engine.upstream.events import EventReader
 from engine.upstream.limits import Patience, UpstreamOptions
 from engine.upstream.openai.stream import StreamTranslator
 from engine.upstream.openai.template import TextTemplate
 from engine.upstream.sse import SSEDecoder
 from tests.engine.upstream.openai.asked import chat
+from tests.helpers import options_with
 
 EVENT = b'{"id":"c","choices":[{"index":0,"delta":{"content":%b},"finish_reason":null}]}'
 
@@ -26,7 +28,7 @@ def deltas_of(events: list[bytes], *, by_template: bool) -> tuple[list[Any], int
     translator, said, num_alike = StreamTranslator(chat()), list[Any](), 0
     try:
         for data in events:
-            delta = translator.feed_alike(data) if by_template else None
+            delta = translator.feed_alike([data]) if by_template else None
             if delta is not None:
                 num_alike += 1
                 said.append(delta)
@@ -144,7 +146,13 @@ def test_a_template_changes_no_delta_of_a_stream_wherever_it_is_cut(
             said.append(type(error))
         return said
 
-    assert translated(by_template=True) == translated(by_template=False)
+    assert joined(translated(by_template=True)) == joined(translated(by_template=False))
+
+
+def joined(said: list[Any]) -> list[Any]:
+    """The deltas, joined as an engine joins those that come together, and the error that ends them."""
+    deltas = [one for one in said if isinstance(one, Delta)]
+    return [*join(deltas), *said[len(deltas) :]]
 
 
 def cut(data: bytes, sizes: list[int]) -> Iterator[bytes]:
@@ -197,3 +205,19 @@ def test_a_text_that_is_no_longer_the_content_is_not_read_by_a_template() -> Non
         "reasoning",
         "content",
     ]
+
+
+def test_events_that_come_together_are_one_delta() -> None:
+    translator = StreamTranslator(chat())
+    for text in (b'"a"', b'"b"'):
+        translator.feed(loaded(EVENT % text), EVENT % text)
+    assert translator.feed_alike([EVENT % b'"c"', EVENT % b'"d"']) == Delta(text="cd", usage=Usage(0, 4))
+    assert translator.feed_alike([EVENT % b'"e"', EVENT % b'""']) is None
+
+
+def test_events_that_are_too_much_are_left_to_be_counted_one_by_one() -> None:
+    translator = StreamTranslator(chat(), options_with(UpstreamOptions, max_upstream_output=3))
+    translator.feed(loaded(EVENT % b'"a"'), EVENT % b'"a"')
+    assert translator.feed_alike([EVENT % b'"b"', EVENT % b'"cd"']) is None
+    assert translator.feed_alike([EVENT % b'"bc"']) == Delta(text="bc", usage=Usage(0, 2))
+    assert translator.feed_alike([EVENT % b'"d"']) is None
