@@ -18,7 +18,7 @@ from engine.upstream.openai.stream import StreamTranslator
 from engine.upstream.openai.template import TextTemplate
 from engine.upstream.sse import SSEDecoder
 from tests.engine.upstream.openai.asked import chat
-from tests.helpers import options_with
+from tests.helpers import examples, options_with
 
 EVENT = b'{"id":"c","choices":[{"index":0,"delta":{"content":%b},"finish_reason":null}]}'
 
@@ -116,18 +116,31 @@ SHAPES = st.sampled_from(
 )
 
 
-@given(st.lists(st.tuples(SHAPES, STRINGS).map(lambda pair: pair[0].replace(b"%b", pair[1])), max_size=8))
+@st.composite
+def streams(draw: st.DrawFn) -> list[bytes]:
+    """Events that mostly have one shape, and differ in what stands in one place of it."""
+    usual = draw(SHAPES)
+    shapes = draw(st.lists(st.just(usual) | st.just(usual) | SHAPES, max_size=8))
+    return [
+        EVENT % b'"a"',
+        usual.replace(b"%b", b'"a"'),
+        *(one.replace(b"%b", draw(STRINGS)) for one in shapes),
+    ]
+
+
+@examples(400)
+@given(streams())
 @example([EVENT % text for text in (b'"a"', b'"b"', b'"a","content":"c"', b'"d"')])
 def test_a_template_changes_no_delta(events: list[bytes]) -> None:
     assert deltas_of(events, by_template=True)[0] == deltas_of(events, by_template=False)[0]
 
 
-@given(st.lists(st.tuples(SHAPES, STRINGS), max_size=6), st.lists(st.integers(1, 300)), st.booleans())
+@examples(400)
+@given(streams(), st.lists(st.integers(1, 300)), st.booleans())
 def test_a_template_changes_no_delta_of_a_stream_wherever_it_is_cut(
-    pairs: list[tuple[bytes, bytes]], cuts: list[int], cuts_at_events: bool
+    events: list[bytes], cuts: list[int], cuts_at_events: bool
 ) -> None:
-    """Line ends in an event, which end its line, are among the strings and come by joining events."""
-    frames = [b"data: %b\n\n" % shape.replace(b"%b", text) for shape, text in [(EVENT, b'"a"'), *pairs]]
+    frames = [b"data: %b\n\n" % data for data in events]
     pieces = [[frame] for frame in frames] if cuts_at_events else [list(cut(b"".join(frames), cuts))]
 
     def translated(*, by_template: bool) -> list[Any]:
@@ -181,12 +194,36 @@ def test_events_that_differ_in_their_text_alone_are_not_parsed() -> None:
     assert num_alike == len(events) - 1
 
 
-@pytest.mark.parametrize("text", ["weir", 'WeirTextMark"', "a"])
-def test_a_text_in_another_string_is_no_place_for_a_text(text: str) -> None:
+@pytest.mark.parametrize("text", ["a", "WeirTextMark"])
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'{"choices":[{"delta":{"content":%b},"x":"\\%b}]}',
+        b'{"choices":[{"delta":{"content":%b},"x":%b}]}',
+        b'{"choices":[{"delta":{"content":%b},%b:1}]}',
+        b'{"choices":[{"delta":{"content":%b},"x":{"content":%b}}]}',
+    ],
+)
+def test_a_string_elsewhere_is_no_place_for_a_text(event: bytes, text: str) -> None:
+    template, string = TextTemplate(), orjson.dumps(text)
+    template.learn(event % (string, string), text)
+    assert template.text_of(event % (string, b'"other"')) == ""
+
+
+@pytest.mark.parametrize(
+    "text", [b' "b"', b'"b" ', b'\n"b"', b'"b"\n', b'"b\n"', b"1", b'""', b'"b","c":"d"']
+)
+def test_other_bytes_than_one_string_are_no_text(text: bytes) -> None:
     template = TextTemplate()
-    data = b'{"choices":[{"delta":{"content":%b},"x":"\\%b}]}' % (orjson.dumps(text), orjson.dumps(text))
-    template.learn(data, text)
-    assert template.text_of(data.replace(b"a", b"b")) == ""
+    template.learn(EVENT % b'"a"', "a")
+    assert template.text_of(EVENT % b'"b"') == "b"
+    assert template.text_of(EVENT % text) == ""
+
+
+def test_an_event_of_several_lines_is_not_learned() -> None:
+    template, event = TextTemplate(), EVENT.replace(b",", b",\n")
+    template.learn(event % b'"a"', "a")
+    assert template.text_of(event % b'"b"') == ""
 
 
 def test_a_place_is_learned_anew_as_long_as_that_is_of_use() -> None:
