@@ -23,7 +23,7 @@ from engine.upstream.call import Call
 from engine.upstream.errors import stream_error, upstream_error
 from engine.upstream.events import EventReader, WholeReader
 from engine.upstream.health import UpstreamHealth
-from engine.upstream.limits import Patience, TooMuchError, UpstreamOptions
+from engine.upstream.limits import LONG_TEXT, Patience, TooMuchError, UpstreamOptions
 from engine.upstream.request_tracker import TrackedEngine
 from engine.upstream.sse import Event, EventTooLongError, SSEDecoder
 
@@ -33,9 +33,6 @@ _DRAIN = 0.02
 """Seconds that the engine waits for a stream to end after its last event, to keep the connection."""
 _BURST = 64
 """Events of one read after which other tasks get a turn: an upstream may send thousands at once."""
-_LONG_TEXT = 2048
-"""Characters of one delta, about. A guard takes microseconds for each. Other tasks get a turn between two
-deltas of this length."""
 _MAX_ERROR = 64 * 1024
 """Bytes of an upstream's error that are read."""
 _ERROR_TIMEOUT = 10.0
@@ -155,12 +152,12 @@ class UpstreamEngine(TrackedEngine, ABC):
                                 deltas, error = await self._reader.run(read, request.caller)
                             else:
                                 deltas, error = self._translated(burst, call, has_begun=has_begun)
-                            for delta in in_pieces(deltas, _LONG_TEXT):
+                            for delta in in_pieces(deltas, LONG_TEXT):
                                 has_begun = True
                                 tracked.usage = delta.usage or tracked.usage
                                 yield delta
                                 patience.renew()
-                                if len(delta.text) >= _LONG_TEXT:
+                                if len(delta.text) >= LONG_TEXT:
                                     await asyncio.sleep(0)
                             if error is not None:
                                 try:
@@ -171,7 +168,7 @@ class UpstreamEngine(TrackedEngine, ABC):
                                 patience.end()
                             if len(burst) == _BURST:
                                 await asyncio.sleep(0)
-                for delta in in_pieces(translator.finish(complete=events.is_complete), _LONG_TEXT):
+                for delta in in_pieces(translator.finish(complete=events.is_complete), LONG_TEXT):
                     tracked.usage = delta.usage or tracked.usage
                     yield delta
                 if events.is_complete:

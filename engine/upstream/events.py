@@ -8,8 +8,6 @@ from engine.upstream.sse import Event, EventTooLongError, SSEDecoder
 
 TranslateAlike = Callable[[Sequence[bytes]], Delta | None]
 """As `Translator.feed_alike`."""
-_SHORT = 2048
-"""Bytes of events whose text is no long one."""
 
 
 class WholeReader:
@@ -40,18 +38,18 @@ class EventReader:
         self._patience = patience
         self._decoder = decoder
         self._is_last = is_last
-        self._longest_alike = min(_SHORT, decoder.max_event)
         self.has_ended = False
         self.is_complete = False
         """Whether the last event came."""
 
     def feed_alike(self, data: bytes, translate: TranslateAlike) -> Delta | None:
-        """The delta of the next bytes, if they are whole and short events that are like an earlier one. None:
+        """The delta of the next bytes, if they are whole events that are like an earlier one. None:
         `feed` has to read them. Raises `TooMuchError`."""
-        if len(data) > self._longest_alike or not (data.startswith(b"data: ") and data.endswith(b"\n\n")):
+        decoder = self._decoder
+        if not (data.startswith(b"data: ") and data.endswith(b"\n\n")) or len(data) > decoder.max_event:
             return None
         events = data[6:-2].split(b"\n\ndata: ")
-        delta = translate(events) if self._decoder.is_between else None
+        delta = translate(events) if decoder.is_between else None
         if delta is not None:
             self._patience.take(len(data))
         return delta

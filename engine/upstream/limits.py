@@ -10,6 +10,9 @@ from engine.upstream.sse import MAX_EVENT
 
 SLICE = 16 * 1024
 """Bytes of a stream that are read at a time. Other tasks get a turn between two slices."""
+LONG_TEXT = 2048
+"""Characters of one delta, about. A guard takes microseconds for each. Other tasks get a turn between two
+deltas of this length."""
 _CHARS_PER_TOKEN = 256
 """No vocabulary that is in use has a token of more characters, and text averages four."""
 _PIECES_PER_TOKEN = 16

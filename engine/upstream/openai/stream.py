@@ -13,7 +13,7 @@ import orjson
 
 from engine.protocol import Channel, Delta, FinishReason, GenerationRequest, Token, ToolCall, Usage
 from engine.upstream.errors import stream_broke
-from engine.upstream.limits import OutputLimit, TooMuchError, UpstreamOptions
+from engine.upstream.limits import LONG_TEXT, OutputLimit, TooMuchError, UpstreamOptions
 from engine.upstream.openai.prompt import PromptReader
 from engine.upstream.openai.request import asks_for_echo
 from engine.upstream.openai.template import TextTemplate, text_alone, text_in
@@ -157,9 +157,9 @@ class _Output:
         return self._aligner.is_bare and self._channel == "content" and not self.is_finished
 
     def take_all(self, texts: Sequence[str]) -> Delta | None:
-        """The delta of texts that only continue the content, if `is_plain`. None: they are too much."""
+        """The delta of texts that only continue the content, if `is_plain`. None: they are too long."""
         text, number = "".join(texts), len(texts)
-        if not self._limit.has_room(len(text), number):
+        if len(text) > LONG_TEXT or not self._limit.has_room(len(text), number):
             return None
         self._limit.take("content", len(text), number)
         return Delta(self._index, text, usage=self._count.add(number))

@@ -28,7 +28,7 @@ from engine.protocol import (
 )
 from engine.protocol.deltas import join
 from engine.upstream import engine as upstream_engine
-from engine.upstream.limits import UpstreamOptions
+from engine.upstream.limits import LONG_TEXT, UpstreamOptions
 from engine.upstream.openai.engine import OpenAIEngine
 from tests.helpers import options_with, until
 
@@ -183,7 +183,7 @@ async def test_others_get_their_turn_while_a_long_text_is_read(upstream: Any) ->
             most = max(most, length - turns[-1] if turns else 0)
         other.cancel()
     assert length == 50_000
-    assert most <= 2 * upstream_engine._LONG_TEXT
+    assert most <= 2 * LONG_TEXT
 
 
 async def test_minus_infinity_is_read(upstream: Any) -> None:

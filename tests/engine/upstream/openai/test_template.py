@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.protocol import Delta, EngineError, Usage
 from engine.protocol.deltas import join
 from engine.upstream.events import EventReader
-from engine.upstream.limits import Patience, UpstreamOptions
+from engine.upstream.limits import LONG_TEXT, Patience, UpstreamOptions
 from engine.upstream.openai.stream import StreamTranslator
 from engine.upstream.openai.template import TextTemplate
 from engine.upstream.sse import SSEDecoder
@@ -250,6 +250,14 @@ def test_events_that_come_together_are_one_delta() -> None:
         translator.feed(loaded(EVENT % text), EVENT % text)
     assert translator.feed_alike([EVENT % b'"c"', EVENT % b'"d"']) == Delta(text="cd", usage=Usage(0, 4))
     assert translator.feed_alike([EVENT % b'"e"', EVENT % b'""']) is None
+
+
+def test_a_text_that_is_long_is_left_to_be_cut_in_pieces() -> None:
+    translator = StreamTranslator(chat())
+    translator.feed(loaded(EVENT % b'"a"'), EVENT % b'"a"')
+    long = EVENT % orjson.dumps("b" * (LONG_TEXT // 2 + 1))
+    assert translator.feed_alike([long]) is not None
+    assert translator.feed_alike([long, long]) is None
 
 
 def test_events_that_are_too_much_are_left_to_be_counted_one_by_one() -> None:
