@@ -78,7 +78,7 @@ class OpenText:
     read: Digest
     num_untouched: int = 0
     """The first characters of the text that the hooks released as they are: each question has them."""
-    behind: str = ""
+    rewritten: str = ""
     """All that the hooks released behind these."""
     changed: Digest | None = None
     """As `SeenText.changed`."""
@@ -98,14 +98,14 @@ class OpenText:
         self.read = Digest.of(text)
 
     def _add(self, released: str, text: str) -> None:
-        if not self.behind and text.startswith(released, self.num_untouched):
+        if not self.rewritten and text.startswith(released, self.num_untouched):
             self.num_untouched += len(released)
         else:
-            self.behind += released
+            self.rewritten += released
 
     def released(self, text: str) -> str:
         """All that the hooks released of `text`."""
-        return text[: self.num_untouched] + self.behind
+        return text[: self.num_untouched] + self.rewritten
 
     async def end(self, *, aborted: bool) -> None:
         """Give the guard its last call. `aborted`: the text did not come to its end."""
