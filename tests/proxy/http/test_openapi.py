@@ -1,7 +1,9 @@
 """`/openapi.json` describes each endpoint, and the fields of its body."""
 
 import orjson
+import pytest
 
+from proxy.http import app
 from proxy.http.app import ENDPOINTS
 from proxy.http.openapi import Operation, openapi
 from proxy.wire.openai.tokens import DetokenizeRequest
@@ -18,6 +20,15 @@ async def test_the_service_describes_all_its_endpoints(serve: Serve) -> None:
     body = api["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]
     name = body["schema"]["$ref"].rpartition("/")[2]
     assert {"messages", "temperature", "stream"} <= set(api["components"]["schemas"][name]["properties"])
+
+
+async def test_a_start_does_without_the_description(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    monkeypatch.setattr(app, "_description", lambda: made.append(app) or b"{}")
+    client = await serve(ScriptedEngine(lambda r: make_deltas(["a"])))
+    assert not made
+    assert (await client.get("/openapi.json"))[1] == b"{}"
+    assert made
 
 
 def test_a_body_has_its_model_and_may_be_refused() -> None:
