@@ -7,7 +7,10 @@ prompt in one step, on a machine where nothing else runs. All take turns within 
 (`benchmarks.random_models`) are random: what they say is noise, what they cost is not.
 
 The floor is what reading the matrices takes at the bandwidth of as many threads, or what their multiply-adds
-take at the speed of a large product, if that is longer. It takes its turn in the same run.
+take at the speed of a large product, if that is longer. It takes its turn in each round.
+
+A way that is many times slower than the fastest, as torch's bfloat16 is on some processors, is left out. No
+round begins after `--seconds` of a comparison.
 """
 
 import engine.local  # noqa: F401 -- sets how OpenMP waits, as the server does, before torch is loaded
@@ -36,7 +39,9 @@ from engine.protocol.options import EngineConfig
 from engine.text.tokenizer import LocalTokenizer
 
 PROMPT = 64
-LONG_PROMPT = 512
+SHORT_PROMPT, LONG_PROMPT = 16, 512
+SLOW = 8
+"""A way that takes this many times as long as the fastest is not measured."""
 
 CACHE = 2**28
 """Bytes for keys and values. The system gives memory at its first use, which takes time of its own: the first
@@ -80,6 +85,18 @@ def random_prompts(number: int, length: int) -> list[list[int]]:
     return [[random.randrange(300, 2000) for _ in range(length)] for _ in range(number)]
 
 
+def fast_enough(ways: dict[str, Generate]) -> dict[str, Generate]:
+    """Those that take at most `SLOW` times as long as the fastest for a short prompt. Prints the others."""
+    for generate in ways.values():
+        milliseconds(generate, 1, SHORT_PROMPT, 1)
+    took = {name: milliseconds(generate, 1, SHORT_PROMPT, 1) for name, generate in ways.items()}
+    least = min(took.values())
+    for name, time_of_it in took.items():
+        if time_of_it > SLOW * least:
+            print(f"left out: {name}, {time_of_it / least:.0f} times as slow as the fastest", flush=True)
+    return {name: generate for name, generate in ways.items() if took[name] <= SLOW * least}
+
+
 def milliseconds(generate: Generate, number: int, length: int, max_tokens: int) -> float:
     """For so many prompts of so many tokens, of which none is in the cache."""
     prompts = random_prompts(number, length)
@@ -95,8 +112,8 @@ def step_milliseconds(generate: Generate, batch: int, max_tokens: int, length: i
 
 
 class Floor:
-    """The least time of a step on this machine, measured beside each time that it is compared with: the speed
-    of a virtual machine's memory and cores changes within seconds."""
+    """The least time of a step on this machine, measured in each round: the speed of a virtual machine's
+    memory and cores changes within seconds."""
 
     def __init__(self, shape: str, dtype: str, threads: int) -> None:
         sizes: dict[str, int] = SHAPES[shape]
@@ -122,7 +139,7 @@ class Floor:
         reads, products = sorted(self._bandwidths), sorted(self._multiply_adds)
         return (
             f"{reads[0] / 1e9:.1f} to {reads[-1] / 1e9:.1f} GB/s read, {products[0] / 1e9:.0f} to "
-            f"{products[-1] / 1e9:.0f} G multiply-adds/s in {self._dtype}"
+            f"{products[-1] / 1e9:.0f} G multiply-adds/s"
         )
 
 
@@ -136,6 +153,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=30, help="for the rounds of one comparison")
     parser.add_argument("--only", default="", help="the engine to measure (default: all)")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -149,7 +167,7 @@ def main() -> None:
             "weir, torch's operators": lambda: weir(Path(folder), cpu_kernels="torch", **own),
             "weir, transformers' code": lambda: weir(Path(folder), model_impl="transformers", **own),
         }
-        engines = {name: load() for name, load in ways.items() if options.only in ("", name)}
+        engines = fast_enough({name: load() for name, load in ways.items() if options.only in ("", name)})
         floor = Floor(options.shape, options.dtype, options.threads)
         print(processor())
         print(
@@ -159,37 +177,35 @@ def main() -> None:
 
         def compare(what: str, measure: Callable[[Generate], float], rows: int, logits: int) -> None:
             rounds: list[dict[str, float]] = []
-            floors: list[dict[str, float]] = []
-            for _ in range(options.repeats):
-                rounds.append({})
-                floors.append({})
-                for name, generate in engines.items():
-                    floors[-1][name] = floor.milliseconds(rows, logits)
-                    rounds[-1][name] = measure(generate)
+            floors: list[float] = []
+            begin = time.perf_counter()
+            while len(rounds) < options.repeats and not (
+                rounds and time.perf_counter() - begin > options.seconds
+            ):
+                floors.append(floor.milliseconds(rows, logits))
+                rounds.append({name: measure(generate) for name, generate in engines.items()})
             report(what, rounds, floors)
 
         for batch in map(int, options.batches.split(",")):
             step = partial(step_milliseconds, batch=batch, max_tokens=options.tokens)
             for generate in engines.values():
-                for _ in range(2):
-                    generate(random_prompts(batch, PROMPT), options.tokens)
+                generate(random_prompts(batch, PROMPT), options.tokens)
             compare(f"batch {batch}", step, batch, batch)
         prefill = partial(milliseconds, number=1, length=LONG_PROMPT, max_tokens=1)
         compare(f"prefill of {LONG_PROMPT}", prefill, LONG_PROMPT, 1)
         print(f"  the machine: {floor}")
 
 
-def report(what: str, rounds: list[dict[str, float]], floors: list[dict[str, float]] | None = None) -> None:
-    """Milliseconds by engine, and the floor beside each. Ratios are of one round."""
+def report(what: str, rounds: list[dict[str, float]], floors: list[float] | None = None) -> None:
+    """Milliseconds by engine, and the floor of each round. Ratios are of one round."""
     first = next(iter(rounds[0]))
-    floor = [value for by_name in floors or () for value in by_name.values()]
-    row = [f"{what}: floor {statistics.median(floor):.2f}" if floor else f"{what}:"]
+    row = [f"{what}: floor {statistics.median(floors):.2f}" if floors else f"{what}:"]
     for name in rounds[0]:
         took = statistics.median(times[name] for times in rounds)
         text = f"{name} {took:.2f} ({statistics.median(times[first] / times[name] for times in rounds):.2f}x"
         if floors:
             pairs = zip(rounds, floors, strict=True)
-            text += f"; {statistics.median(times[name] / least[name] for times, least in pairs):.2f}"
+            text += f"; {statistics.median(times[name] / least for times, least in pairs):.2f}"
         row.append(text + ")")
     print("  " + "   ".join(row), flush=True)
 

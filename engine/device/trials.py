@@ -25,10 +25,14 @@ logger = logging.getLogger("weir.engine")
 Times = Mapping[str, Mapping[int, float]]
 """Seconds, by the name of each way and by the number of rows."""
 
-ROUNDS, ENOUGH = 5, 0.5
-"""Most rounds of a trial, and seconds after which no other round begins."""
+FEWEST, ROUNDS, ENOUGH = 5, 20, 0.5
+"""Fewest and most rounds of a trial, and seconds after which no other round begins."""
+SETTLED = 1.05
+"""A way needs no more rounds if its two least times differ by less: nothing disturbed either of them."""
 SLOW = 4.0
 """A way that takes this many times as long as the fastest in the first round is not tried again."""
+SETTINGS = ("CC", "ONEDNN_MAX_CPU_ISA")
+"""Environment variables that decide which instructions the ways use."""
 MOST_PREEMPTIONS, FEW = 60.0, 5
 """A second, and in a short trial: how often other programs may take a core from a trial whose times are kept.
 A busy core changes hands a hundred times a second or more. A trial on a busy machine finds fewer threads
@@ -41,15 +45,21 @@ def least_seconds(ways: Mapping[str, Callable[[], object]]) -> dict[str, float]:
     begin = time.perf_counter()
     for run in ways.values():
         run()
-    least = {name: _seconds(run) for name, run in ways.items()}
-    limit = SLOW * min(least.values())
-    for _ in range(ROUNDS - 1):
-        if time.perf_counter() - begin > ENOUGH:
+    times = {name: [_seconds(run)] for name, run in ways.items()}
+    limit = SLOW * min(first for (first,) in times.values())
+    tried = [name for name, (first,) in times.items() if first < limit]
+    for num_rounds in range(1, ROUNDS):
+        is_settled = num_rounds >= FEWEST and all(_is_settled(times[name]) for name in tried)
+        if is_settled or time.perf_counter() - begin > ENOUGH:
             break
-        for name, run in ways.items():
-            if least[name] < limit:
-                least[name] = min(least[name], _seconds(run))
-    return least
+        for name in tried:
+            times[name].append(_seconds(ways[name]))
+    return {name: min(taken) for name, taken in times.items()}
+
+
+def _is_settled(times: list[float]) -> bool:
+    least, second = sorted(times)[:2]
+    return second < SETTLED * least
 
 
 def relative_slowness(times: Mapping[int, float], best: Mapping[int, float]) -> float:
@@ -69,7 +79,14 @@ class TrialRecord:
 
     @classmethod
     def open(cls) -> "TrialRecord":
-        parts = [*native_library.sources(), native_library.processor(), torch.__version__.encode()]
+        settings = " ".join(
+            [
+                torch.__version__,
+                torch.backends.cpu.get_cpu_capability(),
+                *(os.environ.get(name, "") for name in SETTINGS),
+            ]
+        )
+        parts = [*native_library.sources(), native_library.processor(), settings.encode()]
         digest = hashlib.sha256(b"\0".join(parts)).hexdigest()[:24]
         try:
             return cls(native_library.cache_folder() / f"trials-{digest}.json")

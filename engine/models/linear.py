@@ -35,6 +35,8 @@ def torch_linear(weight: Weight, bias: Tensor | None, /) -> Linear:
         linear = Int8Linear(weight, bias) if weight.bits == 8 else Int4Linear(weight, bias)
     elif weight.device.type == "cpu" and can_pack(weight.dtype):
         linear = PackedLinear(weight, bias)
+    elif weight.device.type == "cpu" and weight.dtype == torch.bfloat16:
+        linear = WideLinear(weight, bias)
     else:
         linear = PlainLinear(weight, bias)
     return BucketLinear(linear) if weight.device.type == "cpu" else linear
@@ -75,6 +77,31 @@ class PlainLinear:
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         out = F.linear(x, self._weight, self._bias)
         return out if residual is None else out.add_(residual)
+
+
+class WideLinear:
+    """Multiplies more than a few rows in float32, a part of the weights at a time. torch multiplies them in
+    bfloat16 without vector instructions if the processor has none for it."""
+
+    FEW = 4
+    """Widening takes longer than the product of so many rows."""
+    PART = 512
+    """Outputs whose weights are widened together: they stay in the cache."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self._weight = weight
+        self._bias = bias
+        self._plain = PlainLinear(weight, bias)
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        if x.shape[0] <= self.FEW:
+            return self._plain(x, residual)
+        wide = x.float()
+        out = torch.cat([F.linear(wide, part.float()) for part in self._weight.split(self.PART)], 1)
+        for added in (self._bias, residual):
+            if added is not None:
+                out += added
+        return out.to(x.dtype)
 
 
 class PackedLinear:

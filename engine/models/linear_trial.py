@@ -49,10 +49,10 @@ class LinearTrial:
 
     def __call__(self, weight: Weight, bias: Tensor | None, /) -> Linear:
         if isinstance(weight, QuantizedWeight) or weight.numel() < SMALL:
-            return _first(self._makers.values(), weight, bias)
+            return first_of(self._makers.values(), weight, bias)
         makers = {name: make for name, make in self._makers.items() if make(weight[:1], None) is not None}
         if len(makers) == 1:
-            return _first(makers.values(), weight, bias)
+            return first_of(makers.values(), weight, bias)
         outs, ins = weight.shape
         what = f"{outs} x {ins} {weight.dtype}, {torch.get_num_threads()} threads".replace("torch.", "")
         times = self._record.times(what, makers, ROWS, partial(measured, makers, weight, self._dtype))
@@ -124,9 +124,10 @@ def _run(linears: Sequence[Linear], x: Tensor) -> None:
         linear(x)
 
 
-def _first(makers: Iterable[LinearMaker], weight: Weight, bias: Tensor | None) -> Linear:
+def first_of(makers: Iterable[LinearMaker], weight: Weight, bias: Tensor | None) -> Linear:
+    """By the first maker that takes the weight."""
     return next(linear for make in makers if (linear := make(weight, bias)) is not None)
 
 
 def _made(make: LinearMaker, weight: Tensor, bias: Tensor | None) -> Linear:
-    return _first([make], weight, bias)
+    return first_of([make], weight, bias)

@@ -23,6 +23,7 @@ from engine.models.heads import ClassificationHeads, Labels, classifies_tokens
 from engine.models.linear import make_linear, torch_linear
 from engine.models.linear_trial import LinearTrial
 from engine.models.packed import PackedWeights, UnsupportedPackingError
+from engine.models.quantized_trial import log_speed
 from engine.models.weights import weight_format
 from engine.protocol.options import EngineConfig
 from engine.protocol.parts import load as load_part
@@ -135,7 +136,12 @@ def _linear_maker(
     if device.type != "cpu":
         return torch_linear
     makers = {**kernels.linears, "torch": torch_linear}
-    return LinearTrial(makers, dtype, TrialRecord.open(), batch_invariant=config.batch_invariant)
+    record = TrialRecord.open()
+    if config.quantization is not None and kernels.linears:
+        log_speed(config.quantization, config.quantization_group_size, makers, dtype, record)
+    elif config.quantization is not None:
+        logger.warning("%s saves memory and no time here: no kernels in C run", config.quantization)
+    return LinearTrial(makers, dtype, record, batch_invariant=config.batch_invariant)
 
 
 def _attention(model: Model, config: EngineConfig, hf_config: PreTrainedConfig) -> AttentionBackend:

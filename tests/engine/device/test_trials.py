@@ -91,3 +91,17 @@ def test_ways_take_turns() -> None:
     assert set(least_seconds(ways)) == {"a", "b"}
     assert "".join(called[:4]) == "abab"
     assert len(called) <= 2 * (1 + ROUNDS)
+
+
+def test_a_way_whose_times_differ_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = iter([9.0, 3.0, 8.0, 2.0, 7.0, 1.0, 1.01, 0.5])
+    monkeypatch.setattr(trials, "_seconds", lambda run: next(taken))
+    assert least_seconds({"a": lambda: None}) == {"a": 1.0}
+
+
+def test_a_record_holds_for_one_set_of_instructions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", "cc")
+    times_of(TrialRecord.open())
+    monkeypatch.setenv("CC", "cc -mno-avx512f")
+    assert times_of(TrialRecord.open())[1]

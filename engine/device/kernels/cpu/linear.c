@@ -9,6 +9,7 @@
 #include "operators.h"
 #include "pool.h"
 #include "panels.h"
+#include "inputs.h"
 
 #define PACKED 512    /* steps packed at a time: this part of a panel stays in the cache */
 #define AHEAD 64      /* steps from those that are multiplied to those that are fetched from memory meanwhile */
@@ -17,34 +18,59 @@
 #define CACHE 1048576 /* bytes of rows that stay in the cache while panels pass, by tiles */
 #define STEP (PANEL * PAIR * sizeof(scalar)) /* bytes of a step */
 
-static inline void read_weights(weights *to, const char *from) {
 #if PAIR == 2
-    read_wide(to, from);
-#else
-    for (int v = 0; v < VECS; v++) to[v] = load_vec((const scalar *)from + v * LANES);
-#endif
+static inline void read_weights(weights *to, const char *from) { read_wide(to, from); }
+static inline int64_t place_of(int64_t output) { return output; }
+#elif defined SCALAR_BF16
+/* A word holds the weights of two vectors, which a shift and a mask widen where they lie. */
+static inline void read_weights(weights *to, const char *from) {
+    for (int v = 0; v < VECS; v += 2) {
+        words both = *(const unaligned_words *)(from + v / 2 * sizeof(words));
+        to[v] = (vec)(both << 16);
+        to[v + 1] = (vec)(both & 0xffff0000);
+    }
 }
+static inline int64_t place_of(int64_t output) {
+    return output / (2 * LANES) * 2 * LANES + output % LANES * 2 + output / LANES % 2;
+}
+#else
+static inline void read_weights(weights *to, const char *from) {
+    for (int v = 0; v < VECS; v++) to[v] = load_vec((const scalar *)from + v * LANES);
+}
+static inline int64_t place_of(int64_t output) { return output; }
+#endif
 
 typedef struct {
-    const char *panels; /* [panels, steps, PANEL, PAIR] */
+    const char *panels; /* [panels, steps, PANEL, PAIR], the outputs of a panel by `place_of` */
     const float *bias;  /* [outs], or NULL */
-    int64_t steps, outs, by_tiles;
+    int64_t ins, steps, outs, by_tiles;
 } Linear;
 
-const int64_t linear_pair = PAIR;
 int64_t can_use_tiles(void) { return has_tiles; }
+const char *instructions =
+#if AMX
+    "AMX";
+#elif PAIR == 2
+    "AVX-512 BF16";
+#elif defined __AVX512F__
+    "AVX-512";
+#elif defined __AVX2__
+    "AVX2";
+#else
+    "the processor's basic instructions";
+#endif
 #if AMX
 #include "tiles.h"
-const int64_t linear_grain = DEPTH * PAIR; /* the inputs are padded to a multiple of this number */
+#define LINEAR_GRAIN (DEPTH * PAIR) /* the inputs are padded to a multiple of this number */
 #else
-const int64_t linear_grain = PAIR;
+#define LINEAR_GRAIN PAIR
 static void multiply_tiles(float *to, const input *x, int64_t steps, const char *panel, const char *ahead,
                            int64_t lines, int64_t rows, int64_t *shaped) {}
 #endif
 
-static int64_t steps_of(int64_t ins) { return (ins + linear_grain - 1) / linear_grain * linear_grain / PAIR; }
+int64_t linear_steps(int64_t ins) { return (ins + LINEAR_GRAIN - 1) / LINEAR_GRAIN * LINEAR_GRAIN / PAIR; }
 
-int64_t packed_bytes(int64_t ins, int64_t outs) { return (outs + PANEL - 1) / PANEL * steps_of(ins) * STEP; }
+int64_t packed_bytes(int64_t ins, int64_t outs) { return (outs + PANEL - 1) / PANEL * linear_steps(ins) * STEP; }
 
 /* Pack `lanes` rows of `bytes` bytes into one panel. */
 static void pack_panel(char *panel, const char *rows, int64_t lanes, int64_t bytes) {
@@ -52,7 +78,7 @@ static void pack_panel(char *panel, const char *rows, int64_t lanes, int64_t byt
     for (int64_t first = 0; first < bytes; first += PACKED * step)
         for (int64_t lane = 0; lane < lanes; lane++) {
             const char *from = rows + lane * bytes;
-            char *to = panel + lane * step;
+            char *to = panel + place_of(lane) * step;
             int64_t end = first + PACKED * step < bytes ? first + PACKED * step : bytes, i = first;
             for (; i + step <= end; i += step) memcpy(to + i * PANEL, from + i, step);
             memcpy(to + i * PANEL, from + i, end - i);
@@ -80,27 +106,34 @@ void pack(char *panels, const char *weight, int64_t ins, int64_t outs) {
              ins * outs > WORTH_THREADS);
 }
 
-/* Multiply `rows` rows with `steps` steps of a panel. Add to `to` if `is_more`. Also fetch the bytes from `first` to
-   `end` of each of the steps that lie AHEAD steps further. */
+/* Multiply `rows` rows with `steps` steps of a panel. Add to `to` if `is_more`. Unless `pace` is 0, also fetch the memory
+   from `ahead` on, so many bytes at each step. */
 INLINE void multiply(Sums *to, const input *x, int64_t stride, const char *panel, int64_t steps, int is_more,
-                     int64_t first, int64_t end, const int rows) {
+                     const char *ahead, int64_t pace, const int rows) {
     vec sums[ROWS][VECS] = {0};
     if (is_more) load_sums(sums, to, rows);
-    for (int64_t k = 0; k < steps; k++, panel += STEP) {
-        weights w[VECS];
-        read_weights(w, panel);
-        for (int64_t i = first; i < end; i += 64) __builtin_prefetch(panel + AHEAD * STEP + i, 0, 2);
-        add_step(sums, w, x + k, stride, rows);
-    }
+    if (pace)
+        for (const input *end = x + steps; x < end; x++, panel += STEP, ahead += pace) {
+            weights w[VECS];
+            read_weights(w, panel);
+            for (int i = 0; i < (int)STEP; i += 64) __builtin_prefetch(ahead + i, 0, 2);
+            add_step(sums, w, x, stride, rows);
+        }
+    else
+        for (const input *end = x + steps; x < end; x++, panel += STEP) {
+            weights w[VECS];
+            read_weights(w, panel);
+            add_step(sums, w, x, stride, rows);
+        }
     store_sums(to, sums, rows);
 }
 
 #define MULTIPLY(rows) \
-    case rows: multiply(to, x, stride, panel, steps, is_more, first, end, rows); break;
+    case rows: multiply(to, x, stride, panel, steps, is_more, ahead, pace, rows); break;
 
 static void multiply_rows(Sums *to, const input *x, int64_t stride, const char *panel, int64_t steps, int is_more,
-                          int64_t first, int64_t end, int64_t rows) {
-    switch (rows) { MULTIPLY(1) MULTIPLY(2) MULTIPLY(3) MULTIPLY(4) MULTIPLY(5) MULTIPLY(6) }
+                          const char *ahead, int64_t pace, int64_t rows) {
+    switch (rows) { EACH_ROWS(MULTIPLY) }
 }
 
 /* The steps that all rows pass before the next. Their weights stay in the first cache. Few rows pass few steps, so that
@@ -114,13 +147,14 @@ static int64_t run_of(int64_t tiles, int64_t steps) {
    all, it would wait for the memory, and the memory would wait for the other tiles. */
 static void multiply_panel(const Linear *l, Sums *sums, const input *x, int64_t count, const char *panel) {
     int64_t tiles = (count + ROWS - 1) / ROWS, run = run_of(tiles, l->steps), step = STEP;
-    int64_t lines = tiles > 1 ? step / 64 : 0;
+    int64_t pace = tiles > 1 ? (step + tiles - 1) / tiles : 0;
     for (int64_t k = 0; k < l->steps; k += run) {
         int64_t steps = l->steps - k < run ? l->steps - k : run;
+        const char *ahead = panel + (k + AHEAD) * step;
         for (int64_t t = 0; t < tiles; t++) {
             int64_t row = count * t / tiles, rows = count * (t + 1) / tiles - row;
             multiply_rows(sums + row, x + row * l->steps + k, l->steps, panel + k * step, steps, k > 0,
-                          lines * t / tiles * 64, lines * (t + 1) / tiles * 64, rows);
+                          ahead + t * steps * pace, pace, rows);
         }
     }
 }
@@ -182,11 +216,14 @@ static void multiply_units(const void *loop, int64_t first_unit, int64_t end_uni
     if (shaped) release_tiles();
 }
 
-int linear(const void *matrix, scalar *out, const void *x, const scalar *residual, int64_t tokens) {
+int linear(const void *matrix, scalar *out, const scalar *x, const scalar *residual, int64_t tokens) {
     const Linear *l = matrix;
+    Inputs inputs;
+    if (!prepare_inputs(&inputs, x, tokens, l->ins, l->steps)) return 0;
     int64_t band = l->by_tiles ? (CACHE / (l->steps * sizeof(input)) + MAX_ROWS) / MAX_ROWS * MAX_ROWS : BAND;
     int64_t bands = (tokens + band - 1) / band, panels = (l->outs + PANEL - 1) / PANEL;
-    run_loop(multiply_units, &(Product){l, out, x, residual, tokens, bands, panels}, bands * panels,
+    run_loop(multiply_units, &(Product){l, out, inputs.rows, residual, tokens, bands, panels}, bands * panels,
              l->steps * l->outs > WORTH_THREADS);
+    free(inputs.copy);
     return 1;
 }

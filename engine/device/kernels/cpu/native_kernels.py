@@ -131,7 +131,7 @@ class NativeKernels:
     def _whole(self, layer: DecoderLayer, kv_cache: KVCache) -> WholeLayer | None:
         linears = layer.qkv, layer.o, layer.gate_up, layer.down
         matrices = [linear.matrix for linear in linears if isinstance(linear, NativeMatrix)]
-        if len(matrices) < len(linears) or None in matrices:
+        if len(matrices) < len(linears):
             return None
         whole = _DecoderLayer(
             ctypes.addressof(self.attention_layer(layer.attention, kv_cache)),

@@ -14,7 +14,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from ctypes import c_float, c_int, c_int64, c_void_p
+from ctypes import c_char_p, c_float, c_int, c_int64, c_void_p
 from pathlib import Path
 
 import torch
@@ -36,10 +36,12 @@ def load(dtype: torch.dtype) -> "Library | None":
     if dtype not in DEFINES:
         return None
     try:
-        return Library(_build(dtype), dtype)
+        library = Library(_build(dtype), dtype)
     except (OSError, subprocess.SubprocessError) as error:
         logger.info("no kernels in C, torch's own operators do the work: %s", error)
         return None
+    logger.info("kernels in C for %s, by %s", str(dtype).removeprefix("torch."), library.instructions)
+    return library
 
 
 class Library:
@@ -54,14 +56,14 @@ class Library:
         self.dtype = dtype
         self.pair: int = self._constant("linear_pair")
         """Inputs that one step of a matrix multiplication reads: 2 of this type, or 1 in float32."""
-        self.grain: int = self._constant("linear_grain")
-        """A matrix multiplication reads a multiple of this number of inputs."""
         self.quantized_panel: int = self._constant("quantized_panel")
         """Outputs whose quantized weights lie together."""
         self.quantized_grain: int = self._constant("quantized_grain")
         """A multiplication with quantized weights reads a multiple of this number of inputs."""
         self.quantized_span: int = self._constant("quantized_span")
         """It scales the sums of so many inputs, or of a group that has fewer."""
+        self.instructions = (c_char_p.in_dll(self.functions, "instructions").value or b"").decode()
+        """The widest instructions that products are compiled for, by the usual name."""
         self.has_tiles = bool(self.functions.can_use_tiles())
         """Whether the processor has AMX for this type, and the system lets this process use it."""
 
@@ -100,6 +102,7 @@ def _declared(functions: ctypes.CDLL) -> ctypes.CDLL:
     for name in ("quantized_pack", "rms_norm", "silu_and_mul", "attend", "score", "pack"):
         getattr(functions, name).restype = None
     functions.can_use_tiles.argtypes, functions.can_use_tiles.restype = (), size
+    functions.linear_steps.argtypes, functions.linear_steps.restype = (size,), size
     functions.packed_bytes.argtypes, functions.packed_bytes.restype = (size, size), size
     return functions
 

@@ -16,7 +16,7 @@ from engine.device.kernels.cpu.native_matrix import NativeMatrix
 class _Linear(ctypes.Structure):
     _fields_ = (
         *((name, c_void_p) for name in ("panels", "bias")),
-        *((name, c_int64) for name in ("steps", "outs", "by_tiles")),
+        *((name, c_int64) for name in ("ins", "steps", "outs", "by_tiles")),
     )
 
 
@@ -32,11 +32,10 @@ class NativeLinear(NativeMatrix):
         panels = memory.take(functions.packed_bytes(ins, outs))
         functions.pack(panels.data_ptr(), weight.contiguous().data_ptr(), ins, outs)
         bias = bias.float() if bias is not None else None
-        padded = -(-ins // library.grain) * library.grain
-        steps = padded // library.pair
+        steps = functions.linear_steps(ins)
         self._tensors = panels, bias  # keeps them alive: C has only their addresses
-        layout = _Linear(panels.data_ptr(), address(bias), steps, outs, by_tiles)
-        super().__init__(library, functions.linear, layout, ins, padded, outs)
+        layout = _Linear(panels.data_ptr(), address(bias), ins, steps, outs, by_tiles)
+        super().__init__(functions.linear, layout, outs)
 
 
 class Memory:

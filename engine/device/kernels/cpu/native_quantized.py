@@ -15,7 +15,7 @@ from engine.device.kernels.quantized import QuantizedWeight
 class _Quantized(ctypes.Structure):
     _fields_ = (
         *((name, c_void_p) for name in ("panels", "scales", "offsets", "bias")),
-        *((name, c_int64) for name in ("bits", "steps", "group_steps", "outs")),
+        *((name, c_int64) for name in ("bits", "ins", "steps", "group_steps", "outs")),
     )
 
 
@@ -36,8 +36,9 @@ class NativeQuantizedLinear(NativeMatrix):
         group = padded if weight.scales.shape[1] == 1 else weight.group_size
         bias = bias.float() if bias is not None else None
         self._tensors = panels, scales, offsets, bias  # keeps them alive: C has only their addresses
-        layout = _Quantized(*map(address, self._tensors), weight.bits, steps, group // library.pair, outs)
-        super().__init__(library, functions.quantized_linear, layout, ins, padded, outs)
+        addresses = map(address, self._tensors)
+        layout = _Quantized(*addresses, weight.bits, ins, steps, group // library.pair, outs)
+        super().__init__(functions.quantized_linear, layout, outs)
 
     @staticmethod
     def can_multiply(library: Library, weight: QuantizedWeight) -> bool:

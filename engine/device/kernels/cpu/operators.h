@@ -30,8 +30,8 @@ void rms_norm(scalar *out, const scalar *x, const scalar *weight, int64_t rows, 
 void silu_and_mul(scalar *out, const scalar *gate_up, int64_t rows, int64_t dim);
 void attend(const Shape *s, const Layer *layer, const Step *step, scalar *qkv, scalar *out);
 
-/* [tokens, steps] to [tokens, outs]: the product plus bias and residual, in float, then rounded. `x` holds elements of
-   type `input` (panels.h). `out` may be `residual`. Returns whether there was memory for it. */
-typedef int Multiply(const void *matrix, scalar *out, const void *x, const scalar *residual, int64_t tokens);
+/* [tokens, ins] to [tokens, outs]: the product plus bias and residual, in float, then rounded. `out` may be `residual`.
+   Returns whether there was memory for it. */
+typedef int Multiply(const void *matrix, scalar *out, const scalar *x, const scalar *residual, int64_t tokens);
 Multiply linear;           /* `matrix` is a Linear */
 Multiply quantized_linear; /* `matrix` is a Quantized */

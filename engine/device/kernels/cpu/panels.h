@@ -6,11 +6,13 @@
 #include "vectors.h"
 #include "amx.h"
 
-#define ROWS 6 /* rows computed together: their sums, VECS vectors each, stay in registers */
+#define VECS 4 /* vectors of a panel: the sums of a single row are enough to keep the arithmetic busy */
 #if defined __AVX__ && !defined __AVX512F__
-#define VECS 2 /* for 16 registers */
+#define ROWS 2 /* rows computed together: their sums, VECS vectors each, stay in registers. This is for 16 registers */
+#define EACH_ROWS(x) x(1) x(2)
 #else
-#define VECS 4 /* for 32 registers */
+#define ROWS 6 /* for 32 registers */
+#define EACH_ROWS(x) x(1) x(2) x(3) x(4) x(5) x(6)
 #endif
 #define PANEL (VECS * LANES)
 #define DEPTH 16 /* steps in a tile of AMX: panels and rows are padded to whole tiles */
@@ -28,7 +30,7 @@ static inline vec multiply_add(vec sum, weights w, input x) {
 typedef float input;
 typedef vec weights;
 
-static inline vec multiply_add(vec sum, weights w, input x) { return sum + w * x; }
+static inline vec multiply_add(vec sum, weights w, input x) { return fused(w, (vec){0} + x, sum); }
 #endif
 
 typedef float Sums[PANEL]; /* of one row */

@@ -8,11 +8,10 @@
    The first rows that pass a run of steps leave its widened numbers for the next rows. With AMX, 16 rows are multiplied
    at once, and numbers are widened before. */
 
-#include <stdlib.h>
-
 #include "operators.h"
 #include "pool.h"
 #include "panels.h"
+#include "inputs.h"
 
 #define GRAIN 32  /* the inputs are padded to a multiple of this number */
 #define SPAN 128  /* steps that are added up before their sum is scaled */
@@ -21,9 +20,25 @@
 #define FEW 64    /* rows whose sums are kept from one run of RUN steps to the next */
 #define BAND 512  /* rows that go through a panel before the next */
 
+#if PAIR == 1 && defined __AVX2__ && !defined __AVX512F__
+/* Numbers of 4 bits are widened where they lie, as if they had no sign: those of vector v count 16 to the power of v, and
+   each number is BIAS too large. The sums are corrected instead. */
+#define BIAS 8
+#define UNIT(v) (1.0f / (1 << 4 * (v)))
+#else
+#define BIAS 0
+#define UNIT(v) 1.0f
+#endif
+
 typedef int8_t bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
 static inline vec load_bytes(const int8_t *x) {
+#if defined __AVX512F__
+    return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)x)));
+#elif defined __AVX2__
+    return (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)x)));
+#else
     return __builtin_convertvector(__builtin_convertvector(*(const bytes *)x, ints), vec);
+#endif
 }
 
 #if PAIR == 2
@@ -74,11 +89,9 @@ static inline void read_weights(weights *to, const char *from, const int bits) {
         __m512 table = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
         for (int v = 0; v < VECS; v++) to[v] = (vec)_mm512_permutexvar_ps(_mm512_srli_epi32(packed, 4 * v), table);
 #elif defined __AVX2__
-        __m256i packed = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from));
-        for (int v = 0; v < VECS; v++) {
-            __m256i number = _mm256_and_si256(_mm256_srli_epi32(packed, 4 * v), _mm256_set1_epi32(15));
-            to[v] = (vec)_mm256_cvtepi32_ps(_mm256_sub_epi32(number, _mm256_set1_epi32(8)));
-        }
+        __m256i packed = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)from));
+        for (int v = 0; v < VECS; v++)
+            to[v] = (vec)_mm256_cvtepi32_ps(_mm256_and_si256(packed, _mm256_set1_epi32(15 << 4 * v)));
 #else
         for (int v = 0; v < VECS; v++)
             for (int i = 0; i < LANES; i++)
@@ -96,9 +109,10 @@ typedef struct {
     const void *scales;      /* [panels, groups, PANEL]: float for 8 bits, float16 for 4 bits */
     const int8_t *offsets;   /* [panels, groups, PANEL]: added to the numbers. NULL: none are */
     const float *bias;       /* [outs], or NULL */
-    int64_t bits, steps, group_steps, outs;
+    int64_t bits, ins, steps, group_steps, outs;
 } Quantized;
 
+const int64_t linear_pair = PAIR;
 const int64_t quantized_grain = GRAIN;
 const int64_t quantized_span = SPAN * PAIR; /* a group has a divisor of this, or a multiple, of inputs */
 const int64_t quantized_panel = PANEL;
@@ -168,7 +182,7 @@ INLINE void multiply(Sums *to, const input *x, int64_t stride, const char *panel
 
 static void multiply_rows(Sums *to, const input *x, int64_t stride, const char *panel, int64_t steps, int is_more,
                           char *kept, int64_t rows, int64_t bits) {
-    switch (rows) { MULTIPLY(1) MULTIPLY(2) MULTIPLY(3) MULTIPLY(4) MULTIPLY(5) MULTIPLY(6) }
+    switch (rows) { EACH_ROWS(MULTIPLY) }
 }
 
 #if AMX
@@ -222,18 +236,22 @@ static inline vec load_halves(const uint16_t *x) {
 /* Add the sums times the scales at `at`. `ends` are the rows' sums of the group's inputs where the group ends. */
 static void add_scaled(const Quantized *l, Sums *totals, const Sums *sums, int64_t rows, int64_t at,
                        const float *ends, int64_t groups) {
-    vec scales[VECS], offsets[VECS];
+    vec scales[VECS], offsets[VECS] = {0};
     for (int v = 0; v < VECS; v++) {
         int64_t i = at + v * LANES;
-        scales[v] = l->bits == 4 ? load_halves((const uint16_t *)l->scales + i)
-                                 : (vec)*(const floats *)((const float *)l->scales + i);
-        if (ends) offsets[v] = scales[v] * load_bytes(l->offsets + i);
+        if (l->bits == 8) scales[v] = (vec)*(const floats *)((const float *)l->scales + i);
+        else {
+            vec scale = load_halves((const uint16_t *)l->scales + i);
+            vec offset = l->offsets ? load_bytes(l->offsets + i) - BIAS : (vec){0} - BIAS;
+            scales[v] = scale * UNIT(v);
+            offsets[v] = scale * offset;
+        }
     }
     for (int64_t r = 0; r < rows; r++)
         for (int v = 0; v < VECS; v++) {
             floats *to = (floats *)(totals[r] + v * LANES);
-            vec sum = (vec)*to + (vec)*(const floats *)(sums[r] + v * LANES) * scales[v];
-            if (ends) sum += offsets[v] * ends[r * groups];
+            vec sum = fused((vec)*(const floats *)(sums[r] + v * LANES), scales[v], (vec)*to);
+            if (ends) sum = fused(offsets[v], (vec){0} + ends[r * groups], sum);
             *to = (floats)sum;
         }
 }
@@ -329,13 +347,17 @@ static void multiply_units(const void *loop, int64_t first_unit, int64_t end_uni
     }
 }
 
-int quantized_linear(const void *matrix, scalar *out, const void *x, const scalar *residual, int64_t tokens) {
+int quantized_linear(const void *matrix, scalar *out, const scalar *x, const scalar *residual, int64_t tokens) {
     const Quantized *l = matrix;
-    float *row_sums = l->offsets ? sums_of_groups(l, x, tokens) : NULL;
-    if (l->offsets && !row_sums) return 0;
+    Inputs inputs;
+    if (!prepare_inputs(&inputs, x, tokens, l->ins, l->steps)) return 0;
+    int needs_sums = l->offsets || (BIAS && l->bits == 4);
+    float *row_sums = needs_sums ? sums_of_groups(l, inputs.rows, tokens) : NULL;
+    int has_memory = row_sums || !needs_sums;
     int64_t bands = (tokens + BAND - 1) / BAND, panels = (l->outs + PANEL - 1) / PANEL;
-    run_loop(multiply_units, &(Product){l, out, x, residual, row_sums, tokens, bands, panels}, bands * panels,
-             l->steps * l->outs > WORTH_THREADS);
+    Product product = {l, out, inputs.rows, residual, row_sums, tokens, bands, panels};
+    if (has_memory) run_loop(multiply_units, &product, bands * panels, l->steps * l->outs > WORTH_THREADS);
     free(row_sums);
-    return 1;
+    free(inputs.copy);
+    return has_memory;
 }

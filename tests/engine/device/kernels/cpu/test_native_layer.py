@@ -73,8 +73,7 @@ def test_it_computes_what_the_operators_compute(library: Library, kind: str, row
     caches = [case.kv_cache for case in ways.cases]
     assert torch.equal(caches[0].keys[0], caches[1].keys[0])
     assert torch.equal(caches[0].values[0], caches[1].values[0])
-    # Rows of bfloat16 are converted first if the processor does not multiply them.
-    assert ways.is_one_call == (library.dtype == torch.float32 or library.pair == 2)
+    assert ways.is_one_call
 
 
 def test_a_matrix_that_torch_multiplies_is_multiplied_by_torch(library: Library) -> None:
