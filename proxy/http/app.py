@@ -73,8 +73,8 @@ ENDPOINTS: list[Endpoint] = [
 
 @cache
 def _description(added: tuple[Operation, ...]) -> bytes:
-    """The OpenAPI document. `added`: the operations beside `ENDPOINTS`. A start does without it. A thread makes
-    it, beside the streams, when a client first asks."""
+    """The OpenAPI document, which is slow to make. `added`: the operations beside `ENDPOINTS`. A start does
+    without it. A thread makes it, beside the streams, when a client first asks."""
     return orjson.dumps(openapi([*(Operation(*endpoint[:4]) for endpoint in ENDPOINTS), *added]))
 
 
@@ -94,7 +94,9 @@ def make_app(service: Service, rule: OperatorRule) -> web.Application:
     added = add_guard_api(app)
 
     async def openapi_json(_: web.Request) -> web.Response:
-        return web.Response(body=await asyncio.to_thread(_description, added), content_type="application/json")
+        return web.Response(
+            body=await asyncio.to_thread(_description, added), content_type="application/json"
+        )
 
     for method, path, _, _, handler in ENDPOINTS:
         add = getattr(app.router, f"add_{method.lower()}")
