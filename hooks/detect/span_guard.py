@@ -111,7 +111,7 @@ class SpanGuard(ActingGuard):
 
     def skip(self, state: dict[Any, Any], before: str, pending: str) -> None:
         excerpt: Excerpt = state["excerpt"]
-        excerpt.resume(before, pending)
+        excerpt.resume(self._plain(before), self._plain(pending))
 
     def _vetted(self, chunk: Chunk) -> Verdict:
         """The verdict on any chunk; `__call__` has a shorter way for most."""

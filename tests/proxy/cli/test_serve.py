@@ -37,8 +37,9 @@ async def test_sigterm_ends_an_idle_server_with_0(echo: tuple["subprocess.Popen[
     process.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(process.wait, WAIT_LIMIT) == 0
     assert process.stderr
-    (line,) = process.stderr.read().splitlines()
-    assert line.endswith("INFO weir.hooks: loading hook examples/upper_case.py:UpperCase")
+    loads, loop = process.stderr.read().splitlines()
+    assert loads.endswith("INFO weir.hooks: loading hook examples/upper_case.py:UpperCase")
+    assert loop.endswith("INFO weir.proxy: the event loop is uvloop")
 
 
 @pytest.mark.parametrize(
