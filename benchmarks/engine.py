@@ -9,8 +9,8 @@ prompt in one step, on a machine where nothing else runs. All take turns within 
 The floor is what reading the matrices takes at the bandwidth of as many threads, or what their multiply-adds
 take at the speed of a large product, if that is longer. It takes its turn in each round.
 
-A way that is many times slower than the fastest, as torch's bfloat16 is on some processors, is left out. No
-round begins after `--seconds` of a comparison.
+A way that would take minutes, as torch's bfloat16 does on some processors, is left out. No round begins after
+`--seconds` of a comparison.
 """
 
 import engine.local  # noqa: F401 -- sets how OpenMP waits, as the server does, before torch is loaded
@@ -40,8 +40,9 @@ from engine.text.tokenizer import LocalTokenizer
 
 PROMPT = 64
 SHORT_PROMPT, LONG_PROMPT = 16, 512
-SLOW = 8
-"""A way that takes this many times as long as the fastest is not measured."""
+SLOW, LONG = 4, 0.25
+"""A way is not measured if a short prompt takes so many times as long as by the fastest, and so many seconds:
+it would take minutes."""
 
 CACHE = 2**28
 """Bytes for keys and values. The system gives memory at its first use, which takes time of its own: the first
@@ -86,15 +87,18 @@ def random_prompts(number: int, length: int) -> list[list[int]]:
 
 
 def fast_enough(ways: dict[str, Generate]) -> dict[str, Generate]:
-    """Those that take at most `SLOW` times as long as the fastest for a short prompt. Prints the others."""
+    """Those that end in time. Prints the others."""
     for generate in ways.values():
         milliseconds(generate, 1, SHORT_PROMPT, 1)
     took = {name: milliseconds(generate, 1, SHORT_PROMPT, 1) for name, generate in ways.items()}
-    least = min(took.values())
-    for name, time_of_it in took.items():
-        if time_of_it > SLOW * least:
-            print(f"left out: {name}, {time_of_it / least:.0f} times as slow as the fastest", flush=True)
-    return {name: generate for name, generate in ways.items() if took[name] <= SLOW * least}
+    limit = max(1e3 * LONG, SLOW * min(took.values()))
+    for name in took:
+        if took[name] > limit:
+            print(
+                f"left out: {name}, {took[name] / min(took.values()):.0f} times as slow as the fastest",
+                flush=True,
+            )
+    return {name: generate for name, generate in ways.items() if took[name] <= limit}
 
 
 def milliseconds(generate: Generate, number: int, length: int, max_tokens: int) -> float:
