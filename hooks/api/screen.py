@@ -1,20 +1,20 @@
-"""Screens: what a guard can tell about a stream's text without being called.
+"""Screens read the text of a stream in place of guards, which are not called meanwhile.
 
 A screen reads a text forward, a character at a time. It knows how many characters at the end could still
 become a match, and it gives up where a match may be whole. It may hold more than its guard would, and never
 less. So the pipeline needs to call the guard only where the screen gives up.
 """
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 
 class Mark(NamedTuple):
-    """What a screen knows at a place of a text. Its parts can be hashed, and equal marks go on equally."""
+    """A screen's state at a place of a text. Its parts can be hashed, and equal marks go on equally."""
 
     held: int
     """The characters before the place that may be the beginning of a match; 0: none."""
     before: Any
-    """What matters of the text before the place, apart from matches that may be open."""
+    """The part of the state that comes from the text before the place, without matches that may be open."""
     open: Any = ()
     """The matches that may be open."""
 
@@ -36,8 +36,9 @@ class Screen(Protocol):
         """As `step`, where the guard has decided that no match begins up to there. No match is open."""
 
 
+@runtime_checkable
 class Screened(Protocol):
-    """A hook that has a screen. It reads only the text of its chunks, and keeps the end of it."""
+    """A hook that may have a screen. It reads only the text of its chunks, and keeps the end of it."""
 
     @property
     def screen(self) -> Screen | None:

@@ -237,8 +237,8 @@ class ActingGuard:
     def _closing(
         self, chunk: Chunk, excerpt: Excerpt, text: str, matches: list[Match], after: int
     ) -> tuple[int, str | None]:
-        """Where the stream ends, and its closing text. Values that come back before the end are part of the
-        closing text, because text that is released before it is untouched."""
+        """Return the place where the stream ends, and its closing text. Values that come back before the end
+        are part of the closing text, because text that is released before it is untouched."""
         back = [match for match in matches if match.rule == RESTORED]
         spans = [span for match in back if (span := self._restored(excerpt, text, match))[1] <= after]
         if not spans:

@@ -119,7 +119,7 @@ class LoadedHook:
             bool(getattr(instance, "reads_text", True)),
             bool(getattr(instance, "judges", False)),
             getattr(instance, "needs_probe", None),
-            instance if getattr(instance, "screen", None) is not None else None,
+            instance if isinstance(instance, Screened) and instance.screen is not None else None,
         )
 
     @property

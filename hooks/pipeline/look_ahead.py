@@ -1,4 +1,4 @@
-"""What a stream's hooks would release if the stream ended here. The stream goes on as if nobody had asked.
+"""Finds the text that a stream's hooks would release if it ended here. The stream itself does not change.
 
 The hooks' last call is made on copies: of what each holds, and of its state. Only a hook with a true
 attribute `copyable` can be asked so (contract 3.19).

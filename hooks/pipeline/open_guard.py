@@ -47,8 +47,8 @@ class OpenGuard(Protocol):
         """Take one delta through the hooks. Raises `HookError`, and `EngineError` for an invalid delta."""
 
     async def look_ahead(self) -> str | None:
-        """What the hooks would release of the only output's content if it ended here. The stream goes on as
-        if nobody had asked. None: a hook cannot say it."""
+        """The text of the only output's content that the hooks would release if it ended here. The stream
+        itself does not change. None: a hook cannot say it."""
 
     def held(self) -> Iterable[Held]:
         """The text that hooks hold now, hooks in shadow mode left out. A guard whose hooks run in a worker

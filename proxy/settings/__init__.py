@@ -1,1 +1,1 @@
-"""What an operator may set: every option, models, policies, keys. Imports nothing else of `proxy`."""
+"""The settings of an operator: every option, models, policies, keys. Imports nothing else of `proxy`."""

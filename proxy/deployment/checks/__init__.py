@@ -1,1 +1,1 @@
-"""What `weir config check` finds wrong with settings."""
+"""Finds the faults of settings, for `weir config check`."""

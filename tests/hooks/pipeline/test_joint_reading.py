@@ -68,7 +68,11 @@ WORDS = [
     "ADDRESS",
     "]",
 ]
-TEXTS = st.lists(st.sampled_from([*WORDS, *WORDS, *FRAGMENTS]), max_size=16).map("".join)
+WIDE = {code: code + 0xFEE0 for code in range(ord("!"), ord("~") + 1)}
+"""Letters, digits and marks of full width, by those of ASCII."""
+VALUES = ["AKIAZ7Q3TNNR5XWMPLQK ", "DE89370400440532013000 ", "T-123456 "]
+IN_WIDE = [one.translate(WIDE) for one in (*WORDS, *VALUES)]
+TEXTS = st.lists(st.sampled_from([*WORDS, *WORDS, *FRAGMENTS, *VALUES, *IN_WIDE]), max_size=16).map("".join)
 REQUEST = replace(make_request(), sampling=SamplingParams(n=1))
 
 
@@ -129,3 +133,42 @@ def test_wherever_a_stream_ends_the_same_was_released(
         stream = [*deltas[:count], Delta(finish_reason=end)]
         ours, theirs = (everything(hooks, stream, REQUEST, joint=joint) for joint in (True, False))
         assert ours == theirs
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 5])
+@pytest.mark.parametrize(
+    ("guard", "value"),
+    [
+        (Secrets(), "AKIAZ7Q3TNNR5XWMPLQK"),
+        (Secrets(), "ghp_16C7e42F292c6912E7710c838347Ae178B4a"),
+        (Pii(), "DE89370400440532013000"),
+        (Pii(), "DE\u00ad89370400440532013000"),
+    ],
+)
+def test_a_value_in_wide_letters_is_found_though_a_screen_has_read_a_part(
+    guard: Any, value: str, step: int
+) -> None:
+    value = value.translate(WIDE)
+    text = f"The ships went by, and they said: {value} is it. "
+    pieces = cut(text, range(step, len(text), step))
+    deltas = [*deltas_of(pieces, with_tokens=False, channel="content"), Delta(finish_reason="stop")]
+    (content, _), *_ = everything([(guard, False)], deltas, REQUEST, joint=True)
+    assert content == everything([(guard, False)], deltas, REQUEST, joint=False)[0][0]
+    assert value not in content
+
+
+class Cinema:
+    """An author's own hook, with a method that is no screen."""
+
+    def screen(self, film: str) -> str:
+        return film
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        return emit(self.screen(chunk.pending))
+
+
+def test_a_hook_with_something_else_named_screen_is_called_with_each_chunk() -> None:
+    deltas = [*deltas_of(["a", "b"], with_tokens=False, channel="content"), Delta(finish_reason="stop")]
+    texts, *_ = everything([(Cinema(), False), (Phrases(["blue"]), False)], deltas, REQUEST, joint=True)
+    assert texts[0] == "ab"
+    assert LoadedHook.of("cinema", Cinema()).screened is None
