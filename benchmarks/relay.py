@@ -45,12 +45,14 @@ LENGTH = 400
 START_SECONDS = 120.0
 _CATCH_UP = 0.01
 """Seconds."""
+_NUM_FIRST = 2
+"""Chunks that an answer begins with: the role, and the first word."""
 PLAIN, GUARDED = "Weir without hooks", "Weir, three guards"
 RELAY, FAST_RELAY = "aiohttp relay", "aiohttp relay, uvloop"
 
 
 class Upstream(asyncio.Protocol):
-    """One connection of the upstream. `step` sends the next chunk of the answer, if there is one."""
+    """One connection of the upstream. It answers at once with the first word. `step` sends the next."""
 
     def __init__(self, frames: list[bytes], connections: "set[Upstream]") -> None:
         self._frames = frames
@@ -79,8 +81,9 @@ class Upstream(asyncio.Protocol):
             return
         self._request = b""
         if head.startswith(b"POST"):
-            self._transport.write(_head("text/event-stream", b"Transfer-Encoding: chunked"))
-            self._position = 0
+            head = _head("text/event-stream", b"Transfer-Encoding: chunked")
+            self._transport.write(head + b"".join(self._frames[:_NUM_FIRST]))
+            self._position = _NUM_FIRST
         else:
             models = orjson.dumps({"object": "list", "data": [{"id": "m", "object": "model"}]})
             self._transport.write(_head("application/json", b"Content-Length: %d" % len(models)) + models)

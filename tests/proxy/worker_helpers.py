@@ -38,11 +38,15 @@ class Workers:
         return {int(number): int(pid) for number, pid in serving}
 
     def with_connection(self, port: int) -> int:
-        """The process that has the connection from the client's `port`."""
+        """The process that has the connection from the client's `port`.
+
+        The client of another server may have the same port.
+        """
+        ends = [f":{int(self.url.rpartition(':')[2]):04X}", f":{port:04X}"]
         (line,) = [
             line
             for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
-            if int(line.split()[2].split(":")[1], 16) == port and line.split()[3] == "01"
+            if [address[-5:] for address in line.split()[1:3]] == ends and line.split()[3] == "01"
         ]
         socket = f"socket:[{line.split()[9]}]"
         (pid,) = [pid for pid in self.pids().values() if socket in _open_files(pid)]
