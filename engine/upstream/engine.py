@@ -129,11 +129,11 @@ class UpstreamEngine(TrackedEngine, ABC):
         check_fields(request, self.fields)
         call = self._call(request)
         fields, translator = call.fields, call.translator
-        body = orjson.dumps(fields, default=dict)
         patience = Patience(self._options, asyncio.get_running_loop().time)
         has_begun = False
         with self._requests.track() as tracked, self._engine_errors():
-            post = self._post(call.path, body, call.headers)
+            # No name keeps the body while the answer comes.
+            post = self._post(call.path, orjson.dumps(fields, default=dict), call.headers)
             async with await self._requests.wait(post, patience.deadline) as response:
                 await self._check_status(response, request, fields)
                 with Body(response, self._requests, patience) as answer:

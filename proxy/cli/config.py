@@ -14,12 +14,13 @@ from engine.protocol.did_you_mean import did_you_mean
 from proxy.deployment.checks.directory import directory_faults
 from proxy.deployment.checks.settings import check
 from proxy.deployment.directory import Directory
+from proxy.deployment.engine_choice import describe_engine
 from proxy.deployment.explain import explain
 from proxy.deployment.keys import ANONYMOUS, Key, digest_of, new_key
 from proxy.deployment.read import directory_of
 from proxy.settings.duplicates import duplicates
 from proxy.settings.fault import Place
-from proxy.settings.serve import load_settings
+from proxy.settings.serve import ServeSettings, load_settings
 from proxy.wire.errors import APIError
 
 
@@ -58,6 +59,9 @@ def check_config(options: argparse.Namespace) -> None:
     if found:
         raise SystemExit(1)
     print(f"{options.file}: nothing is wrong")
+    for model in directory_of(ServeSettings(**content)).models.values():
+        if engine := describe_engine(model):
+            print(f"{options.file}: {model.name} runs on {engine}")
 
 
 def _line(tree: yaml.Node | None, place: Place) -> int:

@@ -12,6 +12,7 @@ from hooks.workers.pool import WorkerPool
 from proxy.deployment.checks.directory import check_directory
 from proxy.deployment.deployment import Deployment
 from proxy.deployment.directory import PolicyEntry
+from proxy.deployment.engine_choice import log_engine
 from proxy.deployment.engines import make_engine
 from proxy.deployment.read import directory_of
 from proxy.settings.model import EngineSettings, ModelSettings
@@ -49,6 +50,7 @@ def _engine(model: ModelSettings, can_withhold: bool, older: Deployment | None) 
     same = older and older.models.get(model.name)
     if same and same.can_withhold == can_withhold and _alike(same.settings, model, EngineSettings):
         return same.engine
+    log_engine(model)
     return make_engine(model, can_withhold=can_withhold)
 
 

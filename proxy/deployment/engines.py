@@ -14,6 +14,7 @@ from engine.streams.recorder import RecordingEngine
 from engine.upstream.address import UpstreamConfig
 from engine.upstream.dialects import DIALECTS
 from engine.upstream.limits import UpstreamOptions
+from proxy.deployment.engine_choice import engine_of, with_engine
 from proxy.settings.model import OPTIONS_OF, EngineSettings
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def make_engine(settings: EngineSettings, *, can_withhold: bool = True, only_gua
     Raises `ImportError` if the in-process engine's libraries are not installed, and `ValueError` for settings
     that the engine cannot run with.
     """
+    settings = with_engine(settings, only_guards=only_guards)
     engine = _backend(settings, can_withhold, only_guards)
     if settings.record is not None:
         engine = RecordingEngine(
@@ -102,7 +104,7 @@ def make_classifier(settings: EngineSettings) -> Any:
 
 def classifier_config(settings: EngineSettings) -> EngineConfig:
     """The options of a model that classifies tokens. Raises `ValueError` for a model that cannot."""
-    if settings.engine != "local":
+    if engine_of(settings, only_guards=True) != "local":
         raise ValueError(
             f"only a model in this process classifies tokens, and not engine {settings.engine!r}"
         )

@@ -1,6 +1,7 @@
 """Reads the directory of models, policies and keys off the settings."""
 
 from proxy.deployment.directory import Directory, PolicyEntry
+from proxy.deployment.engine_choice import with_engine
 from proxy.deployment.engines import names_of
 from proxy.deployment.keys import Key, digest_of
 from proxy.settings.model import UPSTREAM_ENGINES, ModelSettings
@@ -41,10 +42,12 @@ def make_key(name: str, digest: str, rules: KeyRules) -> Key:
 def _models(settings: ServeSettings) -> list[ModelSettings]:
     if settings.models:
         return [_model(name, model) for name, model in settings.models.items()]
-    return [ModelSettings.of(settings, names_of(settings, settings.served_model_name))]
+    model = with_engine(settings)
+    return [ModelSettings.of(model, names_of(model, settings.served_model_name))]
 
 
 def _model(name: str, model: ModelSettings) -> ModelSettings:
+    model = with_engine(model, only_guards=model.only_guards)
     names = names_of(model, [name, *model.aliases])
     if model.engine in UPSTREAM_ENGINES and model.upstream_model is None:
         # An upstream knows none of the aliases.

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from engine.protocol.options import mapping
 from hooks.pipeline.options import PipelineOptions
-from proxy.settings.model import OF_VLLM, WITH_LOGITS, WITHOUT_MODEL, EngineSettings, ModelSettings
+from proxy.settings.model import AUTO, OF_VLLM, WITH_LOGITS, WITHOUT_MODEL, EngineSettings, ModelSettings
 from proxy.settings.policy import HookSettings, KeySettings, PolicySettings
 from proxy.settings.values import Names
 
@@ -21,7 +21,7 @@ _OF_LOGITS = {"logits_processors", "enable_test_logits_processor"}
 def _unfit(engine: Any) -> Collection[str]:
     """Options that the engine refuses: as defaults they are for other models."""
     if engine in WITH_LOGITS:
-        return OF_VLLM if engine != "vllm" else ()
+        return OF_VLLM if engine == "local" else ()
     of_engines = OF_VLLM | _OF_LOGITS
     return of_engines | {"tokenizer"} if engine in WITHOUT_MODEL else of_engines
 
@@ -71,7 +71,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 def _with_engine_defaults(own: Any, data: Mapping[str, Any]) -> Any:
     if isinstance(own, dict) and own.get("only_guards"):
         return own  # the defaults are for models that answer requests
-    engine = (own or {}).get("engine", data.get("engine", "local")) if isinstance(own, dict | None) else None
+    engine = (own or {}).get("engine", data.get("engine", AUTO)) if isinstance(own, dict | None) else None
     return _with(own, data, EngineSettings.model_fields.keys() - _unfit(engine))
 
 

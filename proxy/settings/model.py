@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     class OwnOptions(BaseModel):
         def __getattr__(self, option: str) -> Any: ...
 else:
-    EngineName = Literal[*ENGINES.names()]
+    EngineName = Literal["auto", *ENGINES.names()]
     OwnOptions = new_class("OwnOptions", (*OPTIONS_OF.values(), *reversed(DIALECTS.values())))
 
 Options = TypeVar("Options", bound=BaseModel)
@@ -65,7 +65,9 @@ OF_VLLM = frozenset(OPTIONS_OF["vllm"].model_fields if "vllm" in OPTIONS_OF else
 """The options that only vLLM has."""
 WITHOUT_MODEL = ("replay", "echo", "none")
 """Engines that ask no model. They have no tokenizer."""
-WITH_LOGITS = ("local", "vllm")
+AUTO = "auto"
+"""The machine chooses: `local` or `vllm`."""
+WITH_LOGITS = (AUTO, "local", "vllm")
 """Engines that have a model in their process. They run logits processors, in one process."""
 
 
@@ -94,8 +96,9 @@ class EngineChoice(BaseModel):
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
-    engine: EngineName = "local"
-    """local: a model in this process. vllm: vLLM's engine. openai, messages: an upstream server, by its API.
+    engine: EngineName = "auto"
+    """auto: vllm on a GPU where vLLM is installed, else local; the log says why. local: a model in this
+    process, on Weir's own code. vllm: vLLM's engine. openai, messages: an upstream server, by its API.
     replay: recorded streams. echo: the prompt back. none: none, for a server whose hooks judge others' texts
     (guard_api). A package may add its own"""
     engine_options: Annotated[dict[str, Any], BeforeValidator(mapping), Field(repr=False)] = {}
@@ -151,14 +154,17 @@ class EngineSettings(OwnOptions, EngineOptions, UpstreamOptions, EngineChoice):
         if self.engine not in WITH_LOGITS and (self.logits_processors or self.enable_test_logits_processor):
             reason = "has no logits of its own: it cannot run logits processors"
             raise ValueError(f"engine '{self.engine}' {reason}")
-        if self.engine != "local" and self.probes:
+        if self.engine not in (AUTO, "local") and self.probes:
             reason = "does not show its activations: probes need the engine 'local'"
             raise ValueError(f"engine '{self.engine}' {reason}")
         if self.engine != "openai" and self.options(OpenAIOptions).relay_fields:
             raise ValueError("relay_fields needs the engine 'openai': no other engine relays fields")
-        if self.engine != "vllm" and any(getattr(self, name) for name in OF_VLLM):
+        of_vllm = any(getattr(self, name) for name in OF_VLLM)
+        if self.engine not in (AUTO, "vllm") and of_vllm:
             raise ValueError("options of vLLM need the engine 'vllm': --engine vllm")
-        if self.engine in ENGINES.shipped and self.engine_options:
+        if of_vllm and self.probes:
+            raise ValueError("options of vLLM need the engine 'vllm', and probes the engine 'local'")
+        if self.engine in (AUTO, *ENGINES.shipped) and self.engine_options:
             raise ValueError(
                 f"engine '{self.engine}' has options of its own: engine_options are for packages"
             )

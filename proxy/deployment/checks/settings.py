@@ -13,6 +13,7 @@ from proxy.deployment.checks.directory import directory_faults
 from proxy.deployment.checks.hooks import hook_faults
 from proxy.deployment.checks.probes import probe_faults
 from proxy.deployment.checks.processors import processor_faults
+from proxy.deployment.engine_choice import engine_of
 from proxy.deployment.engines import check_folder, make_engine
 from proxy.deployment.keys import digest_of
 from proxy.deployment.read import directory_of
@@ -122,11 +123,12 @@ def _model_faults(settings: ServeSettings) -> Iterator[Fault]:
 
 
 def _of_model(place: Place, model: EngineSettings) -> Iterator[Fault]:
-    library, extra = _LIBRARIES.get(model.engine, ("", ""))
+    engine = engine_of(model)
+    library, extra = _LIBRARIES.get(engine, ("", ""))
     if library and find_spec(library) is None:
-        text = f"the engine {model.engine!r} needs {library}: install the extra {extra!r} of weir-proxy"
+        text = f"the engine {engine!r} needs {library}: install the extra {extra!r} of weir-proxy"
         yield Fault((*place, "engine"), text)
-    if model.engine == "local":
+    if engine == "local":
         try:
             check_folder("model", model.model)
         except ValueError as error:

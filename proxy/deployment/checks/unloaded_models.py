@@ -17,6 +17,7 @@ from engine.protocol.guard_models import TokenStream
 from engine.protocol.options import EngineConfig
 from engine.protocol.parts import load
 from proxy.deployment.directory import Directory
+from proxy.deployment.engine_choice import engine_of
 from proxy.deployment.engines import classifier_config, engine_config, make_engine
 from proxy.deployment.guard_models import DeployedModels
 from proxy.settings.model import EngineSettings
@@ -80,12 +81,13 @@ class UnloadedEngine(_Unloaded):
 
     def _read(self) -> None:
         settings = self._settings
-        if settings.engine != "local":
+        engine = engine_of(settings)
+        if engine != "local":
             _check_here(settings.tokenizer)
-            if settings.engine == "vllm":
+            if engine == "vllm":
                 raise UnloadedError("vLLM reads its models itself.")
-            engine = make_engine(settings.model_copy(update={"record": None}))
-            self.info, self.fields, self.tokenizer = engine.info, engine.fields, engine.tokenizer
+            made = make_engine(settings.model_copy(update={"record": None}))
+            self.info, self.fields, self.tokenizer = made.info, made.fields, made.tokenizer
             return
         outline, tokenizer = _files_of(engine_config(settings, can_withhold=True, only_guards=True))
         from engine.core.input_processor import fields_of

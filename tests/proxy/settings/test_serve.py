@@ -17,7 +17,7 @@ from proxy.settings.serve import ServeSettings, load_settings
 
 def test_the_defaults_serve_the_model_that_ships() -> None:
     settings = load_settings([])
-    assert (settings.engine, settings.host, settings.port, settings.hooks) == ("local", "127.0.0.1", 8000, [])
+    assert (settings.engine, settings.host, settings.port, settings.hooks) == ("auto", "127.0.0.1", 8000, [])
     assert Path(settings.model).name == "model"
 
 
@@ -181,7 +181,7 @@ def test_a_file_without_keys_is_refused(tmp_path: Path, content: bytes | None) -
 
 
 def test_an_engine_in_the_process_serves_alone() -> None:
-    with pytest.raises(SystemExit, match="workers: engine 'local' has its model in one process"):
+    with pytest.raises(SystemExit, match="workers: engine 'auto' has its model in one process"):
         load_settings(["--workers", "2"])
     assert load_settings(["--workers", "2", "--engine", "echo"]).workers == 2
 

@@ -1,0 +1,141 @@
+"""Chooses the engine where the settings say `auto`, by what this machine has. Loads no torch and no vLLM."""
+
+import ctypes
+import logging
+import os
+import re
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from engine.protocol.demo import MODEL_DIR
+from engine.protocol.options import EngineOptions
+from engine.protocol.parts import MissingPart, load
+from proxy.settings.model import AUTO, OF_VLLM, WITH_LOGITS, EngineSettings, ModelSettings
+
+logger = logging.getLogger("weir.proxy")
+
+S = TypeVar("S", bound=EngineSettings)
+
+_CUDA = re.compile(r"^cuda\b[^=\n]*= *'([\d.]+)'", re.MULTILINE)
+
+
+class Machine(NamedTuple):
+    has_gpu: bool
+    """Whether there is an NVIDIA GPU that this process may use."""
+    torch_cuda: str | None
+    """The version of CUDA that the installed torch is built for. None: it is built for CPUs, or missing."""
+    has_vllm: bool
+
+
+class ChosenEngine(NamedTuple):
+    engine: str
+    """`local` or `vllm`."""
+    device: str
+    reason: str
+    is_amiss: bool = False
+    """Whether the operator should change something about the machine."""
+
+    def __str__(self) -> str:
+        return f"the engine {self.engine!r} on {self.device}: {self.reason}"
+
+
+@cache
+def this_machine() -> Machine:
+    return Machine(_num_gpus() > 0, _torch_cuda(), find_spec("vllm") is not None)
+
+
+def _num_gpus() -> int:
+    """NVIDIA GPUs, by NVML: CUDA itself would be initialized in this process, which may still fork."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return 0
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_uint()
+    if nvml.nvmlInit_v2() != 0:
+        return 0
+    nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    nvml.nvmlShutdown()
+    return count.value
+
+
+def _torch_cuda() -> str | None:
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    version = Path(spec.origin).with_name("version.py")
+    found = _CUDA.search(version.read_text()) if version.is_file() else None
+    return found[1] if found else None
+
+
+def choose_engine(
+    settings: EngineSettings, machine: Machine | None = None, *, only_guards: bool = False
+) -> ChosenEngine:
+    """The engine that `auto` stands for. `only_guards`: whether only guards use the model."""
+    machine = machine or this_machine()
+    device = "CUDA" if machine.has_gpu and machine.torch_cuda and settings.device != "cpu" else "the CPU"
+
+    def local(reason: str, *, is_amiss: bool = False) -> ChosenEngine:
+        return ChosenEngine("local", device, reason, is_amiss)
+
+    if any(getattr(settings, name) for name in OF_VLLM):
+        return ChosenEngine("vllm", "CUDA" if machine.has_gpu else "the CPU", "options of vLLM are set")
+    if settings.model == str(MODEL_DIR):
+        return local("it is the small model that ships")
+    if settings.device == "cpu":
+        return local("the option device says so")
+    if not machine.has_gpu:
+        return local("there is no NVIDIA GPU")
+    if machine.torch_cuda is None:
+        reason = "the installed torch is built for CPUs. For the GPU: pip install --force-reinstall torch"
+        return local(reason, is_amiss=True)
+    if only_guards:
+        return local("only guards use the model")
+    if own := _only_ours(settings):
+        return local(f"vLLM has no option {', '.join(own)}")
+    if not machine.has_vllm:
+        return local("vLLM is not installed, the proven engine on GPUs: pip install 'weir-proxy[vllm]'")
+    return ChosenEngine("vllm", "CUDA", "vLLM is installed. --engine local runs the model on Weir's own code")
+
+
+def _only_ours(settings: EngineSettings) -> list[str]:
+    """The options that are set and that vLLM does not have."""
+    try:
+        shared, ours = (load(f"engine.vllm.options:{name}", "vLLM") for name in ("SHARED", "OURS"))
+    except MissingPart:  # without the code for vLLM there is no vLLM
+        return []
+    return sorted((settings.model_fields_set & EngineOptions.model_fields.keys()) - shared - ours)
+
+
+def engine_of(settings: EngineSettings, *, only_guards: bool = False) -> str:
+    """The name of the engine, never `auto`."""
+    if settings.engine != AUTO:
+        return settings.engine
+    return choose_engine(settings, only_guards=only_guards).engine
+
+
+def with_engine(settings: S, *, only_guards: bool = False) -> S:
+    """The settings with the engine's name in place of `auto`."""
+    if settings.engine != AUTO:
+        return settings
+    return settings.model_copy(update={"engine": engine_of(settings, only_guards=only_guards)})
+
+
+def describe_engine(model: ModelSettings) -> ChosenEngine | None:
+    """Which engine runs the model, on which device, and why. None: the model is not on this machine."""
+    if model.engine not in WITH_LOGITS:
+        return None
+    choice = choose_engine(model, only_guards=model.only_guards)
+    if choice.engine == model.engine:
+        return choice
+    return ChosenEngine(model.engine, choice.device, "the option engine says so", choice.is_amiss)
+
+
+def log_engine(model: ModelSettings) -> None:
+    """One line, before the model is loaded."""
+    if choice := describe_engine(model):
+        level = logging.WARNING if choice.is_amiss else logging.INFO
+        logger.log(level, "%s runs on %s", model.name, choice)
