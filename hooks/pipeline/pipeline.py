@@ -48,6 +48,14 @@ class GuardFactory(Protocol):
         `HookLoadError` (contract 1.4, 1.9)."""
 
     @property
+    def allowed(self) -> Collection[str]:
+        """The names of the hooks that run only for requests that name them."""
+
+    @property
+    def prompt_readers(self) -> Collection[str]:
+        """The names of the hooks that read prompts."""
+
+    @property
     def needed_probes(self) -> Mapping[str, ProbeNeeds]:
         """The needs that the hooks of every request have of the guarded model's probes, by the hooks' names
         (contract 1.10)."""

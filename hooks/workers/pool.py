@@ -70,6 +70,10 @@ class WorkerPool:
     def modes(self) -> Mapping[str, Mode]:
         return {spec.label: spec.mode for spec in (*self.setup.specs, *self.setup.allowed)}
 
+    @property
+    def allowed(self) -> frozenset[str]:
+        return frozenset(spec.label for spec in self.setup.allowed)
+
     async def start(self, models: GuardModels | None = None) -> None:
         """Start every worker and await its self-test. `models`: hooks in workers do not get them. Raises
         `HookLoadError` (contract 1.4)."""
@@ -93,7 +97,7 @@ class WorkerPool:
         num_repeated: int = 0,
     ) -> OpenGuard:
         """Raises `RequestError` if the request names a hook that it may not."""
-        check_named(request, {spec.label for spec in self.setup.allowed})
+        check_named(request, self.allowed)
         if not self.setup.specs and not request.hooks:
             return PassThrough(request)
         return RemoteGuard(self, request, can_rewind, listener, min_held, num_repeated)

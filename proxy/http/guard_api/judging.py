@@ -1,5 +1,7 @@
 """Takes the texts of a gateway's question through the hooks, without an engine."""
 
+import asyncio
+
 from engine.protocol import RequestError
 from hooks.api.decision import Listener
 from hooks.pipeline.open_guard import OpenGuard
@@ -31,14 +33,21 @@ async def judge(exchange: Exchange[Question], check: Check, texts: OpenTexts) ->
         raise RequestError(_NO_MEDIA, param="images")
     judged = []
     for i, text in enumerate(check.texts):
+        await asyncio.sleep(0)  # other requests are served between two texts
         if check.stream is None:
             judged.append(await _judge_text(exchange, text, publish))
         else:
             key = (exchange.arrival.owner.caller, check.stream, i)
             judged.append(await texts.judge(exchange, key, text))
     calls = [await _judge_call(exchange, call, publish) for call in check.calls]
-    hooks = tuple(exchange.route.policy.pipeline.modes)
-    return Judgement(prompt=prompt, texts=judged, calls=calls, hooks=hooks)
+    pipeline = exchange.route.policy.pipeline
+    return Judgement(
+        prompt=prompt,
+        texts=judged,
+        calls=calls,
+        hooks=[name for name in pipeline.modes if name not in pipeline.allowed],
+        prompt_readers=pipeline.prompt_readers,
+    )
 
 
 async def _judge_prompt(exchange: Exchange[Question], publish: Listener | None) -> JudgedPrompt:

@@ -218,6 +218,7 @@ class OpenTexts:
             is_stale = is_ending or text.deployment is not current
             if is_stale or now - text.used_at >= IDLE_SECONDS:
                 await self._end(key, text, aborted=is_stale)
+                await asyncio.sleep(0)  # other requests are served between two last calls
 
     async def run(self, _: web.Application) -> AsyncIterator[None]:
         """For the application's `cleanup_ctx`."""

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from proxy.wire.errors import APIError
 from proxy.wire.guard_api.check import Check, JSONObject, Judgement
-from proxy.wire.guard_api.messages import changed_texts
+from proxy.wire.guard_api.messages import only_texts_changed
 
 _REJECTED = 403
 
@@ -56,7 +56,7 @@ class PromptWebhook(BaseModel):
         if judged.blocked is not None:
             return _rejected(judged.blocked)
         assert judged.prompt is not None
-        texts = changed_texts([*check.messages], [*judged.prompt.request.messages])
+        texts = only_texts_changed([*check.messages], [*judged.prompt.request.messages])
         return _answered("messages", [*check.messages], texts)
 
 

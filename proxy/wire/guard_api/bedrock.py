@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from engine.protocol import RequestError
 from proxy.wire.errors import APIError
 from proxy.wire.guard_api.check import Check, JSONObject, Judgement
-from proxy.wire.guard_api.messages import changed_texts
+from proxy.wire.guard_api.messages import only_texts_changed
 
 _UNITS = ("topicPolicy", "contentPolicy", "wordPolicy", "sensitiveInformationPolicy")
 _FREE = ("sensitiveInformationPolicyFree", "contextualGroundingPolicy")
@@ -52,7 +52,7 @@ class ApplyGuardrail(BaseModel):
     def check(self, names: Mapping[str, str], headers: Mapping[str, str]) -> Check:
         texts = []
         for i, one in enumerate(self.content):
-            if one.text is None:
+            if one.text is None or one.image is not None:
                 raise RequestError(f"content.{i}: only a text can be judged here.", param=f"content.{i}")
             texts.append(one.text)
         if self.source == "OUTPUT":
@@ -65,7 +65,7 @@ class ApplyGuardrail(BaseModel):
             return self._answered(before, [judged.blocked], [_denied(judged.blocked)], judged.blocked)
         after = [one.text for one in judged.texts]
         if judged.prompt is not None:
-            after = changed_texts([*check.messages], [*judged.prompt.request.messages])
+            after = only_texts_changed([*check.messages], [*judged.prompt.request.messages])
         if after == before:
             return self._answered(before)
         reasons = [one.reason or one.hook for part in judged.all for one in part.findings]

@@ -1,7 +1,7 @@
 """Values that every protocol of other gateways shares: the texts to judge, and the verdicts on them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from engine.protocol import GenerationRequest, RequestError
@@ -103,8 +103,10 @@ class Judgement:
     """None: the question has no prompt."""
     texts: Sequence[JudgedText] = ()
     calls: Sequence[JudgedCall] = ()
-    hooks: Sequence[str] = field(default=())
-    """The names of all hooks, in order."""
+    hooks: Sequence[str] = ()
+    """The names of the hooks that judged, in order."""
+    prompt_readers: Container[str] = ()
+    """The names of the hooks that read prompts."""
 
     @property
     def all(self) -> list[Judged]:
@@ -133,4 +135,4 @@ class Question(Protocol):
         """The texts to judge. `names`: those in the path. Raises `RequestError` for what nobody can judge."""
 
     def answer(self, check: Check, judged: Judgement) -> Any:
-        """The answer, as JSON. Raises `RequestError` for a change that the protocol has no place for."""
+        """The answer, as JSON. Raises `APIError` for a change that the protocol has no place for."""

@@ -9,9 +9,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from engine.protocol import RequestError
+from hooks.api.decision import Decision
 from proxy.wire.errors import APIError
 from proxy.wire.guard_api.check import Check, CheckedCall, JSONObject, Judged, Judgement
-from proxy.wire.guard_api.messages import texts_of
+from proxy.wire.guard_api.messages import Message, answered_texts, function_call
 from proxy.wire.guard_api.places import findings_in
 
 ALL = "weir"
@@ -32,20 +33,31 @@ class _Detector(BaseModel):
         if not self._detector:
             raise RequestError("The header detector-id is missing.", param="detector-id", status=422)
 
-    def _concerns(self, hook: str, judged: Judgement) -> bool:
-        if self._detector not in (ALL, *judged.hooks):
+    def _check_judges(self, judged: Judgement) -> None:
+        """Raise `APIError` if the detector is no hook that judged the texts."""
+        if self._detector == ALL:
+            return
+        if self._detector not in judged.hooks:
             reason = f"There is no detector {self._detector!r} here."
-            raise RequestError(reason, param="detector-id", status=404)
-        return self._detector in (ALL, hook)
+            raise APIError(404, reason, "not_found_error", param="detector-id")
+        if judged.prompt is not None and self._detector not in judged.prompt_readers:
+            reason = f"The hook {self._detector!r} reads no prompts: give it the argument prompt."
+            raise APIError(501, reason, "server_error", param="detector-id")
+
+    def _concerns(self, finding: Decision, part: Judged) -> bool:
+        """Whether the detector reports the finding. Every detector reports the end of a text: no hook was
+        shown what is behind it."""
+        is_end = part.blocked is not None and finding is part.findings[-1]
+        return is_end or self._detector in (ALL, finding.hook)
 
     def _found(self, parts: Sequence[Judged], judged: Judgement) -> list[JSONObject]:
         """The findings, without places."""
-        self._concerns("", judged)
+        self._check_judges(judged)
         found = [
             _detection(one.hook, one.reason)
             for part in parts
             for one in part.findings
-            if self._concerns(one.hook, judged)
+            if self._concerns(one, part)
         ]
         return list({tuple(one.values()): one for one in found}.values())
 
@@ -60,12 +72,12 @@ class Contents(_Detector):
         return Check(texts=self.contents)
 
     def answer(self, check: Check, judged: Judgement) -> list[list[JSONObject]]:
-        self._concerns("", judged)
+        self._check_judges(judged)
         return [
             [
                 {"start": start, "end": end, "text": text[start:end], **_detection(one.hook, one.reason)}
                 for start, end, one in findings_in(text, part, judged.hooks)
-                if self._concerns(one.hook, judged)
+                if self._concerns(one, part)
             ]
             for text, part in zip(check.texts, judged.texts, strict=True)
         ]
@@ -109,7 +121,7 @@ class Chat(_Detector):
     """Judge a conversation (FMS detectors). If its last message is the assistant's, that one is judged as an
     answer; else all are judged as a prompt."""
 
-    messages: list[JSONObject] = Field(min_length=1)
+    messages: list[Message] = Field(min_length=1)
     tools: list[JSONObject] = []
 
     def check(self, names: Mapping[str, str], headers: Mapping[str, str]) -> Check:
@@ -118,21 +130,20 @@ class Chat(_Detector):
         if last.get("role") != "assistant":
             return Check(messages=self.messages, tools=self.tools)
         calls = [_call(call) for call in last.get("tool_calls") or ()]
-        return Check(context=self.messages[:-1], texts=texts_of(last), calls=calls)
+        return Check(context=self.messages[:-1], texts=answered_texts(last), calls=calls)
 
     def answer(self, check: Check, judged: Judgement) -> list[JSONObject]:
         return self._found(judged.all, judged)
 
 
-def _call(call: Any) -> CheckedCall:
-    function = call.get("function") if isinstance(call, dict) else None
-    function = function if isinstance(function, dict) else {}
-    name, arguments = function.get("name"), function.get("arguments")
-    if not (isinstance(name, str) and isinstance(arguments, str)):
+def _call(call: JSONObject) -> CheckedCall:
+    read = function_call(call)
+    if read is None or read[1]:
         raise RequestError(
-            "messages: a tool call has a function with a name and arguments.", param="messages"
+            "messages: a tool call has a function with a name and arguments, and nothing else.",
+            param="messages",
         )
-    return CheckedCall(name, arguments)
+    return read[0]
 
 
 def _detection(hook: str, reason: str | None) -> JSONObject:

@@ -14,7 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from proxy.wire.errors import APIError
 from proxy.wire.guard_api.check import Check, CheckedCall, JSONObject, Judgement
-from proxy.wire.guard_api.messages import beside_texts, changed_texts, inexpressible, texts_of
+from proxy.wire.guard_api.messages import (
+    Message,
+    beside_texts,
+    changed_texts,
+    function_call,
+    inexpressible,
+    texts_of,
+)
 
 
 class LiteLLMCheck(BaseModel):
@@ -29,7 +36,7 @@ class LiteLLMCheck(BaseModel):
     images: list[str] | None = None
     tools: list[JSONObject] | None = None
     tool_calls: list[JSONObject] | None = None
-    structured_messages: list[JSONObject] | None = None
+    structured_messages: list[Message] | None = None
     model: str | None = None
     litellm_call_id: str | None = None
     request_data: dict[str, Any] = Field(default_factory=dict)
@@ -40,11 +47,16 @@ class LiteLLMCheck(BaseModel):
         if self.input_type == "request":
             messages = self._messages()
             return Check(messages=messages, tools=tuple(self.tools or ()), **shared)
-        calls = tuple(map(_call, self.tool_calls or ()))
+        calls = [_call(call) for call in self.tool_calls or ()]
+        besides = [orjson.dumps(rest).decode() for _, rest in calls if rest]
         # Calls come when the response is whole.
         stream = self.litellm_call_id if not calls else None
         return Check(
-            texts=tuple(self.texts), calls=calls, stream=stream, has_media=bool(self.images), **shared
+            texts=(*self.texts, *besides),
+            calls=[call for call, _ in calls],
+            stream=stream,
+            has_media=bool(self.images),
+            **shared,
         )
 
     def _messages(self) -> tuple[JSONObject, ...]:
@@ -73,9 +85,10 @@ class LiteLLMCheck(BaseModel):
         if check.is_prompt:
             changed = self._changed_prompt(check, judged)
         else:
-            if judged.changed_call(check):
+            texts, besides = _split([one.text for one in judged.texts], len(self.texts))
+            if judged.changed_call(check) or besides != _split(check.texts, len(self.texts))[1]:
                 return {"action": "BLOCKED", "blocked_reason": "tool_call"}
-            changed = {"texts": [one.text for one in judged.texts]}
+            changed = {"texts": texts}
             if self.is_block_only and changed["texts"] != self.texts:
                 return {"action": "BLOCKED", "blocked_reason": "content"}
         action = "NONE" if changed == {"texts": self.texts} else "GUARDRAIL_INTERVENED"
@@ -107,14 +120,17 @@ def _have_images(messages: Sequence[JSONObject], images: Sequence[str]) -> bool:
     return all(orjson.dumps(image)[1:-1] in written for image in images)
 
 
-def _call(call: JSONObject) -> CheckedCall:
-    """A call of a function; one of another kind is judged as the JSON that it is."""
+def _split(texts: Sequence[str], end: int) -> tuple[list[str], list[str]]:
+    return [*texts[:end]], [*texts[end:]]
+
+
+def _call(call: JSONObject) -> tuple[CheckedCall, JSONObject]:
+    """A call of a function, and what it has beside it: that is judged as a text. A call of another kind is
+    judged as the JSON that it is."""
     function = call.get("function")
     name = function.get("name") if isinstance(function, dict) else None
-    arguments = function.get("arguments") if isinstance(function, dict) else None
-    if isinstance(name, str) and isinstance(arguments, str):
-        return CheckedCall(name, arguments)
-    return CheckedCall(str(name or call.get("type") or ""), orjson.dumps(call).decode())
+    whole = CheckedCall(str(name or call.get("type") or ""), orjson.dumps(call).decode())
+    return function_call(call) or (whole, {})
 
 
 class BlockOnlyCheck(LiteLLMCheck):

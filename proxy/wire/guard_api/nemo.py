@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from engine.protocol import RequestError
 from proxy.wire.errors import APIError
-from proxy.wire.guard_api.check import Check, JSONObject, Judged, Judgement
-from proxy.wire.guard_api.messages import changed_texts, texts_of
+from proxy.wire.guard_api.check import Check, JSONObject, Judged, JudgedPrompt, Judgement
+from proxy.wire.guard_api.messages import Message, answered_texts, inexpressible, only_texts_changed, texts_of
 
 Rail = Literal["input", "output"]
 
@@ -27,7 +27,7 @@ class Checks(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    messages: list[JSONObject] = Field(min_length=1)
+    messages: list[Message] = Field(min_length=1)
     guardrails: _Guardrails = _Guardrails()
     model: str | None = None
 
@@ -51,13 +51,11 @@ class Checks(BaseModel):
                 "messages: one before the answer is needed, for rails of input.", param="messages"
             )
         last = self.messages[-1]
-        if "output" in self._rails and (last.get("tool_calls") or len(texts_of(last)) != 1):
+        texts = answered_texts(last) if "output" in self._rails else []
+        if "output" in self._rails and (last.get("tool_calls") or len(texts) != 1):
             raise RequestError("messages: the last one has one text and no tool calls.", param="messages")
         return Check(
-            messages=said if "input" in self._rails else (),
-            context=said,
-            texts=texts_of(last) if "output" in self._rails else (),
-            model=self.model,
+            messages=said if "input" in self._rails else (), context=said, texts=texts, model=self.model
         )
 
     def answer(self, check: Check, judged: Judgement) -> JSONObject:
@@ -66,14 +64,23 @@ class Checks(BaseModel):
             return {"status": "blocked", "content": judged.blocked, "rail": _hook(blocked)}
         content, is_changed = "", False
         if judged.prompt is not None:
-            before = [text for message in check.messages for text in texts_of(message)]
-            after = changed_texts([*check.messages], [*judged.prompt.request.messages])
-            content, is_changed = (after or [""])[-1], after != before
+            content, is_changed = _changed_prompt(check, judged.prompt)
         for text, one in zip(check.texts, judged.texts, strict=True):
-            content, is_changed = one.text, is_changed or one.text != text
+            if is_changed:
+                raise inexpressible("messages")  # the answer has the place
+            content, is_changed = one.text, one.text != text
         changing = next((one for one in judged.all if one.findings), None)
         rail = _hook(changing) if is_changed and changing is not None else None
         return {"status": "modified" if is_changed else "passed", "content": content, "rail": rail}
+
+
+def _changed_prompt(check: Check, judged: JudgedPrompt) -> tuple[str, bool]:
+    """The last message's text, and whether it was changed. It is the only text that an answer can change."""
+    (*before, last), (*after, shown) = check.messages, judged.request.messages
+    old, new = texts_of(last), only_texts_changed([last], [shown])
+    if before != after or (old != new and len(old) != 1):
+        raise inexpressible("messages")
+    return (new or [""])[-1], old != new
 
 
 def _hook(judged: Judged) -> str | None:
