@@ -8,6 +8,7 @@ from typing import Any, Literal
 import aiohttp
 import orjson
 
+from engine.upstream.certificate import certificate_fault
 from engine.upstream.sse import Event, SSEDecoder
 
 DECISIONS = "X-Weir-Decisions"
@@ -118,6 +119,8 @@ class ChatClient:
 
 
 def _reason(error: Exception) -> str:
+    if fault := certificate_fault(error):
+        return f"the server {fault}"
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno
         return f"the server cannot be reached: {os.strerror(number) if number else error.os_error}"
