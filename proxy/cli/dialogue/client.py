@@ -91,7 +91,7 @@ class ChatClient:
                 listed = orjson.loads(await response.read())["data"]
                 return [str(model["id"]) for model in listed]
         except _LOST as error:
-            raise LostError(_reason(error)) from error
+            raise _no_answer(error) from error
         except (ValueError, LookupError, TypeError) as error:
             raise ChatError("the server does not say which models it has") from error
 
@@ -111,16 +111,20 @@ class ChatClient:
                             has_ended = has_ended or isinstance(one, Ended)
                             yield one
         except _LOST as error:
-            raise LostError(_reason(error)) from error
+            raise _no_answer(error) from error
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ChatError("the server's answer is not understood") from error
         if not has_ended:
             raise LostError("the answer was cut short")
 
 
-def _reason(error: Exception) -> str:
+def _no_answer(error: Exception) -> ChatError:
     if fault := certificate_fault(error):
-        return f"the server {fault}"
+        return ChatError(f"the server {fault}")  # another attempt would not succeed
+    return LostError(_reason(error))
+
+
+def _reason(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno
         return f"the server cannot be reached: {os.strerror(number) if number else error.os_error}"

@@ -13,8 +13,9 @@ from aiohttp import web
 
 from engine.protocol import EngineError
 from engine.upstream.openai.engine import OpenAIEngine
-from proxy.cli.dialogue.client import ChatClient, LostError
+from proxy.cli.dialogue.client import ChatClient, ChatError, LostError
 from tests.helpers import make_request
+from tests.weir import run_weir
 
 FAULT = (
     "shows a certificate that is not trusted (unable to get local issuer certificate): SSL_CERT_FILE may name"
@@ -61,9 +62,10 @@ async def test_the_engine_names_it(url: str) -> None:
 
 async def test_a_chat_names_it(url: str) -> None:
     async with aiohttp.ClientSession() as session:
-        with pytest.raises(LostError) as raised:
+        with pytest.raises(ChatError) as raised:
             await ChatClient(session, url).models()
     assert FAULT in str(raised.value)
+    assert not isinstance(raised.value, LostError), "a chat would ask again and again"
 
 
 async def test_ssl_cert_file_helps(
@@ -87,3 +89,9 @@ async def test_ssl_cert_file_helps(
     )
     said, _ = await process.communicate()
     assert said.decode().strip() == "['theirs']"
+
+
+async def test_a_report_names_it(url: str) -> None:
+    report = await asyncio.to_thread(run_weir, "shadow", "report", "--url", url)
+    assert report.returncode == 1
+    assert FAULT in report.stderr
