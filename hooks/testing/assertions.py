@@ -122,7 +122,7 @@ async def _assert_no_way(hooks: list[LoadedHook], tried: list[Attempt]) -> None:
         async def play(stream: Recording, places: Places) -> Released:
             return await play_once(opener, cut(scored(stream, hooks), places))
 
-        missed = await missed_ways(play, tried)
+        missed = await missed_ways(play, tried, hooks)
     if missed:
         ways = ", ".join(dict.fromkeys(repr(one.attempt.way) for one in missed))
         lines = "\n".join(map(str, missed))

@@ -227,7 +227,8 @@ class _Checker:
             return released
 
         probe.reset()
-        result.missed += map(str, await missed_ways(play, attempts_in([secret], self._task.texts)))
+        attempts = attempts_in([secret], self._task.texts)
+        result.missed += map(str, await missed_ways(play, attempts, [probe.hook]))
         result.num_held, result.num_calls_held = probe.num_held, probe.num_calls_held
         result.microseconds = probe.microseconds
         return result

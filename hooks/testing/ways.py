@@ -6,12 +6,13 @@ typographic hyphens, begun in the text that the output continues, or without its
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from engine.protocol import Channel, GenerationRequest
 from engine.streams.recording import Recording
 from hooks.detect.dress import TYPOGRAPHY
+from hooks.loading.loader import LoadedHook
 from hooks.pipeline.failure import HookError
 from hooks.testing import leaks
 from hooks.testing.difference import cut_at, failure_of
@@ -125,18 +126,23 @@ Play = Callable[[Recording, Places], Awaitable[Released]]
 """Runs hooks on a stream that is cut at these places."""
 
 
-async def missed_ways(play: Play, attempts: Sequence[Attempt]) -> list[Missed]:
-    """For each way in which a client gets a secret, or on which a hook fails, the first such attempt."""
+async def missed_ways(
+    play: Play, attempts: Sequence[Attempt], hooks: Iterable[LoadedHook] = ()
+) -> list[Missed]:
+    """For each way in which a client gets a secret, or on which a hook fails, the first such attempt. A hook
+    that asks a judge is shown each attempt without a cut alone: a question may take long."""
     missed: dict[tuple[str, str], Missed] = {}
+    is_slow = any(hook.depends_on_cuts for hook in hooks)
     for attempt in attempts:
         key = attempt.secret, attempt.way
-        if key not in missed and (one := await _tried(play, attempt)) is not None:
+        cuts = [()] if is_slow else attempt.cuts
+        if key not in missed and (one := await _tried(play, attempt, cuts)) is not None:
             missed[key] = one
     return [*missed.values()]
 
 
-async def _tried(play: Play, attempt: Attempt) -> Missed | None:
-    for places in attempt.cuts:
+async def _tried(play: Play, attempt: Attempt, cuts: Iterable[Places]) -> Missed | None:
+    for places in cuts:
         released = await play(attempt.stream, places)
         where = attempt.place_of_leak(released)
         if where is not None or isinstance(released.failure, HookError):

@@ -88,7 +88,7 @@ async def _missed(task: FuzzTask, report: Report, connection: Connection) -> lis
             report(f"it saw {described(stream, places)}")
             return await play_once(opener, cut(scored(stream, hooks), places), beat=connection.beat)
 
-        return await missed_ways(play, attempts_in(task.secrets, task.texts))
+        return await missed_ways(play, attempts_in(task.secrets, task.texts), hooks)
 
 
 async def _leave(connection: Connection, ended: Ended) -> None:

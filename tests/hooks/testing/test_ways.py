@@ -129,3 +129,19 @@ def test_what_is_not_tried_is_named() -> None:
 def test_a_secret_stands_in_the_first_text_that_says_it() -> None:
     (first, *_) = attempts_in(["b"], ["aaa", "abc", "bbb"])
     assert "".join(timed.delta.text for timed in first.stream.deltas) == "abc"
+
+
+def test_a_hook_that_asks_a_judge_is_shown_each_attempt_once() -> None:
+    class Judges:
+        judges = True
+        num_calls = 0
+
+        def __call__(self, chunk: Chunk) -> Verdict:
+            Judges.num_calls += chunk.is_final
+            return emit(NUMBER.sub("[order]", chunk.pending)) if chunk.is_final else hold()
+
+    assert_never_released(Judges, SAID, SECRET, num_random=0, not_tried=WAYS)
+    num_source = Judges.num_calls
+    others = [way for way in WAYS if way != "reasoning"]
+    assert_never_released(Judges, SAID, SECRET, num_random=0, not_tried=others)
+    assert Judges.num_calls == 2 * num_source + 1
