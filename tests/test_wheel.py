@@ -166,21 +166,25 @@ def test_without_extras_it_checks_a_hook(plain: Installation) -> None:
 
 
 def test_with_its_extras_it_serves_the_model_that_ships_and_fuzzes(tmp_path: Path, wheel: Path) -> None:
-    full = Installation(tmp_path, wheel, ["engine", "testing"])
+    full = Installation(tmp_path, wheel, ["engine", "guards", "testing"])
     assert "I am [name]" in full.answer("--hook", "hooks.acme.NoName", "--hook-workers", "2")
     assert list((tmp_path / ".cache" / "weir").glob("kernels-*.so"))
-    fuzzed = full.run("weir hooks fuzz hooks.acme.NoName --seconds 1 --secret Wren")
-    assert fuzzed.returncode == 0, fuzzed.stdout + fuzzed.stderr
+    everywhere = """phrases --args {"phrases":["Wren"],"word_boundaries":false} --secret Wren"""
+    for hook in ("hooks.acme.NoName", everywhere):
+        fuzzed = full.run(f"weir hooks fuzz {hook} --seconds 1")
+        assert fuzzed.returncode == 0, fuzzed.stdout + fuzzed.stderr
 
 
-def test_the_tutorial_works_in_a_folder_of_its_own(plain: Installation) -> None:
+def test_the_tutorial_works_in_a_folder_of_its_own(tmp_path: Path, wheel: Path) -> None:
+    installation = Installation(tmp_path, wheel, ["guards"])
     page = (ROOT / "docs" / "writing-hooks.md").read_text()
     tutorial = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", page, re.DOTALL)
-    folder = plain.project / "guards"
+    folder = installation.project / "guards"
     folder.mkdir()
-    (test_name, test), (name, first_try), (_, guard) = tutorial[:3]
-    for content, outcome in ((first_try, "1 failed, 1 passed"), (guard, "2 passed")):
+    (test_name, test), (name, first_try), (_, by_hand), (_, guard) = tutorial[:4]
+    tries = (first_try, "2 failed, 1 passed"), (by_hand, "1 failed, 2 passed"), (guard, "3 passed")
+    for content, outcome in tries:
         (folder / test_name).write_text(test)
         (folder / name).write_text(content)
-        ran = plain.run("python -P -W error -m pytest -W error -p no:cacheprovider", folder)
+        ran = installation.run("python -P -W error -m pytest -W error -p no:cacheprovider", folder)
         assert outcome in ran.stdout, ran.stdout + ran.stderr

@@ -21,6 +21,7 @@ _WEIR = tuple(str(Path(__file__).parents[2] / room) + os.sep for room in ("engin
 _PYTHON = (sysconfig.get_path("stdlib") + os.sep, "<frozen ")
 """How the paths of Python's own files begin. Those of installed packages may begin so, too."""
 _MAX_CAUSES = 5
+_MAX_CLASSES = 5
 
 
 class ImportPathError(Exception):
@@ -31,12 +32,33 @@ def find_class(path: str) -> type:
     """Import the class. Raises `ImportPathError`."""
     module_name, class_name = _split(path)
     module = _load_file(module_name) if module_name.endswith(".py") else _import(module_name)
-    found = getattr(module, class_name, None)
+    found = getattr(module, class_name, None) or _module_in(module, class_name)
+    if isinstance(found, ModuleType) and found.__name__ == f"{module.__name__}.{class_name}":
+        raise ImportPathError(f"names a module, and no class of it{_to_write(path, '.', found)}")
     if not isinstance(found, type):
         classes = [name for name, one in vars(module).items() if isinstance(one, type)]
-        hint = did_you_mean(class_name, classes)
+        own = _classes_of(module)
+        hint = did_you_mean(class_name, classes) or (f"; it has {', '.join(own)}" if own else "")
         raise ImportPathError(f"is not there: {module_name} has no class {class_name!r}{hint}")
     return found
+
+
+def _module_in(package: ModuleType, name: str) -> ModuleType | None:
+    """The package's module of this name; None: there is none."""
+    known = [one.name for one in pkgutil.iter_modules(getattr(package, "__path__", None) or [])]
+    return _import(f"{package.__name__}.{name}") if name in known else None
+
+
+def _classes_of(module: ModuleType) -> list[str]:
+    """The names of classes that the module itself defines: the first ones."""
+    names = [name for name, one in vars(module).items() if isinstance(one, type) and name[0] != "_"]
+    return [name for name in names if vars(module)[name].__module__ == module.__name__][:_MAX_CLASSES]
+
+
+def _to_write(path: str, separator: str, module: ModuleType) -> str:
+    """The paths of the module's classes, as the end of a sentence."""
+    own = [f"{path}{separator}{name}" for name in _classes_of(module)]
+    return f": write {' or '.join(own)}" if own else ", and has none"
 
 
 def search_working_folder_last() -> None:
@@ -79,6 +101,8 @@ def _is_deployments(file: str) -> bool:
 
 
 def _split(path: str) -> tuple[str, str]:
+    if path.endswith(".py"):
+        raise ImportPathError(f"names a file, and no class of it{_to_write(path, ':', _load_file(path))}")
     separator = ":" if ":" in path else "."
     module_name, _, class_name = path.rpartition(separator)
     if not module_name or not class_name.isidentifier():

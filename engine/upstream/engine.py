@@ -20,9 +20,10 @@ from engine.turns.fair_threads import FairThreads
 from engine.upstream.address import without_password
 from engine.upstream.body import Body
 from engine.upstream.call import Call
+from engine.upstream.certificate import UNTRUSTED, certificate_fault
 from engine.upstream.errors import stream_error, upstream_error
 from engine.upstream.events import EventReader, WholeReader
-from engine.upstream.health import UpstreamHealth
+from engine.upstream.health import UNREACHABLE, UpstreamHealth
 from engine.upstream.limits import LONG_TEXT, Patience, TooMuchError, UpstreamOptions
 from engine.upstream.request_tracker import TrackedEngine
 from engine.upstream.sse import Event, EventTooLongError, SSEDecoder
@@ -306,9 +307,10 @@ class UpstreamEngine(TrackedEngine, ABC):
             self._requests.check()
             raise
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            self.health.failed()
+            reason = UNTRUSTED if (fault := certificate_fault(error)) else UNREACHABLE
+            self.health.failed(fault or UNREACHABLE)
             self._requests.check()
-            raise EngineError("The upstream engine cannot be reached.", status=503) from error
+            raise EngineError(f"The upstream engine {reason}.", status=503) from error
         except TimeoutError as error:
             raise EngineError("The upstream engine did not answer in time.", status=504) from error
         except (aiohttp.ClientError, ConnectionError) as error:

@@ -12,6 +12,7 @@ MEMORY = 10.0
 UNREACHABLE = "cannot be reached"
 REFUSES_KEY = "refuses this service's key"
 LACKS_MODEL = "does not list the model that it is asked for"
+LISTS_NOTHING = "answers the question for its models with HTTP {status}"
 
 _log = logging.getLogger("weir.engine")
 
@@ -25,11 +26,13 @@ class UpstreamHealth:
         self._failure: str | None = None
         self._failed_at = 0.0
         self._lacks_model = False
+        self._listing: str | None = None
+        """What is wrong with the upstream's list of models."""
 
     @property
     def problem(self) -> str | None:
         """The fault, in Weir's own words; None: no fault is known."""
-        return self._recent_failure or (LACKS_MODEL if self._lacks_model else None)
+        return self._recent_failure or self._listing or (LACKS_MODEL if self._lacks_model else None)
 
     @property
     def _recent_failure(self) -> str | None:
@@ -48,15 +51,20 @@ class UpstreamHealth:
 
     def listed(self, status: int, *, lacks_model: bool = False) -> None:
         """The upstream answered the question for its models. `lacks_model`: the list has other models only.
-        This fails no health check: some servers have more models than they list."""
+        This fails no health check, and neither does another status: some servers have more models than they
+        list, and some list none."""
         self._set(REFUSES_KEY if status == 401 else None)
+        listing = None if status in (200, 401) else LISTS_NOTHING.format(status=status)
+        if listing is not None and listing != self._listing:
+            _log.warning("upstream %s %s", self._url, listing)
+        self._listing = listing
         if lacks_model and not self._lacks_model:
             _log.warning("upstream %s %s", self._url, LACKS_MODEL)
         self._lacks_model = lacks_model
 
-    def failed(self) -> None:
+    def failed(self, reason: str = UNREACHABLE) -> None:
         """No connection could be made."""
-        self._set(UNREACHABLE)
+        self._set(reason)
 
     def _set(self, failure: str | None) -> None:
         if failure is not None and failure != self._failure:

@@ -13,7 +13,12 @@ from engine.protocol.prompt_size import CONTEXT_LENGTH, CONTEXT_LENGTH_EXCEEDED,
 
 REFUSED = "The upstream engine refused the request."
 _FIELD_NAME = re.compile(r"\w+")
-_UNKNOWN_MODEL = re.compile(r"model\b.{0,200}\b(?:does not exist|not found|not served)", re.I | re.S)
+_UNKNOWN_MODEL = re.compile(
+    r"model\b.{0,200}\b(?:does not exist|not found|not served)|\Amodel: ", re.I | re.S
+)
+"""Of a status 404."""
+_INVALID_MODEL = re.compile(r"\b(?:invalid|unknown) model\b|not a valid model\b|\bmodel_not_found\b", re.I)
+"""Of a status 400: LiteLLM, OpenRouter and Mistral have no 404 for it."""
 _TOO_LONG = re.compile(
     r"maximum (?:context|model) length|context length is only|context[ _](?:length|window|size)"
     r"|prompt is too long|exceed context limit|exceeds? the (?:configured )?limit of [\d,]+ tokens"
@@ -33,7 +38,7 @@ def in_own_words(
 ) -> RequestError:
     """`message`, `param` and `code`: the upstream's. `model`: the name that the caller gave. `fields`: the
     fields that were sent; no other is named."""
-    if status == 404 and (code == "model_not_found" or param == "model" or _UNKNOWN_MODEL.search(message)):
+    if _is_unknown_model(status, message, param, code):
         message = f"The model '{model}' is not served here."
         return RequestError(message, param="model", code="model_not_found", status=404)
     field = _FIELD_NAME.match(param or "")
@@ -42,6 +47,12 @@ def in_own_words(
         details = "the request is longer. Please reduce the length of the prompt or of the answer."
         return too_long(_limit_in(message), details, known, status)
     return RequestError(REFUSED, param=known, status=status)
+
+
+def _is_unknown_model(status: int, message: str, param: str | None, code: str | None) -> bool:
+    if status == 404:
+        return code == "model_not_found" or param == "model" or _UNKNOWN_MODEL.search(message) is not None
+    return status == 400 and (code == "model_not_found" or _INVALID_MODEL.search(message) is not None)
 
 
 def as_too_long(message: str) -> str:

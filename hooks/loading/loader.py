@@ -7,6 +7,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pkgutil import extend_path
 from typing import Any, ClassVar
@@ -84,6 +85,10 @@ class LoadedHook:
     """Whether the hook says how much of what it releases is judged (contract 3.17)."""
     needs_probe: ProbeNeeds | None = None
     """The hook's needs of the guarded model's probes; None: it has none."""
+    max_hold: int | None = None
+    """The most characters that the hook says it leaves undecided. None: it says nothing."""
+    place: str = ""
+    """The file and the line of its `__call__`, in brackets."""
     screened: Screened | None = None
     """The hook itself if it has a screen and is called directly."""
     late: set[asyncio.Task[None]] = field(default_factory=set, compare=False, repr=False)
@@ -91,7 +96,8 @@ class LoadedHook:
 
     @classmethod
     def of(cls, name: str, instance: Any, *, is_shadow: bool = False) -> "LoadedHook":
-        """Make one from a hook's instance or a function. Raises `TypeError` for methods of the wrong kind."""
+        """Make one from a hook's instance or a function. Raises `TypeError` for methods and attributes of
+        the wrong kind."""
         names = ("on_request", "on_decision", "start", "close")
         methods = [getattr(instance, one, None) for one in names]
         on_request, on_decision, on_start, on_close = methods
@@ -101,6 +107,11 @@ class LoadedHook:
             raise TypeError("on_decision is a plain method")
         if on_start is not None and not inspect.iscoroutinefunction(on_start):
             raise TypeError("start is an async method")
+        _check_call("__call__(chunk)", instance, 1)
+        if on_request is not None:
+            _check_call("on_request(request)", on_request, 1, 2)
+        if on_decision is not None:
+            _check_call("on_decision(decision)", on_decision, 1)
         return cls(
             name,
             instance,
@@ -119,6 +130,8 @@ class LoadedHook:
             bool(getattr(instance, "reads_text", True)),
             bool(getattr(instance, "judges", False)),
             getattr(instance, "needs_probe", None),
+            _max_hold_of(instance),
+            _line_of(instance),
             instance if isinstance(instance, Screened) and instance.screen is not None else None,
         )
 
@@ -175,6 +188,34 @@ class LoadedHook:
                 call.rest.add_done_callback(self.late.discard)
 
 
+def _check_call(wanted: str, method: Callable[..., Any], *counts: int) -> None:
+    """Raise `TypeError`, with the method's own line, if it does not take one of these counts of arguments."""
+    try:
+        signature = inspect.signature(method)
+    except ValueError:  # it is not written in Python
+        return
+    for count in counts:
+        with suppress(TypeError):
+            signature.bind(*[None] * count)
+            return
+    name = wanted.partition("(")[0]
+    raise TypeError(f"it is called as {wanted}, and is written as {name}{signature}{_line_of(method)}")
+
+
+def _line_of(method: Callable[..., Any]) -> str:
+    """The file and the line where a method, or a hook's `__call__`, is defined. Empty: not in Python."""
+    written: object = method if inspect.isroutine(method) else type(method).__call__
+    code = getattr(written, "__code__", None)
+    return f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
+
+
+def _max_hold_of(instance: Any) -> int | None:
+    given = getattr(instance, "max_hold", None)
+    if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 0):
+        raise TypeError(f"max_hold is a number of characters, 0 or more, not {given!r}")
+    return given
+
+
 def _takes_two(method: Callable[..., Any]) -> bool:
     """Whether the bound method takes a second positional argument that has no default."""
     parameters = [*inspect.signature(method).parameters.values()][1:2]
@@ -197,8 +238,10 @@ def _load(spec: HookSpec) -> LoadedHook:
             check_arguments(init, spec.args)
         instance = cls(**spec.args)
     except (Exception, SystemExit) as error:
-        reason = error if isinstance(error, ArgumentError) else describe(error)
-        raise HookLoadError(f"hook {spec.path!r} could not be built: {reason}") from error
+        reason = str(error) if isinstance(error, ArgumentError) else describe(error)
+        is_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
+        place = _line_of(init) if is_call else ""  # the arguments do not fit, so no line of it has run
+        raise HookLoadError(f"hook {spec.path!r} could not be built: {reason}{place}") from error
     if not callable(instance):
         raise HookLoadError(f"hook {spec.path!r} has no __call__(self, chunk)")
     try:

@@ -55,6 +55,8 @@ class HookFailure:
 def count_failure(hook: LoadedHook, tally: Tally, error: BaseException) -> None:
     """Count the failure and log it."""
     tally.count("error")
+    if not tally.is_logged:
+        return
     level = logging.INFO if isinstance(error, PromptTooLongError) else logging.ERROR
     logger.log(level, "hook %s failed: %s", hook.name, place_of(error))
     logger.debug("hook %s failed", hook.name, exc_info=error)

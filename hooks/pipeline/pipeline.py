@@ -19,12 +19,12 @@ from hooks.loading.alarm import interrupting
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
 from hooks.pipeline.driver import GuardDriver
-from hooks.pipeline.failure import HookError
+from hooks.pipeline.failure import BadVerdictError, HookError
 from hooks.pipeline.joint_screen import JointScreens
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.repeating import RepeatingDriver
-from hooks.pipeline.tally import Tallies, Tally
+from hooks.pipeline.tally import SilentTally, Tallies, Tally
 
 logger = logging.getLogger("weir.hooks")
 
@@ -217,9 +217,11 @@ class Pipeline:
             # A deadline that interrupts plain calls, so that a hanging hook can be named.
             limited = hook.wrapped(interrupting(self.options.hook_timeout))
             try:
-                await self._test(limited, {hook.name: Tally()})
+                await self._test(limited, {hook.name: SilentTally()})
             except HookError as error:
                 reason = describe(error.__cause__ or error)
+                if isinstance(error.__cause__, BadVerdictError):
+                    reason += hook.place
                 raise HookLoadError(f"hook {hook.name!r} failed its self-test: {reason}") from error
 
     async def give_models(self, models: GuardModels | None = None) -> None:

@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
+from typing import ClassVar
 
 from hooks.pipeline.fragments import Fragment
 
@@ -21,6 +22,8 @@ _CHARACTERS = 4
 class Tally:
     """One hook's verdicts in all streams, and the time that its calls took."""
 
+    is_logged: ClassVar[bool] = True
+    """Whether a failure is a line in the log."""
     num_emitted: int = 0
     """Verdicts that released the pending text untouched. Almost every chunk has one."""
     num_holds: int = 0
@@ -97,6 +100,12 @@ class Tally:
 
     def copy(self) -> "Tally":
         return replace(self, others=self.others.copy(), held=self.held.copy(), unjudged=self.unjudged.copy())
+
+
+class SilentTally(Tally):
+    """The counts of a self-test, whose failure is reported as an error of its own."""
+
+    is_logged = False
 
 
 Tallies = dict[str, Tally]

@@ -16,13 +16,16 @@ pipeline. The model's words are a text, a list of tokens, the `Path` of a record
 from engine.streams.recording import Recording
 from hooks.loading.loader import HookSpec
 from hooks.testing.assertions import assert_chunk_invariant, assert_never_released
-from hooks.testing.play import Released, play
+from hooks.testing.play import PlayedCall, Released, play
 from hooks.testing.probe import Judgement
 from hooks.testing.streams import stream_of
+from hooks.testing.ways import WAYS
 
 __all__ = [
+    "WAYS",
     "HookSpec",
     "Judgement",
+    "PlayedCall",
     "Recording",
     "Released",
     "assert_chunk_invariant",

@@ -1,5 +1,6 @@
 """The assertions that a guard's tests make."""
 
+from collections.abc import Collection
 from contextlib import aclosing
 
 from engine.streams.recording import Recording
@@ -9,9 +10,10 @@ from hooks.pipeline.failure import HookError
 from hooks.testing import leaks
 from hooks.testing.coroutines import run
 from hooks.testing.difference import Difference, cut_at, failure_of
-from hooks.testing.play import Hooks, Released, load
-from hooks.testing.run_modes import Cut, Mode, all_cuts, logged_once, modes
-from hooks.testing.streams import Source, stream_of
+from hooks.testing.play import Hooks, Released, load, opened, play_once, started
+from hooks.testing.run_modes import Cut, Mode, Places, all_cuts, logged_once, modes
+from hooks.testing.streams import Source, cut, scored, stream_of
+from hooks.testing.ways import Attempt, attempts, check_ways, missed_ways
 
 
 def assert_chunk_invariant(hooks: Hooks, source: Source, *, num_random: int = 50, seed: int = 0) -> None:
@@ -72,27 +74,60 @@ def _is_ended(released: Released) -> bool:
 
 
 def assert_never_released(
-    hooks: Hooks, source: Source, *secrets: str, num_random: int = 50, seed: int = 0
+    hooks: Hooks,
+    source: Source,
+    *secrets: str,
+    num_random: int = 50,
+    seed: int = 0,
+    not_tried: Collection[str] = (),
 ) -> None:
     """Fail if one of `secrets` shows in anything that a client gets, wherever the stream is cut.
 
     A secret may show in the text of any channel, a closing text, tokens' texts or bytes, a spelling by their
     top alternatives, a tool's name, or a reason. The stream is cut and run as in `assert_chunk_invariant`.
+    Then each secret is tried in all `hooks.testing.ways.WAYS`: on the other channels, with escapes, in other
+    characters, and over two requests. `not_tried` names ways to leave out.
+
     The test also fails if it would prove nothing: the stream never says a secret, a hook fails, or a hook
-    refuses the prompt. Raises `TypeError` without a secret, and `ValueError` for an empty one.
+    refuses the prompt. Raises `TypeError` without a secret, and `ValueError` for an empty one and for an
+    unknown way.
     """
     __tracebackhide__ = True
     if not secrets:
         raise TypeError("assert_never_released() needs one secret or more, behind the hooks and the stream")
     if "" in secrets:
         raise ValueError("a secret is empty")
+    check_ways(not_tried)
     stream = stream_of(source)
     for secret in secrets:
         if leaks.find(secret, [timed.delta for timed in stream.deltas]) is None:
             raise AssertionError(f"the stream never says {secret!r}, so this proves nothing")
     cuts = list(all_cuts(stream, num_random=num_random, seed=seed))
+    tried = [one for secret in secrets for one in _attempts(secret, stream, not_tried)]
     with logged_once():
         run(_assert_no_leak(load(hooks), stream, cuts, secrets))
+        run(_assert_no_way(load(hooks), tried))
+
+
+def _attempts(secret: str, stream: Recording, not_tried: Collection[str]) -> list[Attempt]:
+    """The attempts to bring the secret as the stream says it. None if it stands in no text."""
+    texts = (timed.delta.text for timed in cut(stream, ()).deltas)
+    text = next((text for text in texts if secret in text), None)
+    return [] if text is None else attempts(secret, text, request=stream.request, without=not_tried)
+
+
+async def _assert_no_way(hooks: list[LoadedHook], tried: list[Attempt]) -> None:
+    async with started(hooks), opened(hooks) as opener:
+
+        async def play(stream: Recording, places: Places) -> Released:
+            return await play_once(opener, cut(scored(stream, hooks), places))
+
+        missed = await missed_ways(play, tried, hooks)
+    if missed:
+        ways = ", ".join(dict.fromkeys(repr(one.attempt.way) for one in missed))
+        lines = "\n".join(map(str, missed))
+        message = f"{lines}\n(not_tried=[{ways}] leaves these ways out)"
+        raise AssertionError(message) from next((e.__cause__ for one in missed if (e := one.failure)), None)
 
 
 async def _assert_no_leak(

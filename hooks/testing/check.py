@@ -13,7 +13,7 @@ The checks run in a watched process (`hooks.workers.watched`).
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,8 +27,9 @@ from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.testing.difference import num_shared
 from hooks.testing.play import Released, play_once
 from hooks.testing.probe import Probe
-from hooks.testing.run_modes import logged_once, named_cuts
-from hooks.testing.streams import cut, stream_of, token_places, with_scores
+from hooks.testing.run_modes import Places, logged_once, named_cuts
+from hooks.testing.streams import cut, scored, stream_of, token_places
+from hooks.testing.ways import attempts_in, described, missed_ways
 from hooks.workers.deadlines import with_alarm
 from hooks.workers.messages import Connection, beating
 from hooks.workers.pool import WorkerPool
@@ -104,16 +105,36 @@ class Result:
     microseconds: float = 0.0
     """Median time of one call."""
     failure: str | None = None
+    missed: list[str] = field(default_factory=list)
+    """The ways in which a secret leaves."""
+    is_changed: bool = False
+    """Whether the hook did anything to the text or the prompt."""
+    holds_all: bool = False
+    """Whether the hook released nothing before the end of the text."""
 
     @property
     def is_good(self) -> bool:
-        return not (self.differing or self.num_leaked or self.failure)
+        return not (self.differing or self.num_leaked or self.failure or self.missed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckTask(Task):
+    texts: tuple[str, ...] = ()
+    """Texts to check beside the recordings."""
+    secrets: tuple[str, ...] = ()
+    """Texts that must never be released."""
 
 
 async def check(
-    spec: HookSpec, options: PipelineOptions | None = None, report: Callable[[Result], None] = lambda _: None
+    spec: HookSpec,
+    options: PipelineOptions | None = None,
+    report: Callable[[Result], None] = lambda _: None,
+    *,
+    texts: Sequence[str] = (),
+    secrets: Sequence[str] = (),
 ) -> list[Result]:
-    """Check one hook. `report` gets each result at once. Raises `CheckError` if the hook cannot be loaded,
+    """Check one hook, on the recordings and on `texts`. Each secret is tried in every way, in the first text
+    that says it. `report` gets each result at once. Raises `CheckError` if the hook cannot be loaded,
     fails its self-test, ends its process, or takes longer than the options allow."""
     results: list[Result] = []
 
@@ -121,14 +142,16 @@ async def check(
         results.append(result)
         report(result)
 
-    await watched("hooks.testing.check", Task(spec=spec, options=options or PipelineOptions()), take)
+    options = options or PipelineOptions()
+    task = CheckTask(spec=spec, options=options, texts=tuple(texts), secrets=tuple(secrets))
+    await watched("hooks.testing.check", task, take)
     return results
 
 
 class _Checker:
     """Runs the checks, and says before each step what the hook is about to see."""
 
-    def __init__(self, task: Task, connection: Connection) -> None:
+    def __init__(self, task: CheckTask, connection: Connection) -> None:
         self._task = task
         self._connection = connection
         self._step = ""
@@ -146,8 +169,15 @@ class _Checker:
                 await here.start()
                 self._announce("it was loaded in a worker")
                 await there.start()
-            for name in RECORDINGS:
-                self._send(await self._check_recording(name, probe, here, there))
+            streams = {
+                name: stream_of(text, channel=channel, **_OPTIONS.get(name, {}))
+                for name, (channel, text) in RECORDINGS.items()
+            }
+            streams |= {f"text {i}": stream_of(text) for i, text in enumerate(self._task.texts, 1)}
+            for name, stream in streams.items():
+                self._send(await self._check_recording(name, stream, probe, here, there))
+            for i, secret in enumerate(self._task.secrets, 1):
+                self._send(await self._check_secret(f"secret {i}", secret, probe, here))
             if here.prompt_readers:
                 self._send(await self._check_prompts(here, there))
         finally:
@@ -155,20 +185,21 @@ class _Checker:
             await here.aclose()
 
     async def _check_recording(
-        self, name: str, probe: Probe, here: GuardFactory, there: GuardFactory
+        self, name: str, stream: Recording, probe: Probe, here: GuardFactory, there: GuardFactory
     ) -> Result:
         result = Result(name)
-        channel, text = RECORDINGS[name]
-        stream = stream_of(text, channel=channel, **_OPTIONS.get(name, {}))
-        if (needs := probe.hook.needs_probe) is not None:
-            stream = with_scores(stream, needs)
+        stream = scored(stream, [probe.hook])
+        channel = stream.deltas[0].delta.channel
+        text = "".join(timed.delta.text for timed in stream.deltas)
         whole = await self._run(here, name, "whole", cut(stream, ()))
         result.failure = _failure_of(whole, stream)
         if result.failure is not None:
             return result
+        result.is_changed = whole.text(channel) != text or whole.finish_reason == "content_filter"
         probe.reset()
         await self._run(here, name, "cut into tokens", cut(stream, token_places(stream)))
         result.num_held, result.num_calls_held = probe.num_held, probe.num_calls_held
+        result.holds_all = probe.num_held == len(text)
         result.microseconds = probe.microseconds
         for where, pipeline in (("", here), (" in a worker", there)):
             for label, places in named_cuts(stream):
@@ -182,6 +213,24 @@ class _Checker:
                     said = released.text(channel)
                     num_leaked = len(said) - num_shared(said, whole.text(channel))
                     result.num_leaked = max(result.num_leaked, num_leaked)
+        return result
+
+    async def _check_secret(self, name: str, secret: str, probe: Probe, here: GuardFactory) -> Result:
+        result = Result(name, is_changed=True)
+
+        async def play(stream: Recording, places: Places) -> Released:
+            self._announce(f"it saw {described(stream, places)}")
+            result.num_runs += 1
+            stream = cut(scored(stream, [probe.hook]), places)
+            released = await play_once(here, stream, beat=self._connection.beat)
+            self._check_late(released.failure)
+            return released
+
+        probe.reset()
+        attempts = attempts_in([secret], self._task.texts)
+        result.missed += map(str, await missed_ways(play, attempts, [probe.hook]))
+        result.num_held, result.num_calls_held = probe.num_held, probe.num_calls_held
+        result.microseconds = probe.microseconds
         return result
 
     async def _run(self, pipeline: GuardFactory, name: str, how: str, stream: Recording) -> Released:
@@ -203,6 +252,7 @@ class _Checker:
                 result.failure = f"fails on a prompt {label}"
                 return result
             result.num_runs += 2
+            result.is_changed = result.is_changed or expected != (request, None, None)
             if in_worker != expected:
                 result.failure = f"gives a different result for a prompt {label} in a worker"
         result.microseconds = (tally.seconds - before) / len(PROMPTS) * 1e6

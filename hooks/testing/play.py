@@ -5,7 +5,7 @@ import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.protocol import Channel, Delta, Deltas, EngineError, GenerationRequest, Token, Tokenizer
 from engine.streams.generation import Generation
@@ -39,6 +39,14 @@ Finish = tuple[str | None, str | int | None]
 
 StreamKey = tuple[int, Channel, int | None, str | None]
 """Output, channel, the tool call's index and its name."""
+
+
+class PlayedCall(NamedTuple):
+    """A tool call that a client would get."""
+
+    name: str
+    arguments: str
+    """As the model wrote them: mostly JSON, and maybe empty."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +88,10 @@ class Released:
         return self.text("reasoning")
 
     @property
-    def tool_calls(self) -> list[tuple[str, str]]:
-        """Name and arguments of each tool call of the first output. Arguments may be empty."""
+    def tool_calls(self) -> list[PlayedCall]:
+        """The tool calls of the first output."""
         calls = {key: text for key, text in self.outcome.texts.items() if key[:2] == (0, "tool_call")}
-        return [(name or "", text) for (*_, name), text in calls.items()]
+        return [PlayedCall(name or "", text) for (*_, name), text in calls.items()]
 
     @property
     def finish_reason(self) -> str | None:

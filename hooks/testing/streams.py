@@ -29,6 +29,7 @@ from engine.protocol.parser_names import known_parsers
 from engine.streams.generation import Generation
 from engine.streams.recording import Recording, TimedDelta
 from hooks.api.probe_needs import ProbeNeeds
+from hooks.loading.loader import LoadedHook
 from hooks.testing.coroutines import run
 
 Source = str | Sequence[str] | Path | Recording
@@ -70,7 +71,7 @@ def stream_of(
     if isinstance(source, Recording):
         _check_none("a recording", channel=channel, tool_name=tool_name, is_cut=is_cut or None)
         request = source.request if prompt is None else request_for(prompt)
-        source = replace(source, request=_with_lead(request, lead))
+        source = replace(source, request=with_lead(request, lead))
         parsers = Parsers(reasoning_parser, tool_call_parser)
         is_parsed = source.request.is_chat and parsers != Parsers()
         return run(_parsed(parsers, source)) if is_parsed else source
@@ -82,7 +83,7 @@ def stream_of(
         Delta(text=text, tokens=(Token(i, text, text.encode(), -0.5),), channel=channel, tool_call=call)
         for i, text in enumerate(tokens)
     ]
-    request = _with_lead(request_for() if prompt is None else request_for(prompt), lead)
+    request = with_lead(request_for() if prompt is None else request_for(prompt), lead)
     finish: FinishReason = "length" if is_cut else "stop"
     return _recording(request, [*deltas, Delta(channel=channel, tool_call=call, finish_reason=finish)])
 
@@ -107,14 +108,21 @@ def request_for(prompt: Prompt = "Hello?") -> GenerationRequest:
     )
 
 
-def _with_lead(request: GenerationRequest, lead: str | None) -> GenerationRequest:
-    """Raises `ValueError` for a completion, whose prompt is its lead."""
+def with_lead(request: GenerationRequest, lead: str | None) -> GenerationRequest:
+    """The request with a further message, an assistant's, that the output continues. Raises `ValueError` for
+    a completion, whose prompt is its lead."""
     if lead is None:
         return request
     if not request.is_chat:
         raise ValueError("lead: a completion continues its prompt")
     message = {"role": "assistant", "content": lead}
     return replace(request, messages=(*request.messages, message))
+
+
+def scored(stream: Recording, hooks: Iterable[LoadedHook]) -> Recording:
+    """The stream, with made-up scores if one of the hooks needs some."""
+    needs = next((hook.needs_probe for hook in hooks if hook.needs_probe is not None), None)
+    return stream if needs is None else with_scores(stream, needs)
 
 
 def with_scores(stream: Recording, needs: ProbeNeeds) -> Recording:

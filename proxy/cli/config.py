@@ -100,7 +100,7 @@ def explain_config(options: argparse.Namespace) -> None:
 
 
 def _key_called(directory: Directory, name: str) -> Key:
-    named = {key.name: key for key in directory.keys.values() if key.name}
+    named = {key.name: key for key in directory.keys.values() if key.name and not key.is_previous}
     if not directory.keys:
         named[ANONYMOUS.name] = ANONYMOUS
     if name not in named:

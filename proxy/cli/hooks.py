@@ -19,6 +19,7 @@ from hooks.loading.loader import HookLoadError, HookSpec
 from hooks.pipeline.options import PipelineOptions
 from hooks.testing.check import RECORDINGS, Result, check
 from hooks.testing.fuzzing.task import FuzzReport, FuzzTask, fuzz
+from hooks.testing.ways import not_tried
 from hooks.workers.watched import CheckError
 from proxy.cli.argument_types import json_object, number, some_text
 
@@ -45,6 +46,11 @@ def _add_hook(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--args", type=json_object, default={}, help="JSON object with arguments for its __init__"
     )
+    for flag, help_text in (
+        ("--secret", "a text that must never be released, in whatever way it is written; repeat"),
+        ("--text", "a text to show to the hook; a secret is tried in the first that says it; repeat"),
+    ):
+        parser.add_argument(flag, type=some_text, action="append", default=[], help=help_text)
     limits = PipelineOptions()
     for flag, default, help_text in (
         ("--hook-timeout", limits.hook_timeout, "seconds that one call may take (%(default)g)"),
@@ -57,13 +63,6 @@ def _add_fuzz_arguments(parser: argparse.ArgumentParser) -> None:
     _add_hook(parser)
     parser.add_argument("--seconds", type=number, default=60.0, help="seconds to look (%(default)g)")
     parser.add_argument("--seed", type=int, help="draw the texts of this seed again (default: a fresh seed)")
-    parser.add_argument(
-        "--secret",
-        type=some_text,
-        action="append",
-        default=[],
-        help="a text that must never be released; repeat",
-    )
     parser.set_defaults(run=fuzz_hook)
 
 
@@ -79,16 +78,19 @@ def check_hook(options: argparse.Namespace) -> None:
     """Exits with 1 if the hook cannot be checked, or if a result depends on where a stream is cut."""
     print(_row(_HEADER), flush=True)
     try:
-        results = asyncio.run(check(_spec(options), _limits(options), _print_result))
+        results = asyncio.run(
+            check(_spec(options), _limits(options), _print_result, texts=options.text, secrets=options.secret)
+        )
     except CheckError as error:
         raise SystemExit(f"weir hooks check: {error}") from error
-    for problem in _problems(results):
-        print(problem)
+    for line in (*_problems(results), *_warnings(results, options.secret)):
+        print(line)
     raise SystemExit(0 if all(result.is_good for result in results) else 1)
 
 
 def _print_result(r: Result) -> None:
-    same = "fails" if r.failure else "yes" if not r.differing else f"no, {len(r.differing)}"
+    same = f"no, {len(r.differing)}" if r.differing else "yes"
+    same = "fails" if r.failure else "leaks" if r.missed else same
     costs = r.num_held, r.num_calls_held, f"{r.microseconds:.1f}"
     print(_row((r.name, r.num_runs, same, r.num_leaked, *costs)), flush=True)
 
@@ -105,6 +107,16 @@ def _problems(results: list[Result]) -> Iterator[str]:
             yield f"{r.name}: the hook {r.failure}"
         elif r.differing:
             yield f"{r.name}: not as in one chunk when {', '.join(r.differing[:3])}"
+        yield from (f"{r.name}: {missed}" for missed in r.missed)
+
+
+def _warnings(results: list[Result], secrets: Sequence[str]) -> Iterator[str]:
+    """What good results do not show."""
+    if not any(r.is_changed or r.failure for r in results):
+        yield "this hook changed none of the texts; this shows nothing about what it finds (--text, --secret)"
+    if all(r.holds_all for r in results if r.name in RECORDINGS):
+        yield "this hook holds every text to its end: a client that streams waits for the whole answer"
+    yield f"not tried: {'; '.join(not_tried(secrets))}"
 
 
 def fuzz_hook(options: argparse.Namespace) -> None:
@@ -116,6 +128,7 @@ def fuzz_hook(options: argparse.Namespace) -> None:
         spec=_spec(options),
         options=_limits(options),
         secrets=tuple(options.secret),
+        texts=tuple(options.text),
         seconds=options.seconds,
         seed=seed,
     )
@@ -126,9 +139,15 @@ def fuzz_hook(options: argparse.Namespace) -> None:
     except CheckError as error:
         print(error)
         raise SystemExit(1) from error
-    print(f"{report.num_texts:,} texts")
-    print(f"{report.finding}\n  again   --seed {report.seed}" if report.finding else "nothing found")
-    raise SystemExit(1 if report.finding else 0)
+    if report.num_texts:
+        print(f"{report.num_texts:,} texts")
+    if report.finding is None:
+        print(f"not tried: {'; '.join(not_tried(options.secret))}\nnothing found")
+        raise SystemExit(0)
+    print(report.finding)
+    if report.seed is not None:
+        print(f"  again   --seed {report.seed}")
+    raise SystemExit(1)
 
 
 async def _fuzz(task: FuzzTask) -> FuzzReport:

@@ -10,6 +10,11 @@ from proxy.workers.run import ENGINE_FAILED, running, until_over
 from proxy.workers.signals import Signals, leave_within
 from proxy.workers.supervisor import supervised
 
+_NAMELESS = (
+    "It did not say which models it has, so each request names one in its field model,"
+    " or --upstream-model names one for all."
+)
+
 
 def serve(settings: ServeSettings, read: Read) -> None:
     """Serve until SIGTERM or SIGINT. Exits with 1 and a reason if the service cannot start. `read`: reads the
@@ -29,7 +34,7 @@ async def _serve(settings: ServeSettings, read: Read) -> None:
         reloads.read = read
         signalled = signals.obey(server.ending.leave, reloads.signal)
         try:
-            _greet(url, server.service.deployment.default_name or "MODEL", settings)
+            _greet(url, server.service.deployment.default_name, settings)
             has_failed = await until_over(signalled, lambda: server.service.deployment.check_alive())
         finally:
             if not signalled.is_set():
@@ -58,8 +63,11 @@ def _greet(url: str, model: str, settings: ServeSettings) -> None:
         apis = ", ".join(sorted(settings.guard_api_names)) or "no guard API (--guard-api)"
         print(f"Weir judges texts at {url}{processes}, with {guarded}: {apis}.", flush=True)
         return
-    page = f"Open {url}/ in a browser, or try" if settings.page else "Try"
     flush_log()
+    if not model:
+        print(f"Weir serves an upstream at {url}/v1{processes}, with {guarded}. {_NAMELESS}", flush=True)
+        return
+    page = f"Open {url}/ in a browser, or try" if settings.page else "Try"
     print(
         f"Weir serves {model} at {url}/v1{processes}, with {guarded}. {page}:\n\n"
         f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n"

@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 from pydantic import SecretStr, ValidationError
 
+from engine.upstream.certificate import certificate_fault
 from proxy.cli.argument_types import server_url
 from proxy.http.access.operator import HEADER
 from proxy.settings.storage import StoreOptions
@@ -90,7 +91,8 @@ async def _from_server(options: argparse.Namespace) -> list[Report]:
             async with session.get(url, params=query) as response:
                 body = await response.json(content_type=None)
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise ReportError(f"{url} does not answer ({type(error).__name__})") from error
+        fault = certificate_fault(error) or f"does not answer ({type(error).__name__})"
+        raise ReportError(f"{url} {fault}") from error
     try:
         if response.status != 200:
             raise ReportError(f"{url}: {body['error']['message']}")

@@ -99,7 +99,7 @@ class Route(NamedTuple):
     name: str
     """The model's name in the request, and in the answer."""
     limited: tuple[Subject, ...]
-    """The key and the policy, without those that limit nothing."""
+    """Who has limits: the key, the key and the tenant under the policy, and the policy."""
 
 
 class Deployment:
@@ -166,9 +166,12 @@ class Deployment:
     def _find_route(self, key: Key, asked: str) -> Route:
         choice = self.directory.choose(key, asked)
         model, policy = self.models[choice.model.name], self.policies[choice.policy.name]
+        rules, own = policy.settings, key.name or key.digest
         subjects = (
-            Subject("key", key.name or key.digest, key.limits),
-            Subject("policy", policy.name, policy.settings.limits),
+            Subject("key", own, key.limits),
+            Subject("policy_key", f"{policy.name}:{own}", rules.limits_per_key),
+            Subject("policy_tenant", f"{policy.name}:{key.tenant}", rules.limits_per_tenant),
+            Subject("policy", policy.name, rules.limits),
         )
         limited = tuple(one for one in subjects if one.limits != NO_LIMITS)
         return Route(model, policy, key, asked, limited)

@@ -59,7 +59,7 @@ class Directory:
         self.guard_models = {name: model for name, model in by_name.items() if model.only_guards}
         self.policies = {policy.name: policy for policy in policies}
         self.keys: Mapping[str, Key] = {key.digest: key for key in keys}
-        """By digest."""
+        """By digest: a key has two for a while after its rotation."""
         self.default_policy = default_policy
         self._by_any_name = {name: model for model in self.models.values() for name in model.given_names}
         self.has_names = bool(self._by_any_name)
@@ -78,13 +78,14 @@ class Directory:
     def model_for(self, key: Key, asked: str | None) -> ModelSettings:
         """The model that the key asks for (None: its first). Raises `RequestError` 404 for a model that is
         not served, or not to this key."""
-        if asked is None:
-            model = next(iter(self.models_of(key)), None)
-        else:
-            model = self._by_any_name.get(asked) or self._nameless
+        model = next(iter(self.models_of(key)), None) if asked is None else self.find(asked)
         if model is None or not key.may_use(model.names):
             raise no_model(asked or "", [name for one in self.models_of(key) for name in one.given_names])
         return model
+
+    def find(self, name: str) -> ModelSettings | None:
+        """The served model that requests call so. None: there is none."""
+        return self._by_any_name.get(name) or self._nameless
 
     @property
     def _nameless(self) -> ModelSettings | None:

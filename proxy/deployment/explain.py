@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from engine.protocol import RequestError
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.options import PipelineOptions
 from proxy.deployment.directory import Directory, PolicyEntry
@@ -19,9 +20,15 @@ HIDDEN = "(hidden)"
 
 def explain(directory: Directory, key: Key, asked: str | None) -> JSONObject:
     """The route of a request with this key for this model, as JSON. Arguments whose names may stand for
-    secrets are hidden. Raises as `Directory.choose` does."""
+    secrets are hidden. Raises as `Directory.choose` does. The operator's error for a model that
+    is not for the key is another one than for a model that is not served."""
+    if asked is not None and (served := directory.find(asked)) is not None and not key.may_use(served.names):
+        usable = ", ".join(key.models or ()) or "none"
+        message = f"The model '{asked}' is served, and not for the key '{key.name}': its models are {usable}."
+        raise RequestError(message, param="model", code="model_not_for_key", status=404)
     model, policy, reason = directory.choose(key, asked)
     described = explain_policy(policy)
+    per = {one: limits for one in ("per_key", "per_tenant") if (limits := described.pop(f"limits_{one}"))}
     return {
         "key": key.name,
         "tenant": key.tenant,
@@ -31,7 +38,7 @@ def explain(directory: Directory, key: Key, asked: str | None) -> JSONObject:
         "policy": described.pop("name"),
         "reason": reason,
         **described,
-        "limits": {"key": _limits(key.limits), "policy": described["limits"]},
+        "limits": {"key": _limits(key.limits), "policy": described["limits"], **per},
     }
 
 
@@ -49,6 +56,8 @@ def explain_policy(policy: PolicyEntry) -> JSONObject:
         ],
         "allowed_logits_processors": settings.allowed_logits_processors,
         "limits": _limits(settings.limits),
+        "limits_per_key": _limits(settings.limits_per_key),
+        "limits_per_tenant": _limits(settings.limits_per_tenant),
     }
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import secrets
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -23,6 +24,14 @@ class Key:
     limits: Limits = field(default=NO_LIMITS, hash=False)
     digest: str = field(default="", repr=False)
     """As `digest_of` gives it."""
+    expires: float | None = None
+    """Seconds since 1970. From then on the key is not valid. None: it does not expire."""
+    is_previous: bool = False
+    """Whether this is the value that the key had before its rotation."""
+
+    @property
+    def has_expired(self) -> bool:
+        return self.expires is not None and self.expires <= time.time()
 
     def may_use(self, names: Iterable[str]) -> bool:
         """Whether the key may use the model with these names."""

@@ -1,5 +1,7 @@
 """Reads the directory of models, policies and keys off the settings."""
 
+from dataclasses import replace
+
 from proxy.deployment.directory import Directory, PolicyEntry
 from proxy.deployment.engine_choice import with_engine
 from proxy.deployment.engines import names_of
@@ -24,7 +26,19 @@ def directory_of(settings: ServeSettings) -> Directory:
 def keys_of(settings: ServeSettings) -> list[Key]:
     """The keys of clients: those without a name, and those in `keys`."""
     nameless = [Key(digest=digest_of(key.get_secret_value().encode())) for key in settings.api_key]
-    return [*nameless, *(make_key(name, one.digest, one) for name, one in settings.keys.items())]
+    named = [make_key(name, one.digest, one) for name, one in settings.keys.items()]
+    earlier = [
+        previous_key(key, one.previous.digest, one.previous.until.timestamp())
+        for key, one in zip(named, settings.keys.values(), strict=True)
+        if one.previous is not None
+    ]
+    return [*nameless, *named, *earlier]
+
+
+def previous_key(key: Key, digest: str, until: float) -> Key:
+    """The key by its earlier value, which is valid until then."""
+    expires = until if key.expires is None else min(until, key.expires)
+    return replace(key, digest=digest, expires=expires, is_previous=True)
 
 
 def make_key(name: str, digest: str, rules: KeyRules) -> Key:
@@ -36,6 +50,7 @@ def make_key(name: str, digest: str, rules: KeyRules) -> Key:
         models=None if rules.models is None else tuple(rules.models),
         limits=rules.limits,
         digest=digest,
+        expires=None if rules.expires is None else rules.expires.timestamp(),
     )
 
 

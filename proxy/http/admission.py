@@ -35,7 +35,7 @@ from proxy.http.access.operator import has_admin_key, is_operator
 from proxy.http.arrival import ARRIVAL, Arrival
 from proxy.service.metrics import RequestMetrics
 from proxy.service.prompts import check_prompts
-from proxy.service.quotas import Spending, estimated_tokens
+from proxy.service.quotas import LimitError, Spending, estimated_tokens
 from proxy.service.running import RunningRequest
 from proxy.service.service import Service
 from proxy.storage.records import Asker
@@ -251,7 +251,11 @@ async def admitted(
         spending = service.quotas.unlimited
         if route.limited:
             limits = service.quotas.admitted(route.limited, arrival.headers)
-            spending = await stack.enter_async_context(limits)
+            try:
+                spending = await stack.enter_async_context(limits)
+            except LimitError as error:
+                service.limit_refusals.report(error, _asker(route), request)
+                raise
         running = None
         if endpoint is not None:
             running = stack.enter_context(service.requests.running(route, request))

@@ -103,10 +103,9 @@ class Arrival:
         scheme, given = _credentials(self.http)
         if needs_key and needs_keys(service):
             found = _find_key(service, scheme, given)
-            if found is None:
-                raise APIError(
-                    401, "A valid API key is needed.", "authentication_error", code="invalid_api_key"
-                )
+            if found is None or found.has_expired:
+                reason = "A valid API key is needed." if found is None else "This API key has expired."
+                raise APIError(401, reason, "authentication_error", code="invalid_api_key")
             self.key = found
         # Stored responses belong to a key, so that callers behind one address do not read each other's.
         key = _salted(service, digest_of(given) if given else NO_KEY)
@@ -222,11 +221,14 @@ def needs_keys(service: Service) -> bool:
 
 def sender(http: web.Request, service: Service) -> Key | None:
     """The key in the request, if the server knows it now; while the server needs no keys, `ANONYMOUS`."""
-    return _find_key(service, *_credentials(http)) if needs_keys(service) else ANONYMOUS
+    if not needs_keys(service):
+        return ANONYMOUS
+    found = _find_key(service, *_credentials(http))
+    return None if found is None or found.has_expired else found
 
 
 def _find_key(service: Service, scheme: str, given: bytes) -> Key | None:
-    """Keys are found by their digests: no time shows which key was close."""
+    """The key, which may have expired. Keys are found by their digests: no time shows which key was close."""
     if scheme.lower() != "bearer":
         return None
     digest = digest_of(given)

@@ -14,11 +14,22 @@ from engine.protocol.prompt_size import prompt_size
 from engine.streams.generation import Generation, Stage
 from proxy.service.rates import Rates
 from proxy.service.running import RequestLimits
-from proxy.settings.limits import Subject
+from proxy.settings.limits import SETTINGS, WHOSE, Subject
 from proxy.wire.errors import APIError
 
 CHARACTERS_PER_TOKEN = 4
 """The estimate for a request that ends before its engine has reported the tokens."""
+
+
+class LimitError(APIError):
+    """A request is one too many for a limit."""
+
+    def __init__(self, subject: Subject, name: str, limit: str, seconds: int) -> None:
+        """`name`: the name of the limit. `limit`: in words. `seconds`: until another try may succeed."""
+        reason = f"Too many requests for {WHOSE[subject.kind]}: the limit is {limit} ({name})."
+        super().__init__(429, reason, "rate_limit_error", code="rate_limit_exceeded", retry_after=seconds)
+        self.limit = f"{SETTINGS[subject.kind]}.{name}"
+        """The setting, such as `policies.limits_per_key.requests_per_minute`."""
 
 
 class _Rate(NamedTuple):
@@ -81,7 +92,7 @@ class Quotas:
     @asynccontextmanager
     async def admitted(self, subjects: Sequence[Subject], headers: dict[str, str]) -> AsyncIterator[Spending]:
         """Counts a request, to its end, for its `subjects`, which have limits. Puts these into `headers`, by
-        OpenAI's names. Raises `APIError` 429 if it is one too many."""
+        OpenAI's names. Raises `LimitError` if it is one too many."""
         rates = [rate for subject in subjects for rate in _rates_of(subject)]
         async with AsyncExitStack() as stack:
             for subject in subjects:
@@ -94,7 +105,7 @@ class Quotas:
     async def _enter(self, stack: AsyncExitStack, subject: Subject, limit: int) -> None:
         name = subject.of("under_way")
         if not await self._in_flight.enter(name, limit):
-            raise _too_many(subject, f"{limit} requests at the same time (concurrent_requests)", 1)
+            raise LimitError(subject, "concurrent_requests", f"{limit} requests at the same time", 1)
         stack.callback(self._in_flight.leave, name)
 
     async def _spend_request(self, rates: list[_Rate], headers: dict[str, str]) -> None:
@@ -112,19 +123,18 @@ class Quotas:
             raise
 
     def _check(self, rates: list[_Rate], headers: dict[str, str], own: int) -> None:
-        """Raise `APIError` 429 if a limit is exceeded. `own`: this request, if it is not counted yet."""
+        """Raise `LimitError` if a limit is exceeded. `own`: this request, if it is not counted yet."""
         headers.update(self._headers(rates, own))
         for rate in rates:
             # A request that is let in may spend any number of tokens: one of them must be left.
             most = rate.limit - (own if rate.what == "requests" else 1)
             if self._rates.used(rate.name) > most:
                 seconds = max(1, math.ceil(self._rates.seconds_until(rate.name, most)))
-                reason = f"{rate.limit} {rate.what} in a minute ({rate.what}_per_minute)"
-                raise _too_many(rate.subject, reason, seconds)
+                limit = f"{rate.limit} {rate.what} in a minute"
+                raise LimitError(rate.subject, f"{rate.what}_per_minute", limit, seconds)
 
     def _headers(self, rates: list[_Rate], own: int) -> dict[str, str]:
-        """As OpenAI names them. If both the key and the policy have a limit, the headers report the
-        tighter one."""
+        """As OpenAI names them. If several subjects have a limit, the headers report the tightest one."""
         headers: dict[str, str] = {}
         left = {rate: self._left(rate, own) for rate in rates}
         for what in ("requests", "tokens"):
@@ -154,8 +164,3 @@ def _rates_of(subject: Subject) -> list[_Rate]:
 
 def _cost(rate: _Rate) -> int:
     return 1 if rate.what == "requests" else 0
-
-
-def _too_many(subject: Subject, limit: str, seconds: int) -> APIError:
-    reason = f"Too many requests for this {subject.kind}: the limit is {limit}."
-    return APIError(429, reason, "rate_limit_error", code="rate_limit_exceeded", retry_after=seconds)

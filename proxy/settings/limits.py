@@ -1,6 +1,7 @@
 """How much the requests of one key, or of one policy, may ask for."""
 
-from typing import Annotated, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -28,11 +29,27 @@ class Limits(BaseModel):
 NO_LIMITS = Limits()
 
 
-class Subject(NamedTuple):
-    """Who has limits: a key, or a policy."""
+Kind = Literal["key", "policy", "policy_key", "policy_tenant"]
+WHOSE: Mapping[Kind, str] = {
+    "key": "this key",
+    "policy": "this policy, which all its callers share",
+    "policy_key": "this key under its policy",
+    "policy_tenant": "this tenant, whose keys share it",
+}
+"""Whose a limit is, in words for the client."""
+SETTINGS: Mapping[Kind, str] = {
+    "key": "keys.limits",
+    "policy": "policies.limits",
+    "policy_key": "policies.limits_per_key",
+    "policy_tenant": "policies.limits_per_tenant",
+}
+"""Where a limit stands, for the operator."""
 
-    kind: str
-    """`key` or `policy`."""
+
+class Subject(NamedTuple):
+    """Who has limits: a key, a policy, or one key or one tenant under a policy."""
+
+    kind: Kind
     name: str
     limits: Limits
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.options import PipelineOptions
@@ -56,7 +56,11 @@ class PolicySettings(HookSettings, BaseModel):
     allowed_logits_processors: Names | None = None
     """Logits processors that a request may name (default: all that the model lets requests name)"""
     limits: Limits = NO_LIMITS
-    """Limits of all requests of this policy together"""
+    """Limits of all requests of this policy together, whoever sends them"""
+    limits_per_key: Limits = NO_LIMITS
+    """Limits of each key's requests of this policy"""
+    limits_per_tenant: Limits = NO_LIMITS
+    """Limits of each tenant's requests of this policy, those of all its keys together"""
 
 
 class KeyRules(BaseModel):
@@ -72,21 +76,42 @@ class KeyRules(BaseModel):
     """Models that the key may use (default: all)"""
     limits: Limits = NO_LIMITS
     """Limits of all requests of this key together"""
+    expires: AwareDatetime | None = None
+    """The time from which on the key is not valid, with its time zone (default: never)"""
+
+
+def _digest(given: str) -> str:
+    kind, _, digits = given.lower().partition(":")
+    if kind != "sha256" or len(digits) != 64 or set(digits) - set("0123456789abcdef"):
+        raise ValueError("this must be sha256: and 64 hexadecimal digits; weir config key makes one")
+    return f"{kind}:{digits}"
+
+
+Hash = Annotated[str, AfterValidator(_digest), Field(repr=False)]
+
+
+class PreviousValue(BaseModel):
+    """The value that a key had before its rotation, which is valid for a while beside the new one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    hash: Hash
+    """The hash of the earlier value"""
+    until: AwareDatetime
+    """The time from which on the earlier value is not valid, with its time zone"""
+
+    @property
+    def digest(self) -> str:
+        return self.hash.removeprefix("sha256:")
 
 
 class KeySettings(KeyRules):
     """One client's key, by its digest."""
 
-    hash: Annotated[str, Field(repr=False)]
+    hash: Hash
     """sha256: and the SHA-256 of the key, as `weir config key` prints it"""
-
-    @field_validator("hash")
-    @classmethod
-    def _is_a_digest(cls, given: str) -> str:
-        kind, _, digits = given.lower().partition(":")
-        if kind != "sha256" or len(digits) != 64 or set(digits) - set("0123456789abcdef"):
-            raise ValueError("this must be sha256: and 64 hexadecimal digits; weir config key makes one")
-        return f"{kind}:{digits}"
+    previous: PreviousValue | None = None
+    """The value before a rotation, which stays valid until a time"""
 
     @property
     def digest(self) -> str:

@@ -3,15 +3,17 @@
 import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
-from engine.protocol import Channel
+from engine.protocol import Channel, GenerationRequest
 from hooks.api.decision import Action, Decision, Mode
 
 MAX_NAME = 256
 """Characters kept of a name that a caller or a model gave."""
 
 
+ACTIONS: tuple[str, ...] = (*get_args(Action), "limit")
+MODES: tuple[str, ...] = get_args(Mode)
 JUDGED = ("num_judged", "num_unjudged", "max_unjudged")
 """The fields that only an action `judged` has."""
 
@@ -42,7 +44,8 @@ class DecisionRecord(NamedTuple):
     endpoint: str
     user: str | None
     hook: str
-    action: Action
+    action: Action | Literal["limit"]
+    """`limit`: no hook decided. A limit refused the request, and the reason is the limit's setting."""
     reason: str | None
     mode: Mode
     output_index: int | None
@@ -86,6 +89,22 @@ class DecisionRecord(NamedTuple):
             decision.max_unjudged if is_judged else None,
             decision.withheld if with_text else None,
         )
+
+    @classmethod
+    def of_limit(cls, limit: str, asker: Asker, request: GenerationRequest) -> "DecisionRecord":
+        """The record of a request that is refused now. `limit`: its setting."""
+        decision = Decision(
+            request_id=request.request_id,
+            user=request.user,
+            model=request.model,
+            endpoint=request.endpoint,
+            hook="",
+            action="refuse",
+            reason=limit,
+            output_index=None,
+            channel="prompt",
+        )
+        return cls.of(decision, asker, with_text=False)._replace(action="limit")
 
     def json(self, *, with_text: bool = False) -> dict[str, Any]:
         """The record as JSON has it; its time is in ISO 8601. `with_text`: with the field `withheld`, if the

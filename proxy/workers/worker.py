@@ -59,9 +59,7 @@ async def _serve(start: Start, connection: Connection) -> None:
                 ReloadAnswers(service.reloads, partial(board.loading, index)).answers
             )
             siblings = Siblings(connection, metrics, service.peers.answers)
-            connection.send(
-                Ready(service.deployment.default_name or "MODEL", service.process, service.state.salt)
-            )
+            connection.send(Ready(service.deployment.default_name, service.process, service.state.salt))
             connection.flush()  # the supervisor expects this message alone, before any question
             service.render_metrics = siblings.render_metrics
             service.peers.ask = siblings.ask

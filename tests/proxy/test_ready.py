@@ -112,3 +112,9 @@ async def test_strangers_are_told_no_upstreams_name(ready: Any) -> None:
     assert status == 503
     assert "only" not in str(body)
     assert body["error"]["message"] == "No upstream engine can serve now."
+
+
+async def test_an_upstream_that_lists_no_models_is_a_reason_and_no_failure(ready: Any) -> None:
+    _, ask = await ready({"only": Upstream(500)}, upstream_health_interval=0)
+    problem = {"only": "answers the question for its models with HTTP 500"}
+    assert await ask() == (200, {"status": "ready", "upstreams": {"m": problem}})

@@ -212,17 +212,20 @@ async def test_a_prompt_that_an_upstream_finds_too_long_is_told_in_own_words(
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("theirs", "error"),
     [
-        {"message": "The model `theirs` does not exist.", "code": 404},
-        {"message": "hunter2", "param": "model"},
-        {"message": "no", "code": "model_not_found"},
+        (404, {"message": "The model `theirs` does not exist.", "code": 404}),
+        (404, {"message": "hunter2", "param": "model"}),
+        (404, {"message": "no", "code": "model_not_found"}),
+        (404, {"message": "model: theirs", "type": "not_found_error"}),
+        (400, {"message": "/chat/completions: Invalid model name passed in model=theirs.", "code": "400"}),
+        (400, {"message": "theirs is not a valid model ID", "code": 400}),
     ],
 )
 async def test_an_upstreams_unknown_model_is_told_by_the_callers_name(
-    serve: Serve, error: dict[str, Any]
+    serve: Serve, theirs: int, error: dict[str, Any]
 ) -> None:
-    refusal = upstream_error(404, {"error": error}, {"model"}, model="mine")
+    refusal = upstream_error(theirs, {"error": error}, {"model"}, model="mine")
     for hooks in ((), (Script(lambda c: emit(c.pending)),)):
         front, _ = await in_front_of(serve, ScriptedEngine(lambda r: [refusal]), *hooks)
         status, answer, _ = await front.post(CHATS, CHAT)

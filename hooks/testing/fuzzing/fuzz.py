@@ -96,19 +96,20 @@ class Fuzzer:
         spec: HookSpec,
         *,
         secrets: Sequence[str] = (),
+        texts: Sequence[str] = (),
         options: PipelineOptions | None = None,
         report: Callable[[str], None] = lambda _: None,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
-        """`report` gets each text's description before the hook sees the text. `beat` is called at each
-        chunk. Raises `HookLoadError`."""
+        """`texts`: further texts to try. `report` gets each text's description before the hook sees the text.
+        `beat` is called at each chunk. Raises `HookLoadError`."""
         self._report, self._beat = report, beat
         self._options = options or PipelineOptions()
         loaded = load_hook(spec, self._options.hook_load_timeout)
-        self._max_hold: int | None = getattr(loaded.call, "max_hold", None)
+        self._max_hold = loaded.max_hold
         self._probe = Probe(loaded.wrapped(interrupting(self._options.hook_timeout)))
         self._secrets = secrets
-        self._phrases = [*secrets, *_strings(spec.args), *PHRASES]
+        self._phrases = [*secrets, *texts, *_strings(spec.args), *PHRASES]
         self.num_texts = 0
 
     def run(self, seconds: float, seed: int, runner: asyncio.Runner | None = None) -> Finding | None:

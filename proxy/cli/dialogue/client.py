@@ -8,6 +8,7 @@ from typing import Any, Literal
 import aiohttp
 import orjson
 
+from engine.upstream.certificate import certificate_fault
 from engine.upstream.sse import Event, SSEDecoder
 
 DECISIONS = "X-Weir-Decisions"
@@ -90,7 +91,7 @@ class ChatClient:
                 listed = orjson.loads(await response.read())["data"]
                 return [str(model["id"]) for model in listed]
         except _LOST as error:
-            raise LostError(_reason(error)) from error
+            raise _no_answer(error) from error
         except (ValueError, LookupError, TypeError) as error:
             raise ChatError("the server does not say which models it has") from error
 
@@ -110,11 +111,17 @@ class ChatClient:
                             has_ended = has_ended or isinstance(one, Ended)
                             yield one
         except _LOST as error:
-            raise LostError(_reason(error)) from error
+            raise _no_answer(error) from error
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ChatError("the server's answer is not understood") from error
         if not has_ended:
             raise LostError("the answer was cut short")
+
+
+def _no_answer(error: Exception) -> ChatError:
+    if fault := certificate_fault(error):
+        return ChatError(f"the server {fault}")  # another attempt would not succeed
+    return LostError(_reason(error))
 
 
 def _reason(error: Exception) -> str:

@@ -90,6 +90,9 @@ def _same_names(settings: ServeSettings) -> Iterator[Fault]:
     for key, one in settings.keys.items():
         if digests.setdefault(one.digest, key) != key:
             yield Fault(("keys", key, "hash"), f"{digests[one.digest]} has the same one")
+    for key, one in settings.keys.items():
+        if one.previous is not None and one.previous.digest in digests:
+            yield Fault(("keys", key, "previous"), f"{digests[one.previous.digest]} has the same one")
 
 
 def _nothing_served(directory: Directory) -> Iterator[Fault]:

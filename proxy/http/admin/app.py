@@ -18,6 +18,7 @@ ENDPOINTS: Iterable[Endpoint] = (
     ("POST", "/keys", "Make a key", keys.create_key),
     ("GET", "/keys/{name}", "A key", keys.get_key),
     ("PATCH", "/keys/{name}", "Change what a key may do", keys.change_key),
+    ("POST", "/keys/{name}/rotate", "Give a key a new value, beside the old one", keys.rotate_key),
     ("DELETE", "/keys/{name}", "Revoke a key", keys.revoke_key),
     ("GET", "/requests", "The requests that run", requests.list_requests),
     ("DELETE", "/requests/{id}", "Cancel a request", requests.cancel_request),

@@ -62,4 +62,4 @@ async def explained(http: web.Request) -> web.Response:
 
 def _key_named(service: Service, name: str) -> Key | None:
     keys = (*service.deployment.keys.values(), *service.operator.keys.valid)
-    return next((key for key in keys if key.name == name), None)
+    return next((key for key in keys if key.name == name and not key.is_previous), None)

@@ -2,10 +2,12 @@
 
 from aiohttp import web
 
+from engine.protocol.did_you_mean import did_you_mean
 from proxy.http.access.operator import has_admin_key
 from proxy.http.admin.wire import listing, moment, number, operator_store
 from proxy.storage.operator import decisions
 from proxy.storage.operator.shadow import report
+from proxy.storage.records import ACTIONS, MODES
 from proxy.wire.errors import APIError
 
 MAX_CURSOR = 2**63 - 1
@@ -37,10 +39,16 @@ async def list_shadow(http: web.Request) -> web.Response:
 
 
 def filters(http: web.Request, *names: str) -> dict[str, str]:
-    """The values that fields must have. Raises `APIError` 400 for a name in the query that is not known."""
+    """The values that fields must have. Raises `APIError` 400 for a name in the query that is not known, and
+    for an action or a mode that there is not."""
     known = {*names, "since", "until", "limit", "cursor"}
     for name in http.query:
         if name not in known:
             reason = f"{name}: results are found by {', '.join(sorted(known))}."
             raise APIError(400, reason, param=name, code="unknown_parameter")
-    return {name: http.query[name] for name in names if name in http.query}
+    found = {name: http.query[name] for name in names if name in http.query}
+    for name, values in (("action", ACTIONS), ("mode", MODES)):
+        if name in found and found[name] not in values:
+            hint = did_you_mean(found[name], values) or f"; there are {', '.join(values)}"
+            raise APIError(400, f"{name}: there is no {name} {found[name]!r}{hint}", param=name)
+    return found

@@ -5,10 +5,12 @@ and the file have a key of the same name, the name means the store's here.
 """
 
 import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from engine.protocol.did_you_mean import did_you_mean
 from proxy.deployment.deployment import Deployment
@@ -21,6 +23,8 @@ from proxy.storage.operator import changes, keys
 from proxy.storage.operator.keys import StoredKey
 from proxy.wire.errors import APIError
 
+MAX_KEPT = 90 * 24 * 60 * 60
+"""Most seconds for which the value before a rotation stays valid."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
@@ -33,16 +37,26 @@ class KeyFields(BaseModel):
     policy: str | dict[str, str] | None = None
     models: list[str] | None = None
     limits: Limits | None = None
+    expires: AwareDatetime | None = None
 
 
 class NewKey(KeyFields):
     name: Name
 
 
+class Rotation(BaseModel):
+    """How long the value of a key stays valid beside its new one."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    keep_seconds: Annotated[int, Field(ge=0, le=MAX_KEPT)] = 24 * 60 * 60
+
+
 async def list_keys(http: web.Request) -> web.Response:
     service = http.config_dict[SERVICE]
     found = await operator_store(http).store.run(keys.everything())
-    of_file = [_file_object(key) for key in service.deployment.keys.values()]
+    configured = service.deployment.keys.values()
+    of_file = [_file_object(key, configured) for key in configured if not key.is_previous]
     return listing([*of_file, *(_key_object(key) for key in found.keys)])
 
 
@@ -52,7 +66,7 @@ async def get_key(http: web.Request) -> web.Response:
     key = await operator_store(http).store.run(keys.find(name))
     of_file = _in_file(service, name)
     if of_file is not None and (key is None or key.revoked is not None):
-        return answer(_file_object(of_file))
+        return answer(_file_object(of_file, service.deployment.keys.values()))
     if key is None:
         raise _no_key(name)
     return answer(_key_object(key))
@@ -84,6 +98,22 @@ async def change_key(http: web.Request) -> web.Response:
     await operator.keys.refresh()
     log_change(http, "change_key", name)
     return answer(_key_object(key))
+
+
+async def rotate_key(http: web.Request) -> web.Response:
+    """Gives the key a new value, which the answer alone has. The value so far stays valid for a while."""
+    operator = operator_store(http)
+    name = http.match_info["name"]
+    service = http.config_dict[SERVICE]
+    kept = (await read(http, Rotation)).keep_seconds
+    secret = new_key()
+    steps = keys.rotate(name, digest_of(secret.encode()), time.time() + kept, admin_name(http))
+    key = await operator.store.run(steps)
+    if key is None:
+        raise _not_changed(service, name)
+    await operator.keys.refresh()
+    log_change(http, "rotate_key", name)
+    return answer({**_key_object(key), "key": secret})
 
 
 async def revoke_key(http: web.Request) -> web.Response:
@@ -119,17 +149,24 @@ def check_names(deployment: Deployment, fields: KeyFields) -> None:
 
 
 def _given(fields: KeyFields) -> dict[str, Any]:
-    return fields.model_dump(exclude={"name"}, exclude_unset=True)
+    return fields.model_dump(exclude={"name"}, exclude_unset=True, mode="json")
 
 
 def _key_object(key: StoredKey) -> dict[str, Any]:
-    settings = {"tenant": None, "policy": None, "models": None, "limits": None, **key.settings}
-    times = {"created": key.created, "revoked": key.revoked}
+    settings = {**dict.fromkeys(KeyFields.model_fields), **key.settings}
+    previous = settings.pop("previous", None)
+    times = {
+        "previous_until": _iso(previous["until"]) if previous else None,
+        "created": key.created,
+        "revoked": key.revoked,
+    }
     return {"object": "key", "name": key.name, "source": "store", **settings, **times}
 
 
-def _file_object(key: Key) -> dict[str, Any]:
+def _file_object(key: Key, configured: Iterable[Key]) -> dict[str, Any]:
     """The keys of `api_key` have no name. When a key was made is not known."""
+    earlier = (one.expires for one in configured if one.is_previous and one.name == key.name)
+    until = next(earlier, None)
     return {
         "object": "key",
         "name": key.name or None,
@@ -138,13 +175,20 @@ def _file_object(key: Key) -> dict[str, Any]:
         "policy": key.policy,
         "models": key.models,
         "limits": key.limits.model_dump(exclude_none=True) or None,
+        "expires": None if key.expires is None else _iso(key.expires),
+        "previous_until": None if until is None else _iso(until),
         "created": None,
         "revoked": None,
     }
 
 
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 def _in_file(service: Service, name: str) -> Key | None:
-    return next((key for key in service.deployment.keys.values() if key.name == name), None)
+    keys_of_file = service.deployment.keys.values()
+    return next((key for key in keys_of_file if key.name == name and not key.is_previous), None)
 
 
 def _not_changed(service: Service, name: str) -> APIError:

@@ -1,5 +1,6 @@
 """The parts that the operator's requests and answers share."""
 
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import orjson
@@ -57,12 +58,24 @@ def number(http: web.Request, name: str, default: int, most: int) -> int:
 
 
 def moment(http: web.Request, name: str) -> float | None:
-    """A time in the query, in seconds since 1970. Raises `APIError` 400."""
+    """A time in the query, as seconds since 1970. Raises `APIError` 400."""
     text = http.query.get(name)
+    if text is None:
+        return None
     try:
-        seconds = None if text is None else float(text)
-    except ValueError:
+        seconds = _seconds(text)
+    except (ValueError, OverflowError):
         seconds = -1.0
-    if seconds is not None and not 0 <= seconds < 1e10:
-        raise APIError(400, f"{name}: a time in seconds since 1970 is needed.", param=name)
+    if not 0 <= seconds < 1e10:
+        reason = "a time is needed: seconds since 1970, or ISO 8601 as 2026-11-28T12:00:00Z"
+        raise APIError(400, f"{name}: {reason}.", param=name)
     return seconds
+
+
+def _seconds(text: str) -> float:
+    """A time without a zone is UTC. Raises `ValueError`."""
+    if "-" not in text[1:] or "e-" in text.lower():
+        return float(text)
+    # A plus sign in a URL is a space.
+    moment = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from proxy.deployment.keys import Key
-from proxy.deployment.read import make_key
+from proxy.deployment.read import make_key, previous_key
 from proxy.service.operator_side import MadeKeys
 from proxy.settings.policy import KeyRules
 from proxy.storage.errors import StateError
@@ -44,8 +44,8 @@ class StoredKeys(MadeKeys):
         if await self._store.run(keys.version(), alone=False) != self._version:
             self._version, found = await self._store.run(keys.everything(), alone=False)
             self.has_any = bool(found)
-            made = [_made(key) for key in found if key.revoked is None]
-            self._valid = {key.digest: key for key in made if key is not None}
+            made = [one for key in found if key.revoked is None for one in _made(key)]
+            self._valid = {key.digest: key for key in made}
 
     async def run(self) -> None:
         """Look at the store now and then. Runs until it is cancelled. While the store does not answer, the
@@ -63,16 +63,19 @@ class StoredKeys(MadeKeys):
                 has_answered = True
 
 
-def _made(key: StoredKey) -> Key | None:
-    """None: the key was stored by another version, and this one does not know what it may do."""
+def _made(key: StoredKey) -> list[Key]:
+    """The key, and the key by its earlier value. Empty: it was stored by another version, and this one does
+    not know what it may do."""
     try:
-        return key_of(key.name, key.digest, key.settings)
+        made = key_of(key.name, key.digest, key.settings)
     except ValidationError:
         logger.error("the key %s cannot be used: this version does not know its settings", key.name)
-        return None
+        return []
+    previous = key.settings.get("previous")
+    return [made, previous_key(made, **previous)] if previous else [made]
 
 
 def key_of(name: str, digest: str, settings: dict[str, Any]) -> Key:
     """The key that has these settings. A setting that is None, or not there, has its default."""
-    given = {field: value for field, value in settings.items() if value is not None}
+    given = {field: value for field, value in settings.items() if value is not None and field != "previous"}
     return make_key(name, digest, KeyRules(**given))

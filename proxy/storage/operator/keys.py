@@ -27,7 +27,8 @@ class StoredKey:
     digest: str
     """The SHA-256 of the key, in hexadecimal digits."""
     settings: dict[str, Any]
-    """The key's rights: the fields of a key in the configuration, without its hash."""
+    """The key's rights: the fields of a key in the configuration, without its hash. `previous`: the digest of
+    the value before a rotation, and the time (seconds since 1970) until which it is valid."""
     created: int
     """Seconds since 1970."""
     revoked: int | None = None
@@ -81,6 +82,19 @@ def update(name: str, given: dict[str, Any], operator: str) -> Steps[StoredKey |
     yield Query("UPDATE weir_keys SET settings = $2 WHERE name = $1", (name, json.dumps(settings)))
     yield from _changed(Change(operator, "change_key", name, given))
     return replace(found, settings=settings)
+
+
+def rotate(name: str, digest: str, until: float, operator: str) -> Steps[StoredKey | None]:
+    """Give a valid key another value. Its value so far stays valid until then. Returns the key as it is now,
+    or None if there is none."""
+    found = yield from find(name)
+    if found is None or found.revoked is not None:
+        return None
+    settings = {**found.settings, "previous": {"digest": found.digest, "until": until}}
+    values = name, digest, json.dumps(settings)
+    yield Query("UPDATE weir_keys SET digest = $2, settings = $3 WHERE name = $1", values)
+    yield from _changed(Change(operator, "rotate_key", name, {"previous_until": until}))
+    return replace(found, digest=digest, settings=settings)
 
 
 def revoke(name: str, operator: str) -> Steps[bool]:

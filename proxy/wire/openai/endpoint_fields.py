@@ -3,7 +3,8 @@ rest to the engine."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from difflib import get_close_matches
+from functools import cache, lru_cache
 from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
@@ -19,7 +20,7 @@ from engine.protocol.fields.names import (
     is_neutral,
 )
 from engine.protocol.fields.support import FieldSupport, Treatment
-from engine.protocol.fields.table import EMPTY
+from engine.protocol.fields.table import EMPTY, FIELDS
 
 Endpoint = Literal["chat", "completions", "responses", "messages"]
 
@@ -29,6 +30,11 @@ _OF_SOME_ENDPOINTS = SAMPLING_FIELDS | {"echo"}
 _OF_OTHER_ENDPOINTS = frozenset({"messages", "prompt", "top_logprobs"})
 """Fields that an endpoint without them keeps from an upstream: Weir writes them itself."""
 
+_OF_OTHERS = {
+    "guardrails": "is refused: here the field is hooks, and it takes names of the server's allowed_hooks"
+}
+"""Fields of other gateways that ask for a guard. Ignored, they would leave a text unguarded."""
+
 HEADER = "X-Weir-Ignored-Fields"
 MAX_NAMES = 32
 """Names in the header."""
@@ -36,6 +42,10 @@ KEEPS_ENDS = "hooks are shown the end of the prompt as the text that the output 
 _CHANGES_ENDS = re.compile("truncation|truncation_side|max_length|tokenizer_kwargs|[a-z_]+_token")
 """Arguments of a chat template that change how the prompt ends, where a server gives them to the tokenizer:
 these cut it, or put a text in the place of a special token, such as the one behind a message."""
+_LIKE = 0.85
+"""From this likeness on (difflib's), a name is a known one with a slip of the pen."""
+_MAX_COMPARED = 4
+"""Unknown names of a request that are compared with all known ones."""
 _NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}", re.ASCII)
 
 
@@ -108,6 +118,13 @@ class EndpointFields(RequestObject):
         return names
 
 
+def check_guards(fields: Mapping[str, Any]) -> None:
+    """Raise `RequestError` for a field by which other gateways are asked for a guard."""
+    for name, words in _OF_OTHERS.items():
+        if fields.get(name):
+            raise RequestError(f"{name} {words}.", param=name)
+
+
 def check_code(fields: Mapping[str, Any]) -> None:
     """Raise `RequestError` for a chat template among the fields, or among the template's arguments (contract
     7.3)."""
@@ -129,8 +146,25 @@ def check_ends(fields: Mapping[str, Any]) -> None:
 
 
 def known_names(names: Iterable[str]) -> str:
-    """The names for the log. A name that Weir does not know is the caller's own words: it is `other`."""
-    return ", ".join(dict.fromkeys(name if is_known(name) else "other" for name in names))
+    """The names for the log. A name that Weir does not know is the caller's own words, and is `other`, unless
+    it is a known name with a slip of the pen."""
+    shown: dict[str, None] = {}
+    num_compared = 0
+    for name in names:
+        if not is_known(name):
+            num_compared += 1
+            meant = _misspelt(name) if num_compared <= _MAX_COMPARED else None
+            name = "other" if meant is None else f"{name} ({meant}?)"
+        shown[name] = None
+    return ", ".join(shown)
+
+
+@lru_cache(1024)
+def _misspelt(name: str) -> str | None:
+    """The field that was meant. None: the name is like none."""
+    if not _NAME.fullmatch(name):
+        return None
+    return next(iter(get_close_matches(name, FIELDS, 1, _LIKE)), None)
 
 
 def ignored_header(names: list[str]) -> dict[str, str]:
@@ -156,7 +190,7 @@ def names_of(cls: type[BaseModel]) -> frozenset[str]:
 def refusals_of(cls: type[EndpointFields]) -> Mapping[str, str]:
     """The fields that no engine gets, each with the words that follow its name in the error."""
     missing = _OF_SOME_ENDPOINTS - names_of(cls)
-    return {**dict.fromkeys(missing, "is not a field of this endpoint"), **cls.refused}
+    return {**dict.fromkeys(missing, "is not a field of this endpoint"), **_OF_OTHERS, **cls.refused}
 
 
 @cache

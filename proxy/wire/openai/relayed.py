@@ -17,7 +17,7 @@ from engine.protocol import GenerationRequest, Prompt, RequestError
 from engine.protocol.fields.names import is_known, is_neutral
 from engine.protocol.fields.support import FieldSupport
 from proxy.wire.openai.answer import JSONObject
-from proxy.wire.openai.endpoint_fields import RequestObject, check_code
+from proxy.wire.openai.endpoint_fields import RequestObject, check_code, check_guards
 from proxy.wire.openai.fields import TokenId
 
 RelayedEndpoint = Literal["embeddings", "rerank", "score"]
@@ -48,6 +48,7 @@ class RelayedRequest(RequestObject):
     def to_request(self, request_id: str, model: str, *, caller: str) -> GenerationRequest:
         """Raises `RequestError` if there is no text, and for code (contract 7.3)."""
         check_code(self._others())
+        check_guards(self._others())
         prompts = tuple(text for value in self._texts().values() for text in _prompts(value))
         if not prompts:
             raise RequestError("There is no text.", param=self.text_fields[0])

@@ -95,3 +95,30 @@ def test_a_file_that_has_changed_is_read_anew(tmp_path: Path) -> None:
     second = find_class(f"{file}:A")
     assert (first.number, second.number) == (1, 2)  # type: ignore[attr-defined]
     assert find_class(f"{file}:A") is second
+
+
+def test_a_path_that_stops_at_a_file_or_a_module_is_told_the_classes_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    package = tmp_path / "acme_2"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "guards.py").write_text(
+        "from pathlib import Path\nclass A: pass\nclass B: pass\nclass _C: pass\n"
+    )
+    (package / "none.py").write_text("")
+    for path, reason in (
+        (
+            "acme_2/guards.py",
+            "names a file, and no class of it: write acme_2/guards.py:A or acme_2/guards.py:B",
+        ),
+        ("acme_2.guards", "names a module, and no class of it: write acme_2.guards.A or acme_2.guards.B"),
+        ("acme_2/none.py", "names a file, and no class of it, and has none"),
+        ("acme_2.guards.Guard", "is not there: acme_2.guards has no class 'Guard'; it has A, B"),
+        ("acme_2/nix.py", f"does not exist: no file {package}/nix.py"),
+    ):
+        with pytest.raises(ImportPathError) as raised:
+            find_class(path)
+        assert str(raised.value) == reason

@@ -54,6 +54,20 @@ def test_a_refused_key_is_a_failure(health: UpstreamHealth) -> None:
         assert health.problem is None
 
 
+@pytest.mark.parametrize("status", [403, 404, 500])
+def test_a_list_of_models_that_is_an_error_is_a_problem_and_no_failure(
+    health: UpstreamHealth, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        health.listed(status)
+        assert health.problem == f"answers the question for its models with HTTP {status}"
+        health.check()
+        health.answered(200)
+    assert [one.message for one in caplog.records] == [f"upstream http://upstream/v1 {health.problem}"]
+    health.listed(200)
+    assert health.problem is None
+
+
 def test_a_model_that_is_not_listed_is_a_problem_and_no_failure(health: UpstreamHealth) -> None:
     health.listed(200, lacks_model=True)
     assert health.problem == LACKS_MODEL

@@ -15,7 +15,7 @@ from hooks.builtin.remote_service.authorization import Signer
 from hooks.builtin.remote_service.changes import _WORD, changes
 from hooks.builtin.remote_service.service import DetectorError, whole_url
 from hooks.loading.loader import HookSpec
-from hooks.testing import assert_chunk_invariant, assert_never_released, play, stream_of
+from hooks.testing import WAYS, assert_chunk_invariant, assert_never_released, play, stream_of
 from tests.hooks.builtin.detectors import DetectorServer, serving
 
 SAID = "All is well. The password is hunter2. So it goes. "
@@ -72,7 +72,7 @@ def test_a_part_that_is_changed_is_cut_out(base: str, server: DetectorServer, ap
 def test_where_a_stream_is_cut_changes_nothing(base: str, server: DetectorServer, api: str) -> None:
     server.masks = True
     assert_chunk_invariant(remote(base, api), "Is it hunter2? No.", num_random=3)
-    assert_never_released(remote(base, api), "Is it hunter2? No.", "hunter2")
+    assert_never_released(remote(base, api), "Is it hunter2? No.", "hunter2", not_tried=WAYS)
     written = '{"\\u0061": "hunter2", "n": 1}'
     for pieces in ([written], list(written)):
         said = play(remote(base, api, template="x"), stream_of(pieces, channel="tool_call"))

@@ -15,7 +15,7 @@ from hooks.detect.detector import Match
 from hooks.detect.judge_guard import JudgeGuard
 from hooks.detect.windows import Windows, make_windows
 from hooks.pipeline.failure import HookError
-from hooks.testing import assert_chunk_invariant, assert_never_released, play, stream_of
+from hooks.testing import WAYS, assert_chunk_invariant, assert_never_released, play, stream_of
 from hooks.testing.streams import request_for
 from tests.helpers import examples, ids_of, make_deltas, make_request, pipeline_of
 from tests.hooks.builtin.streams import PLACES, cut, replaced, run, said
@@ -139,7 +139,7 @@ def test_nothing_of_a_window_that_is_taken_out_is_released() -> None:
     guard = guard_of(Finds("secret", whole=True), "sentences", 1, 1)
     source = "All is well. The secret is out. So it goes."
     assert play(guard, source).content == "All is well. [found]So it goes."
-    assert_never_released(guard, source, "secret", "out")
+    assert_never_released(guard, source, "secret", "out", not_tried=WAYS)
     assert_chunk_invariant(guard, source)
     guard = guard_of(Finds("secret", whole=True), "sentences", 1, 1, action="suppress")
     assert play(guard, source).content == "All is well. So it goes."

@@ -12,6 +12,7 @@ import pytest
 
 from hooks.loading.alarm import interrupting
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
+from hooks.pipeline.pipeline import Pipeline
 
 GUARD = """
 import time
@@ -159,3 +160,52 @@ def test_a_deployments_hooks_folder_is_part_of_the_package(tmp_path: Path) -> No
         check=False,
     )
     assert (ran.stdout.strip(), ran.stderr) == ("hooks.acme.Guard", "")
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        ("def __call__(self): ...", "called as __call__(chunk), and is written as __call__()"),
+        ("def __call__(self, chunk, more): ...", "written as __call__(chunk, more)"),
+        ("def on_request(self): ...", "called as on_request(request), and is written as on_request()"),
+        ("async def on_request(self, a, b, c): ...", "written as on_request(a, b, c)"),
+        ("def on_decision(self): ...", "called as on_decision(decision), and is written as on_decision()"),
+    ],
+)
+def test_a_method_with_a_wrong_number_of_arguments_is_named_with_its_line(
+    method: str, reason: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "one.py"
+    file.write_text(f"class Hook:\n    def __call__(self, chunk): ...\n    {method}\n")
+    with pytest.raises(HookLoadError) as raised:
+        load_hook(HookSpec(f"{file}:Hook"))
+    assert reason in str(raised.value)
+    assert str(raised.value).endswith(f" ({file}:3)")
+
+
+def test_missing_arguments_are_told_with_the_line_of_the_init(tmp_path: Path) -> None:
+    file = tmp_path / "one.py"
+    file.write_text("class Hook:\n    def __init__(self, word): ...\n    def __call__(self, chunk): ...\n")
+    with pytest.raises(HookLoadError, match=r"missing 1 required .*one\.py:2\)$"):
+        load_hook(HookSpec(f"{file}:Hook"))
+
+
+@pytest.mark.parametrize("value", ['"ten"', "True", "-1", "2.5"])
+def test_a_max_hold_that_is_no_number_of_characters_is_refused(value: str, tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text(
+        f"class Hook:\n    max_hold = {value}\n    def __call__(self, chunk): ...\n"
+    )
+    with pytest.raises(HookLoadError, match="max_hold is a number of characters, 0 or more, not"):
+        load_hook(HookSpec(f"{tmp_path}/one.py:Hook"))
+
+
+async def test_a_failed_self_test_is_told_once_at_the_authors_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "one.py"
+    file.write_text("class Hook:\n    max_hold = 3\n    def __call__(self, chunk):\n        return None\n")
+    pipeline = Pipeline([load_hook(HookSpec(f"{file}:Hook"))])
+    with pytest.raises(HookLoadError) as raised:
+        await pipeline.start()
+    assert str(raised.value).endswith(f"it returned NoneType, which is not a verdict ({file}:3)")
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []

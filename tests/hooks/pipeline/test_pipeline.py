@@ -29,11 +29,11 @@ async def test_the_self_test_finds_a_hook_that_cannot_finish_a_stream() -> None:
 
 
 async def test_the_self_test_finds_a_plain_hook_that_hangs(caplog: pytest.LogCaptureFixture) -> None:
-    """Contract 1.4: in this process nothing else would."""
+    """Contract 1.4: in this process nothing else would. The error says it once."""
     pipeline = pipeline_of(Script(lambda c: time.sleep(60)), hook_timeout=0.05)
-    with pytest.raises(HookLoadError, match=f"TimeoutError: its deadline passed .{__file__}"):
+    with pytest.raises(HookLoadError, match=rf"TimeoutError: its deadline passed .{__file__}:\d+"):
         await pipeline.start()
-    assert f"TimeoutError at {__file__}" in caplog.text
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("mode", ["enforce", "shadow"])

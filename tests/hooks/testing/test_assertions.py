@@ -10,7 +10,7 @@ import pytest
 from engine.protocol import Delta, SamplingParams, Token, ToolCall, TopLogprob
 from engine.streams.recording import Recording, TimedDelta
 from hooks import Chunk, GenerationRequest, Refusal, Verdict, emit, hold, refuse, suppress, terminate
-from hooks.testing import assert_chunk_invariant, assert_never_released, stream_of
+from hooks.testing import WAYS, assert_chunk_invariant, assert_never_released, stream_of
 from hooks.testing.run_modes import MAX_IN_TWO
 from hooks.testing.streams import request_for
 from tests.helpers import slow
@@ -233,9 +233,9 @@ def test_the_same_seed_draws_the_same_random_cuts() -> None:
 
 def test_what_is_withheld_is_never_released() -> None:
     said = "Write to a.b@example.org, or to c@d.example!"
-    assert_never_released(RIGHT[1], said, "a.b@example.org", "c@d.example")
+    assert_never_released(RIGHT[1], said, "a.b@example.org", "c@d.example", not_tried=WAYS)
     recording = stream_of(ROOT / "tests" / "recordings" / "email.jsonl")
-    assert_never_released(RIGHT[1], recording, "help@millrace.example.com", "millrace")
+    assert_never_released(RIGHT[1], recording, "help@millrace.example.com", "millrace", not_tried=WAYS)
 
 
 def test_what_is_released_at_one_cut_only_is_told() -> None:
@@ -335,7 +335,7 @@ def test_no_secret_proves_nothing() -> None:
 def test_a_refused_prompt_proves_nothing() -> None:
     said = "It is hunter2."
     assert_chunk_invariant(Refuses, said)
-    assert_never_released(Refuses, said, "hunter2")
+    assert_never_released(Refuses, said, "hunter2", not_tried=WAYS)
     stream = stream_of(said, prompt="Tell me.")
     with pytest.raises(AssertionError, match="refused: no_question, so this proves nothing"):
         assert_chunk_invariant(Refuses, stream)

@@ -76,6 +76,7 @@ def test_channels_are_told_apart() -> None:
     assert (released.reasoning, released.content) == ("HM", "")
     released = play(upper, stream_of('{"a": 1}', channel="tool_call", tool_name="f"))
     assert released.tool_calls == [("f", '{"A": 1}')]
+    assert (released.tool_calls[0].name, released.tool_calls[0].arguments) == ("f", '{"A": 1}')
     assert released.text("tool_call") == '{"A": 1}'
 
 

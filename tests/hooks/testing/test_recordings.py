@@ -9,7 +9,7 @@ import pytest
 from benchmarks import pii_samples, secret_samples
 from engine.streams.recording import Recording
 from hooks.loading.loader import HookSpec
-from hooks.testing import assert_never_released, play, stream_of
+from hooks.testing import WAYS, assert_never_released, play, stream_of
 from tools.demo import phrases
 
 ROOT = Path(__file__).parents[3]
@@ -114,11 +114,11 @@ def test_the_examples_withhold_what_they_are_for() -> None:
     tool_call = stream_of(FOLDER / "tool_call.jsonl", tool_call_parser="hermes")
     assert play(redact, tool_call).tool_calls == [("send_mail", '{"to": "[e-mail]"}')]
     for stream in (FOLDER / "email.jsonl", tool_call):
-        assert_never_released(redact, stream, phrases.EMAIL)
+        assert_never_released(redact, stream, phrases.EMAIL, not_tried=WAYS)
     ended = play(banned, FOLDER / "phrase.jsonl")
     assert ended.content == "Our secret project is called "
     assert ended.stop_reason == "banned_phrase"
-    assert_never_released(banned, FOLDER / "phrase.jsonl", phrases.BANNED_PHRASE)
+    assert_never_released(banned, FOLDER / "phrase.jsonl", phrases.BANNED_PHRASE, not_tried=WAYS)
 
 
 @pytest.mark.parametrize("name", sorted(set(SAID) - {"email", "json", "phrase", "pii", "tool_call"}))

@@ -247,6 +247,20 @@ def test_explain_tells_what_a_request_gets_and_why(
     assert run("explain", "alcie", *asked[2:]) == 1
     assert "did you mean 'alice'?" in capsys.readouterr().err
     assert run("explain", "alice", "large", *asked[3:]) == 1
+    assert "The model 'large' is not served here." in capsys.readouterr().err
+
+
+def test_explain_tells_a_model_that_is_not_for_the_key_from_one_that_is_not_served(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hashed = f"sha256:{'0' * 64}"
+    keys = f"keys: {{bob: {{hash: '{hashed}', models: [b]}}}}"
+    (tmp_path / "weir.yaml").write_text(f"models: {{a: {{engine: echo}}, b: {{engine: echo}}}}\n{keys}\n")
+    assert run("explain", "bob", "a", "--config", f"{tmp_path}/weir.yaml") == 1
+    told = "The model 'a' is served, and not for the key 'bob': its models are b."
+    assert told in capsys.readouterr().err
+    assert run("explain", "bob", "c", "--config", f"{tmp_path}/weir.yaml") == 1
+    assert "The model 'c' is not served here" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

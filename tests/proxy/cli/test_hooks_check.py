@@ -3,11 +3,13 @@
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.weir import run_weir
 
 HOOKS = """
 import os
-from hooks import emit, terminate
+from hooks import emit, hold, terminate
 
 class Leaks:
     '''Releases the first part of a word before it knows the rest.'''
@@ -19,6 +21,19 @@ class RaisesOften:
         if "@" in chunk.text:
             raise ZeroDivisionError
         return emit(chunk.pending)
+
+class OnACertainWord:
+    def __call__(self, chunk):
+        if "xyzzy" in chunk.text:
+            raise ZeroDivisionError
+        return emit(chunk.pending)
+
+class HoldsAll:
+    def __call__(self, chunk):
+        return emit(chunk.pending) if chunk.is_final else hold()
+
+class HoldsTen(HoldsAll):
+    max_hold = "ten"
 
 class Exits:
     def __init__(self, code=0):
@@ -33,6 +48,42 @@ class Exits:
 def check(folder: Path, hook: str, *options: str) -> "subprocess.CompletedProcess[str]":
     (folder / "guards.py").write_text(HOOKS)
     return run_weir("hooks", "check", hook, *options)
+
+
+def test_a_hook_that_changes_nothing_is_told_so(tmp_path: Path) -> None:
+    ran = check(tmp_path, f"{tmp_path}/guards.py:OnACertainWord")
+    assert ran.returncode == 0
+    told = "this hook changed none of the texts; this shows nothing about what it finds (--text, --secret)"
+    assert ran.stdout.splitlines()[-2:] == [told, "not tried: whether a secret leaves (--secret)"]
+
+
+def test_a_hook_that_fails_on_a_certain_word_fails_on_a_text_that_has_it(tmp_path: Path) -> None:
+    ran = check(tmp_path, f"{tmp_path}/guards.py:OnACertainWord", "--text", "It is xyzzy.")
+    assert ran.returncode == 1
+    assert "text 1: the hook fails on the whole text" in ran.stdout
+
+
+def test_a_secret_that_leaves_is_shown(tmp_path: Path) -> None:
+    ran = check(tmp_path, "examples/banned_phrase.py:BannedPhrase", "--secret", "project bluebird")
+    assert ran.returncode == 1
+    assert "secret 1: 'project bluebird' is released, begun in the text that the output" in ran.stdout
+    ran = check(tmp_path, "examples/order_numbers.py:OrderNumbers", "--secret", "ORD-2026-000123")
+    assert ran.returncode == 0
+    assert "this hook changed none" not in ran.stdout
+
+
+def test_a_hook_that_holds_the_whole_answer_is_warned_of(tmp_path: Path) -> None:
+    ran = check(tmp_path, f"{tmp_path}/guards.py:HoldsAll")
+    assert ran.returncode == 0
+    assert "this hook holds every text to its end" in ran.stdout
+
+
+@pytest.mark.parametrize("command", ["check", "fuzz"])
+def test_a_max_hold_that_is_no_number_is_an_error(tmp_path: Path, command: str) -> None:
+    (tmp_path / "guards.py").write_text(HOOKS)
+    ran = run_weir("hooks", command, f"{tmp_path}/guards.py:HoldsTen")
+    assert ran.returncode == (1 if command == "check" else 2)
+    assert ran.stderr.endswith("HoldsTen': max_hold is a number of characters, 0 or more, not 'ten'\n")
 
 
 def test_the_table_and_the_exit_status_tell_of_a_hook_that_leaks(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.processes import WAIT_LIMIT, killed_at_end
 from tests.weir import ROOT, run_weir
 
+ORDERS = f"{ROOT}/examples/order_numbers.py:OrderNumbers"
 BANNED = f"{ROOT}/examples/banned_phrase.py:BannedPhrase"
 
 GUARDS = """
@@ -71,9 +72,30 @@ def test_a_hook_that_ends_its_process_is_reported(guards: str, code: int) -> Non
 
 
 def test_the_exit_status_is_0_if_nothing_is_found() -> None:
-    ended = fuzz(BANNED, "--seconds", "1", "--secret", "Project Bluebird")
+    ended = fuzz(ORDERS, "--seconds", "1", "--secret", "ORD-2026-000123")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.endswith("nothing found\n")
+
+
+def test_the_ways_in_which_a_secret_leaves_are_printed() -> None:
+    ended = fuzz(BANNED, "--secret", "Project Bluebird", "--text", "Say Project Bluebird twice.")
+    assert (ended.returncode, ended.stderr) == (1, "")
+    lines = ended.stdout.splitlines()
+    assert lines[1] == "'Project Bluebird' is released, in a tool's name, not cut: in a tool's name, output 0"
+    assert "  lead    'Say P'" in lines
+    assert not any("again" in line or "nothing found" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [((), "whether a secret leaves (--secret)"), (("--secret", "ORD-2026-000123"), "base64 and other codes")],
+)
+def test_what_was_not_tried_is_named_where_nothing_is_found(options: tuple[str, ...], said: str) -> None:
+    ended = fuzz(ORDERS, "--seconds", "1", *options)
+    *_, not_tried, found = ended.stdout.splitlines()
+    assert found == "nothing found"
+    assert not_tried.startswith("not tried: ")
+    assert said in not_tried
 
 
 def test_a_missing_library_is_named() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import socket
 import subprocess
+import sys
 from functools import partial
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 
 from engine.protocol import DeadEngineError
 from proxy.workers.run import until_over
-from tests.processes import WAIT_LIMIT
-from tests.weir import run_weir
+from tests.processes import WAIT_LIMIT, killed_at_end
+from tests.weir import ROOT, run_weir
 
 
 async def test_the_first_lines_name_the_address_and_a_command_to_try(
@@ -104,3 +105,20 @@ async def test_a_signal_ends_the_service_whose_engine_is_well() -> None:
     engine: Any = Engine(None)
     asyncio.get_running_loop().call_soon(signalled.set)
     assert not await until_over(signalled, engine.check_alive, interval=60)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_upstream_that_does_not_say_its_models_is_greeted_without_a_made_up_name(
+    workers: str, unused_tcp_port: int
+) -> None:
+    options = ("--engine", "openai", "--upstream", f"http://127.0.0.1:{unused_tcp_port}", "--port", "0")
+    command = [sys.executable, "-m", "proxy", "serve", *options, "--workers", workers]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with killed_at_end(process):
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=WAIT_LIMIT)
+    assert line.startswith("Weir serves an upstream at http://127.0.0.1:")
+    assert "each request names one in its field model" in line
+    assert "MODEL" not in line + rest

@@ -138,3 +138,12 @@ def test_settings_that_do_not_fit_are_refused(given: dict[str, Any], told: str) 
 
 def test_one_policy_needs_no_default() -> None:
     assert directory_of(settings(policies={"only": {}}, default_policy=None)).default_policy == "only"
+
+
+def test_an_earlier_value_that_another_key_has_is_a_fault() -> None:
+    earlier = {"hash": HASH, "until": "2200-01-01T00:00:00Z"}
+    other = f"sha256:{digest_of(b'other')}"
+    faults = directory_faults(
+        settings(keys={"ann": {"hash": HASH}, "bob": {"hash": other, "previous": earlier}})
+    )
+    assert [str(fault) for fault in faults] == ["keys.bob.previous: ann has the same one"]

@@ -226,3 +226,57 @@ def test_models_policies_and_keys_stand_in_the_file(tmp_path: Path) -> None:
     )
     with pytest.raises(SystemExit, match=r"keys\.k\.hash: this must be sha256:"):
         load_settings(["--config", f"{tmp_path}/weir.yaml"])
+
+
+@pytest.mark.parametrize(
+    ("limited", "expected"),
+    [("limits", ["ann", "bob", "cid"]), ("limits_per_tenant", ["bob"]), ("limits_per_key", [])],
+)
+async def test_a_policys_limit_is_shared_by_all_by_a_tenant_or_by_nobody(
+    limited: str, expected: list[str]
+) -> None:
+    """`ann` and `bob` are of one tenant, and `cid` is of another."""
+    settings = ServeSettings(
+        port=0,
+        shutdown_timeout=0,
+        models={"a": {"engine": "echo"}},
+        policies={"short": {limited: {"requests_per_minute": 1}}},
+        keys={
+            "ann": key("ann", tenant="acme"),
+            "bob": key("bob", tenant="acme"),
+            "cid": key("cid", tenant="bits"),
+        },
+    )
+    whose = {
+        "limits": "this policy, which all its callers share",
+        "limits_per_tenant": "this tenant, whose keys share it",
+        "limits_per_key": "this key under its policy",
+    }
+    async with serving(settings) as (_, http):
+        assert (await ask(http, "ann", "a"))[0] == 200
+        status, message = await ask(http, "ann", "a")
+        assert (status, whose[limited] in message) == (429, True)
+        refused = [name for name in ("ann", "bob", "cid") if (await ask(http, name, "a"))[0] == 429]
+        assert set(refused) == {"ann", *expected}
+
+
+async def test_a_key_of_the_file_expires_and_has_an_earlier_value() -> None:
+    earlier = {"hash": f"sha256:{digest_of(b'ann-1')}", "until": "2200-01-01T00:00:00Z"}
+    ended = {"hash": f"sha256:{digest_of(b'bob-1')}", "until": "2001-01-01T00:00:00Z"}
+    settings = ServeSettings(
+        port=0,
+        shutdown_timeout=0,
+        models={"a": {"engine": "echo"}},
+        keys={
+            "ann": key("ann", previous=earlier),
+            "bob": key("bob", previous=ended),
+            "cid": key(
+                "cid", expires="2001-01-01T00:00:00Z", previous={**earlier, "hash": key("cid-1")["hash"]}
+            ),
+        },
+    )
+    async with serving(settings) as (_, http):
+        statuses = {
+            name: (await ask(http, name, "a"))[0] for name in ("ann", "ann-1", "bob", "bob-1", "cid", "cid-1")
+        }
+    assert statuses == {"ann": 200, "ann-1": 200, "bob": 200, "bob-1": 401, "cid": 401, "cid-1": 401}

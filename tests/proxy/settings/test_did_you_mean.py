@@ -29,6 +29,7 @@ def problems_of(settings: type[BaseModel], **given: Any) -> list[str]:
     [
         ({"hook_timeot": 3}, "hook_timeot: there is no such option; did you mean 'hook_timeout'?"),
         ({"engine": "opnai"}, f"or {ENGINES.names()[-1]!r}; did you mean 'openai'?"),
+        ({"tls_key": "k"}, "tls_key: there is no such option; did you mean 'ssl_keyfile'?"),
         ({"zebra": 3}, "zebra: there is no such option"),
         (
             {"upstream": [{"url": "http://a/v1", "nmae": "x"}]},

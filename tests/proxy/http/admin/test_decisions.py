@@ -74,7 +74,59 @@ async def test_decisions_are_found_by_fields_page_by_page(client: Client) -> Non
     assert page["data"] == []
 
 
-@pytest.mark.parametrize("query", ["hoook=pii", "since=monday", "cursor=x", "limit=0", "limit=1001"])
+@pytest.mark.parametrize(
+    ("since", "is_found"),
+    [
+        ("2001-01-01", True),
+        ("2001-01-01T00:00:00Z", True),
+        ("2001-01-01T00:00:00+02:00", True),
+        ("978307200.5", True),
+        ("9.7e8", True),
+        ("2200-01-01T00:00:00Z", False),
+    ],
+)
+async def test_times_are_seconds_or_iso(client: Client, since: str, is_found: bool) -> None:
+    await say(client)
+    for path in ("decisions", "shadow"):
+        status, page = await ask(client, "GET", f"/admin/{path}?since={since}")
+        assert (status, bool(page["data"])) == (200, is_found)
+
+
+async def test_an_action_that_there_is_not_is_refused_with_the_one_that_was_meant(client: Client) -> None:
+    status, body = await ask(client, "GET", "/admin/decisions?action=redakt")
+    assert (status, body["error"]["param"]) == (400, "action")
+    assert body["error"]["message"] == "action: there is no action 'redakt'; did you mean 'redact'?"
+    status, body = await ask(client, "GET", "/admin/decisions?mode=x")
+    assert (status, body["error"]["message"]) == (
+        400,
+        "mode: there is no mode 'x'; there are enforce, shadow",
+    )
+
+
+async def test_a_refusal_by_a_limit_is_a_decision(client: Client) -> None:
+    rules = {"name": "alice", "tenant": "acme", "limits": {"requests_per_minute": 1}}
+    _, made = await ask(client, "POST", "/admin/keys", rules)
+    headers = {"Authorization": f"Bearer {made['key']}"}
+    answers = [await client.post("/v1/chat/completions", CHAT, headers=headers) for _ in range(4)]
+    assert [status for status, *_ in answers] == [200, 429, 429, 429]
+    _, page = await ask(client, "GET", "/admin/decisions?action=limit")
+    (told,) = page["data"]  # further ones of the same second say nothing new
+    expected = {
+        "tenant": "acme",
+        "key": "alice",
+        "hook": "",
+        "mode": "enforce",
+        "reason": "keys.limits.requests_per_minute",
+        "endpoint": "chat",
+        "request_id": answers[1][2]["X-Request-Id"],
+    }
+    assert {name: told[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["hoook=pii", "since=monday", "since=2026-13-01", "since=-1", "cursor=x", "limit=0", "limit=1001"],
+)
 async def test_a_wrong_query_is_refused_by_name(client: Client, query: str) -> None:
     status, body = await ask(client, "GET", f"/admin/decisions?{query}")
     assert (status, body["error"]["param"]) == (400, query.partition("=")[0])

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from proxy.deployment import keys as key_module
 from proxy.deployment.deployment import Deployment
+from proxy.http.admin import keys as admin_keys
 from proxy.http.app import Server
 from proxy.service.operator import stored_keys as directory
 from proxy.settings.storage import StoreOptions
@@ -32,6 +34,70 @@ async def test_a_key_holds_from_its_making_to_its_end(client: Client) -> None:
     assert [await status(client, key) for key in ("", "another", made)] == [401, 401, 200]
     await ask(client, "DELETE", f"{KEYS}/alice")
     assert [await status(client, key) for key in ("", made)] == [401, 401], "it is not open again"
+
+
+class Clock:
+    """The time of keys, which stands still."""
+
+    now = 1_800_000_000.0
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(key_module, "time", clock)
+    monkeypatch.setattr(admin_keys, "time", clock)
+    return clock
+
+
+async def test_a_key_expires(client: Client, clock: Clock) -> None:
+    _, made = await ask(client, "POST", KEYS, {"name": "alice", "expires": "2027-01-15T08:00:01Z"})
+    assert made["expires"] == "2027-01-15T08:00:01Z"
+    assert await status(client, made["key"]) == 200
+    clock.now += 1
+    headers = {"Authorization": f"Bearer {made['key']}"}
+    code, body, _ = await client.post(CHATS, CHAT, headers=headers)
+    assert (code, body["error"]["message"]) == (401, "This API key has expired.")
+    assert await status(client, "") == 401, "the server is not open again"
+    await ask(client, "PATCH", f"{KEYS}/alice", {"expires": None})
+    assert await status(client, made["key"]) == 200
+
+
+async def test_a_time_without_a_zone_is_refused(client: Client) -> None:
+    code, body = await ask(client, "POST", KEYS, {"name": "alice", "expires": "2027-01-15T08:00:00"})
+    assert (code, body["error"]["param"]) == (400, "expires")
+
+
+async def test_a_rotated_key_has_two_values_for_a_while(client: Client, clock: Clock) -> None:
+    old = (await ask(client, "POST", KEYS, {"name": "alice", "tenant": "acme"}))[1]["key"]
+    code, rotated = await ask(client, "POST", f"{KEYS}/alice/rotate", {"keep_seconds": 60})
+    new = rotated["key"]
+    assert (code, rotated["previous_until"], rotated["tenant"]) == (200, "2027-01-15T08:01:00Z", "acme")
+    assert [await status(client, key) for key in (old, new)] == [200, 200]
+    (listed,) = (await ask(client, "GET", KEYS))[1]["data"]
+    assert listed == {name: value for name, value in rotated.items() if name != "key"}
+    clock.now += 60
+    assert [await status(client, key) for key in (old, new)] == [401, 200]
+
+
+async def test_a_second_rotation_ends_the_first_value(client: Client) -> None:
+    values = [(await ask(client, "POST", KEYS, {"name": "alice"}))[1]["key"]]
+    for body in ({}, {"keep_seconds": 0}):
+        values.append((await ask(client, "POST", f"{KEYS}/alice/rotate", body))[1]["key"])
+    assert [await status(client, key) for key in values] == [401, 401, 200]
+    await ask(client, "DELETE", f"{KEYS}/alice")
+    assert await status(client, values[-1]) == 401
+    assert (await ask(client, "POST", f"{KEYS}/alice/rotate", {}))[0] == 404
+
+
+async def test_both_values_of_a_key_share_its_limits(client: Client) -> None:
+    rules = {"name": "alice", "limits": {"requests_per_minute": 1}}
+    old = (await ask(client, "POST", KEYS, rules))[1]["key"]
+    new = (await ask(client, "POST", f"{KEYS}/alice/rotate", {}))[1]["key"]
+    assert [await status(client, key) for key in (old, new)] == [200, 429]
 
 
 async def test_a_key_may_use_its_models_alone(client: Client) -> None:

@@ -10,7 +10,7 @@ from engine.upstream.echo import EchoEngine
 from engine.upstream.messages.engine import MessagesEngine
 from proxy.wire.messages.fields import CountFields
 from proxy.wire.openai.chat import ChatRequest
-from proxy.wire.openai.endpoint_fields import HEADER, MAX_NAMES
+from proxy.wire.openai.endpoint_fields import HEADER, MAX_NAMES, known_names
 from tests.engine.upstream.conftest import fake_upstream
 from tests.helpers import ScriptedEngine
 from tests.proxy.conftest import CHAT, COMPLETION, Serve, hello
@@ -136,3 +136,39 @@ def test_the_treatment_of_a_chats_fields(rest: Any, name: str, treatment: str) -
     relayed = frozenset({"max_tokens", "typical_p"})
     support = FieldSupport(honoured=frozenset({"seed"}), relayed=relayed, rest=rest)
     assert ChatRequest.treatment(name, support) == treatment
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHATS, CHAT),
+        (COMPLETIONS, COMPLETION),
+        (RESPONSES, RESPOND),
+        (MESSAGES, ASK),
+        ("/v1/embeddings", {"input": "Hi"}),
+    ],
+)
+async def test_a_guard_asked_for_as_another_gateway_has_it_is_refused(
+    serve: Serve, path: str, body: dict[str, Any]
+) -> None:
+    client = await serve(EchoEngine())
+    status, answer, _ = await client.post(path, {**body, "guardrails": ["pii"]})
+    assert status == 400
+    assert answer["error"]["message"].startswith("guardrails is refused: here the field is hooks")
+    status, *_ = await client.post(path, {**body, "guardrails": []})
+    assert status == (501 if path == "/v1/embeddings" else 200)
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["temprature"], "temprature (temperature?)"),
+        (["max_token", "ann@example.com", "hunter2", "seed"], "max_token (max_tokens?), other, seed"),
+        (["temperature of Ann"], "other"),
+        ([*(f"own_{i}" for i in range(5)), "temprature"], "other"),
+    ],
+)
+def test_the_log_names_a_field_that_was_misspelt_and_none_that_a_caller_made_up(
+    names: list[str], shown: str
+) -> None:
+    assert known_names(names) == shown
