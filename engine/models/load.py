@@ -24,7 +24,7 @@ from engine.models.linear import make_linear, torch_linear
 from engine.models.linear_trial import LinearTrial
 from engine.models.packed import PackedWeights, UnsupportedPackingError
 from engine.models.quantized_trial import log_speed
-from engine.models.weights import weight_format
+from engine.models.weights import PlainWeights, weight_format
 from engine.protocol.options import EngineConfig
 from engine.protocol.parts import load as load_part
 
@@ -98,6 +98,11 @@ def _load_decoder(
     if files is None:
         raise ValueError("it has no safetensors files")
     weights = weight_format(config, hf_config)
+    if device.type == "cuda" and not isinstance(weights, PlainWeights):
+        raise UnsupportedPackingError(
+            "weights of 8 or 4 bits run on a CPU only; on CUDA, serve a checkpoint that has them by"
+            " --engine vllm"
+        )
     dtype = _dtype(config, hf_config)
     if isinstance(weights, PackedWeights) and device.type == "cpu":
         dtype = _dtype_on_cpu(config, dtype)

@@ -82,10 +82,10 @@ class EngineOptions(BaseModel):
     """Device that the model runs on (auto: on CUDA if there is a device, else on the CPU)"""
     dtype: Dtype = "auto"
     """Number format of weights, keys and values (auto: as the checkpoint was saved, but bfloat16 for AWQ and
-    GPTQ checkpoints on a CPU)"""
+    GPTQ checkpoints, which run on a CPU only)"""
     quantization: Quantization | None = None
     """Round weights to 8 or 4 bits while loading. A step then reads a half, or a third, of the memory. Only
-    for models that run on Weir's own code"""
+    on a CPU, and for models that run on Weir's own code"""
     batch_invariant: bool = True
     """Multiply by one kernel for any number of streams, so that streams do not change each other's products.
     Without it, each number of streams has the fastest kernel: logprobs may then differ in their last bits,
