@@ -94,7 +94,7 @@ def test_queries_keys_and_values_are_what_torch_makes_of_them(
     case = Case(LayerShape(2, head_dim, head_dim), heads=6, dtype=dtype, spans=[*SPANS[:2], (10, 30)])
     qkv = torch.randn(case.query.shape[0], 10 * head_dim, device=DEVICE).to(dtype)
     found = []
-    for kernels in (TorchKernels(shape), TritonKernels(shape, TritonAttention)):
+    for kernels in (TorchKernels(shape), TritonKernels(shape)):
         cache = KVCache(
             {0: LayerShape(2, head_dim, head_dim)},
             num_blocks=case.kv_cache.num_blocks,
@@ -118,7 +118,7 @@ def test_the_gate_is_what_torch_makes_of_it(dtype: torch.dtype) -> None:
         kernels.step(case.batch, case.kv_cache).silu_and_mul(gate_up).float()
         for kernels in (
             TorchKernels(AttentionShape(1, 1, 16, 1e-5, torch.zeros(1, 16, device=DEVICE))),
-            TritonKernels(shape, TritonAttention),
+            TritonKernels(shape),
         )
     )
     assert torch.allclose(by_torch, by_triton, rtol=1e-5 if dtype == torch.float32 else 2e-2, atol=1e-6)
