@@ -11,6 +11,7 @@ from transformers import PreTrainedConfig
 
 from engine.device.attention import AttentionBackend, PagedAttention
 from engine.device.batch import Batch
+from engine.device.capability import check_capability
 from engine.device.capture import Capture
 from engine.device.kernels.choice import choose_attention, make_kernels
 from engine.device.kernels.probe import AttentionNeeds
@@ -54,10 +55,11 @@ class Model(Protocol):
 
 
 def device_of(config: EngineConfig) -> torch.device:
-    """The device that the model runs on."""
-    if config.device != "auto":
-        return torch.device(config.device)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    """The device that the model runs on. Raises `ValueError` for a GPU that is not there or too old."""
+    is_gpu = config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())
+    device = torch.device("cuda" if is_gpu else "cpu")
+    check_capability(device)
+    return device
 
 
 def load_model(
