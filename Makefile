@@ -8,6 +8,7 @@
 #   make test-gateways    Weir as the guardrail of LiteLLM's proxy, in an environment of its own: 770 MB, and minutes
 #   make test-deploy    the files in deploy/, with linters in an environment of their own: 300 MB
 #   make test-vllm    the tests that need vLLM, in an environment of their own: 3.5 GB, and minutes
+#   make test-gpu-compile    the kernels for GPUs, compiled for five kinds that need not be there: minutes
 #   make test-page    the page in Chromium: needs Chromium, Node.js and npm; makes the screenshots of docs/page.md anew
 #   make test-clients    the tests with the official SDKs, also those for TypeScript: needs Node.js and npm
 #   make check    lint, format and types
@@ -30,7 +31,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-comp
 # Programs that test torch itself, which some builds bring: 120 MB.
 TORCH_TESTS = $(VENV)/lib/python3*/site-packages/torch/test $(VENV)/lib/python3*/site-packages/torch/bin/test_*
 
-.PHONY: serve test test-all test-clients test-page test-deploy test-frontends test-gateways test-vllm test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-detection bench-leak-judge bench-links bench-streams bench-processors bench-speculation bench-rewind bench-start bench-pool bench-fleet bench-relay bench-relay-streams bench-guard-api bench-workers bench-lost-workers bench-operations bench-page bench-vllm bench-served bench-peers bench-agents
+.PHONY: serve test test-all test-clients test-page test-deploy test-frontends test-gateways test-vllm test-gpu-compile test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-detection bench-leak-judge bench-links bench-streams bench-processors bench-speculation bench-rewind bench-start bench-pool bench-fleet bench-relay bench-relay-streams bench-guard-api bench-workers bench-lost-workers bench-operations bench-page bench-vllm bench-served bench-peers bench-agents
 
 # Modules are kept compiled, even if the environment says to keep none.
 unexport PYTHONDONTWRITEBYTECODE
@@ -89,6 +90,9 @@ test-deploy: $(VENV)/.dev .venv-deploy/.installed
 
 test-vllm: $(VLLM_VENV)/.vllm
 	VLLM_CPU_KVCACHE_SPACE=1 $(VLLM_VENV)/bin/python -m pytest -m vllm tests/engine/vllm $(ARGS)
+
+test-gpu-compile: $(VENV)/.dev
+	$(TEST) -m '' tests/engine/device/kernels/gpu/test_compile.py $(ARGS)
 
 bench-vllm: $(VLLM_VENV)/.vllm
 	$(VLLM_VENV)/bin/python -m benchmarks.vllm $(ARGS)

@@ -12,11 +12,11 @@ from engine.protocol.fields.support import FieldSupport, Treatment
 from engine.protocol.options import EngineConfig
 from engine.protocol.prompt_size import too_long
 from engine.sampling.guided.grammar import GRAMMAR_FIELDS
+from engine.sampling.logit_bias import LogitBias
 from engine.sampling.logits_processors import Context
 from engine.sampling.logits_processors.builtin.forced_sequence import hello_world
 from engine.sampling.logits_processors.names import OTHER_FIELDS, PARAMETER_FIELDS
 from engine.sampling.logits_processors.registry import LIMITS, ProcessorRegistry
-from engine.sampling.penalties import LogitBias
 from engine.sampling.sampling_state import SamplingState
 from engine.scheduling.block_hash import root_hash, unique_root
 from engine.scheduling.sequence import SequenceGroup

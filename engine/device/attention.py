@@ -37,15 +37,7 @@ class Attention(Protocol):
         `value` are `[tokens, kv_heads, dim]`. The result is `[tokens, heads, value_dim]`."""
 
 
-class KeptAttention(Attention, Protocol):
-    """An attention that needs no keys and values but those in the cache."""
-
-    def attend(self, layer: int, query: Tensor, scoring: Scoring) -> Tensor:
-        """Attend. The step's keys and values are in the cache already."""
-
-
 AttentionBackend = Callable[[KVCache, Batch], Attention]
-KeptAttentionBackend = Callable[[KVCache, Batch], KeptAttention]
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,8 +104,8 @@ class ModelRunner:
             memory = f"{gib(budget.memory.free())} of the GPU's {gib(budget.memory.total)} are free"
             raise ValueError(
                 f"{config.model} finds too little memory: {memory}. End other programs on the GPU, give the"
-                " models loaded before less memory (gpu_memory_utilization, kv_cache_memory), round the"
-                " weights (quantization), or make steps smaller (max_num_batched_tokens, max_model_len)."
+                " models loaded before less memory (gpu_memory_utilization, kv_cache_memory), or make"
+                " steps smaller (max_num_batched_tokens, max_model_len)."
             ) from error
         except RuntimeError as error:
             raise_if_lost(error)

@@ -11,6 +11,7 @@ from transformers import PreTrainedConfig
 
 from engine.device.attention import AttentionBackend, PagedAttention
 from engine.device.batch import Batch
+from engine.device.capability import check_capability
 from engine.device.capture import Capture
 from engine.device.kernels.choice import choose_attention, make_kernels
 from engine.device.kernels.probe import AttentionNeeds
@@ -24,7 +25,7 @@ from engine.models.linear import make_linear, torch_linear
 from engine.models.linear_trial import LinearTrial
 from engine.models.packed import PackedWeights, UnsupportedPackingError
 from engine.models.quantized_trial import log_speed
-from engine.models.weights import weight_format
+from engine.models.weights import PlainWeights, weight_format
 from engine.protocol.options import EngineConfig
 from engine.protocol.parts import load as load_part
 
@@ -54,10 +55,11 @@ class Model(Protocol):
 
 
 def device_of(config: EngineConfig) -> torch.device:
-    """The device that the model runs on."""
-    if config.device != "auto":
-        return torch.device(config.device)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    """The device that the model runs on. Raises `ValueError` for a GPU that is not there or too old."""
+    is_gpu = config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())
+    device = torch.device("cuda" if is_gpu else "cpu")
+    check_capability(device)
+    return device
 
 
 def load_model(
@@ -98,6 +100,11 @@ def _load_decoder(
     if files is None:
         raise ValueError("it has no safetensors files")
     weights = weight_format(config, hf_config)
+    if device.type == "cuda" and not isinstance(weights, PlainWeights):
+        raise UnsupportedPackingError(
+            "weights of 8 or 4 bits run on a CPU only; on CUDA, serve a checkpoint that has them by"
+            " --engine vllm"
+        )
     dtype = _dtype(config, hf_config)
     if isinstance(weights, PackedWeights) and device.type == "cpu":
         dtype = _dtype_on_cpu(config, dtype)

@@ -22,7 +22,8 @@ ZERO = 8
 
 
 class UnsupportedPackingError(ValueError):
-    """The checkpoint is AWQ's or GPTQ's, in a form that cannot be read."""
+    """The weights have 8 or 4 bits, in a form that cannot be read, or on a device that cannot multiply them.
+    No other code is tried."""
 
 
 class PackedWeights(ABC):

@@ -25,7 +25,7 @@ from engine.protocol.parser_names import REASONING_PARSERS, TOOL_CALL_PARSERS, k
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["int8", "int4"]
 CpuKernels = Literal["auto", "native", "torch"]
-AttentionBackendName = Literal["auto", "triton", "varlen", "sdpa"]
+AttentionBackendName = Literal["auto", "triton", "sdpa"]
 SpeculativeMethod = Literal["ngram", "draft_model"]
 LogprobsMode = Literal["raw_logprobs", "processed_logprobs"]
 
@@ -82,10 +82,10 @@ class EngineOptions(BaseModel):
     """Device that the model runs on (auto: on CUDA if there is a device, else on the CPU)"""
     dtype: Dtype = "auto"
     """Number format of weights, keys and values (auto: as the checkpoint was saved, but bfloat16 for AWQ and
-    GPTQ checkpoints on a CPU)"""
+    GPTQ checkpoints, which run on a CPU only)"""
     quantization: Quantization | None = None
     """Round weights to 8 or 4 bits while loading. A step then reads a half, or a third, of the memory. Only
-    for models that run on Weir's own code"""
+    on a CPU, and for models that run on Weir's own code"""
     batch_invariant: bool = True
     """Multiply by one kernel for any number of streams, so that streams do not change each other's products.
     Without it, each number of streams has the fastest kernel: logprobs may then differ in their last bits,
@@ -182,9 +182,8 @@ class EngineConfig(EngineOptions):
     """Kernels for the operations between matrix products on a CPU: native ones in C, compiled at start, or
     torch's (auto: native if there is a compiler)"""
     attention_backend: AttentionBackendName = "auto"
-    """Attention on CUDA. triton: Weir's own kernels; varlen: torch's varlen_attn, which needs
-    FlashAttention 3; sdpa: torch's operators on gathered pages (auto: the first of varlen, triton and sdpa
-    that passes a trial at start)"""
+    """Attention on CUDA. triton: Weir's own kernels; sdpa: torch's operators on gathered pages (auto: triton
+    if it passes a trial at start, else sdpa)"""
     enforce_eager: bool = False
     """Capture no CUDA graphs. Steps in which all sequences decode then run operator by operator, as other
     steps do"""

@@ -1,43 +1,66 @@
-"""Tensors that penalties and biases keep from one draw to the next."""
+"""Counts of tokens, which penalties keep from one draw to the next."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from engine.device.transfers import on_device
+from engine.sampling.sampling_state import CountedSequence, SamplingState
 
 
 class TokenCounts:
-    """Which tokens one sequence has, for its penalties."""
+    """Which tokens the sequences with penalties have, a row for each sequence.
 
-    def __init__(self, vocab_size: int, num_prompt_tokens: int, device: torch.device) -> None:
-        self.seen = torch.zeros(vocab_size, dtype=torch.bool, device=device)
-        """Whether a token is in the prompt or the output, `[vocab]`."""
-        self.output = torch.zeros(vocab_size, device=device)
-        """How often a token is in the output, `[vocab]`."""
-        self._num_prompt_tokens = num_prompt_tokens
-        self._num_counted = 0
+    A draw counts the new tokens of all its sequences together. A long sequence costs no more time, and many
+    sequences cost no more operators."""
 
-    def update(self, token_ids: Sequence[int]) -> None:
-        """Count the tokens that are new. `token_ids`: prompt and output, whole."""
-        new = on_device(token_ids[self._num_counted :], self.seen.device)
-        self.seen[new] = True
-        generated = new[max(0, self._num_prompt_tokens - self._num_counted) :]
-        self.output.index_add_(0, generated, torch.ones_like(generated, dtype=self.output.dtype))
-        self._num_counted = len(token_ids)
+    def __init__(self, device: torch.device) -> None:
+        self.seen = torch.zeros(0, 0, dtype=torch.bool, device=device)
+        """Whether a token is in the prompt or the output, `[rows, vocab]`."""
+        self.output = torch.zeros(0, 0, device=device)
+        """How often a token is in the output, `[rows, vocab]`."""
+        self._free_rows: list[int] = []
 
+    def update(self, states: Sequence[SamplingState], vocab_size: int) -> Tensor:
+        """Count the new tokens of these sequences. Returns their rows, `[sequences]`."""
+        self._take_rows([s for s in states if s.counted is None], vocab_size)
+        counted = [s.counted for s in states if s.counted is not None]
+        rows: list[int] = []
+        token_ids: list[int] = []
+        is_output: list[int] = []
+        for state, one in zip(states, counted, strict=True):
+            new = state.token_ids[one.num_counted :]
+            num_of_prompt = max(0, min(len(new), state.token_ids.num_prompt_tokens - one.num_counted))
+            rows += [one.row] * len(new)
+            token_ids += new
+            is_output += [0] * num_of_prompt + [1] * (len(new) - num_of_prompt)
+        if rows:
+            at, ids, times = on_device([rows, token_ids, is_output], self.seen.device).unbind()
+            self.seen.index_put_((at, ids), self.seen.new_ones(()))
+            self.output.index_put_((at, ids), times.to(self.output.dtype), accumulate=True)
+        for state, one in zip(states, counted, strict=True):
+            one.num_counted = len(state.token_ids)
+        return on_device([one.row for one in counted], self.seen.device)
 
-class LogitBias:
-    """A request's `logit_bias`, which may name the whole vocabulary. The request's sequences share it."""
+    def _take_rows(self, states: Sequence[SamplingState], vocab_size: int) -> None:
+        """Give each of these sequences an empty row."""
+        if not states:
+            return
+        if (num_missing := len(states) - len(self._free_rows)) > 0:
+            self._grow(max(num_missing, len(self.seen)), vocab_size)
+        taken = [self._free_rows.pop() for _ in states]
+        index = on_device(taken, self.seen.device)
+        self.seen.index_fill_(0, index, False)
+        self.output.index_fill_(0, index, 0)
+        for state, row in zip(states, taken, strict=True):
+            state.counted = CountedSequence(row, self._free_rows)
 
-    def __init__(self, biases: Mapping[int, float]) -> None:
-        self._biases = biases
-        self._tensors: tuple[Tensor, Tensor] | None = None
-
-    def tensors(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Token ids and their biases, on the device of `logits` and in its dtype."""
-        if self._tensors is None:
-            ids = on_device(list(self._biases), logits.device)
-            self._tensors = ids, on_device(list(self._biases.values()), logits.device, logits.dtype)
-        return self._tensors
+    def _grow(self, num_rows: int, vocab_size: int) -> None:
+        before = len(self.seen)
+        seen, output = (
+            torch.cat([old.view(before, vocab_size), old.new_zeros(num_rows, vocab_size)])
+            for old in (self.seen, self.output)
+        )
+        self.seen, self.output = seen, output
+        self._free_rows += reversed(range(before, before + num_rows))

@@ -9,14 +9,17 @@ The order (contract 7.5):
  3. temperature, top-k, top-p, min-p, with the meanings, ties and rounding of transformers;
  4. the draw. A greedy sequence skips step 3 and takes the most likely token.
 
-A sequence with a seed draws its row from a generator of its own. Its tokens do not depend on its neighbours.
+A sequence with a seed draws by random numbers of its own (`seeds`). Its tokens do not depend on its
+neighbours.
 
 `draw` leaves its results on the device. The host waits for nothing, unless a logits processor reads its
-logits. `Drawn.read` gives the tokens to the host, in one copy.
+logits. `Drawn.read` gives the tokens to the host, in one copy. The number of operators does not depend on the
+number of rows, but for logits processors of the row form.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 
 import torch
@@ -27,9 +30,10 @@ from engine.protocol import EngineError, RequestError
 from engine.protocol.options import LogprobsMode
 from engine.sampling.logits_processors.run import ProcessorRun
 from engine.sampling.logprobs import LogprobTensors, logprob_tensors, read_logprobs
-from engine.sampling.nucleus import dropped_by_top_p
+from engine.sampling.nucleus import dropped_by_top_p, dropped_by_top_p_of
 from engine.sampling.penalties import TokenCounts
 from engine.sampling.sampling_state import Logprobs, NoOtherToken, SamplingState
+from engine.sampling.seeds import key_of, noise_of, share_of
 
 GREEDY_BELOW = 1e-5
 """A lower temperature counts as 0, as in vLLM: to divide by it would overflow."""
@@ -91,6 +95,7 @@ class Sampler:
         self, device: torch.device, *, logprobs_mode: LogprobsMode = "raw_logprobs", seed: int | None = None
     ) -> None:
         self._logprobs_mode = logprobs_mode
+        self._counts = TokenCounts(device)
         self._generator = torch.Generator(device)
         if seed is None:
             self._generator.seed()
@@ -122,8 +127,8 @@ class Sampler:
             mask_banned,
             run.note_bans,
             add_logit_bias,
-            penalize_repetition,
-            penalize_frequency,
+            self._penalize_repetition,
+            self._penalize_frequency,
             run.shape,
             scale_temperature,
             keep_top_k,
@@ -133,28 +138,60 @@ class Sampler:
             logits = stage(logits, states)
         return logits
 
-    def _draw(self, logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
-        seeded = [row for row, s in enumerate(states) if s.seed is not None]
-        token_ids = (
-            self._draw_freely(logits) if len(seeded) < len(states) else _index([0] * len(seeded), logits)
-        )
-        for row in seeded:
-            token_ids[row] = _draw_seeded(logits[row], states[row])
-        return token_ids
+    def _penalize_repetition(self, logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
+        """For each token of the prompt or the output, divide a positive logit and multiply a negative one."""
+        asked = [row for row, s in enumerate(states) if s.params.repetition_penalty != 1]
+        if not asked:
+            return logits
+        rows, own = rows_of(logits, asked), [states[row] for row in asked]
+        counted = self._counts.update(own, logits.shape[-1])
+        penalties = _column([s.params.repetition_penalty for s in own], logits)
+        penalized = torch.where(rows < 0, rows * penalties, rows / penalties)
+        changed = torch.where(self._counts.seen.index_select(0, counted), penalized, rows)
+        return logits.index_copy(0, _index(asked, logits), changed)
 
-    def _draw_freely(self, logits: Tensor) -> Tensor:
-        """By one random number for each row: on a CPU far cheaper than one for each token of the vocabulary.
+    def _penalize_frequency(self, logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
+        """Subtract the presence penalty once for each token of the output, the frequency penalty every time
+        that it comes."""
+        asked = [
+            row for row, s in enumerate(states) if s.params.presence_penalty or s.params.frequency_penalty
+        ]
+        if not asked:
+            return logits
+        own = [states[row] for row in asked]
+        counted = self._counts.update(own, logits.shape[-1])
+        times = self._counts.output.index_select(0, counted)
+        presence = _column([s.params.presence_penalty for s in own], logits)
+        frequency = _column([s.params.frequency_penalty for s in own], logits)
+        penalty = presence * (times > 0) + frequency * times
+        return logits.index_add(0, _index(asked, logits), penalty, alpha=-1)
+
+    def _draw(self, logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
+        """A token for each row: by one random number for the row, which is far cheaper on a CPU than one for
+        each token of the vocabulary.
 
         Other devices add in parallel. Their sums may grow at a token without probability, and a draw could
-        fall there (contract 7.5).
+        fall there (contract 7.5). They also need not add the same way in every batch. So there the draw is
+        that of `torch.multinomial`, by a number for each token.
         """
-        if logits.device.type != "cpu":
-            return _drawn_by_noise(logits, self._generator)
+        seeded = [row for row, s in enumerate(states) if s.seed is not None]
+        keys = [key_of(s.seed, s.num_rewinds, s.num_output_tokens) for s in states if s.seed is not None]
+        if not is_on_cpu(logits):
+            noise = torch.empty_like(logits).exponential_(generator=self._generator)
+            if seeded:
+                noise.index_copy_(0, _index(seeded, logits), noise_of(keys, logits))
+            return (logits.softmax(-1) / noise.clamp_min_(torch.finfo(noise.dtype).tiny)).argmax(-1)
         sums = logits.softmax(-1).cumsum(-1)
         # More than 0 and at most 1, so that no token without probability is drawn.
-        shares = 1 - torch.rand(len(sums), 1, generator=self._generator, device=sums.device)
+        shares = 1 - torch.rand(len(sums), 1, generator=self._generator)
+        if seeded:
+            shares.index_copy_(0, _index(seeded, logits), _column([share_of(key) for key in keys], logits))
         drawn = torch.searchsorted(sums, shares * sums[:, -1:]).squeeze(-1)
         return drawn.clamp_max_(sums.shape[-1] - 1)  # of a row that is not numbers, whose token is not used
+
+
+def is_on_cpu(logits: Tensor) -> bool:
+    return logits.device.type == "cpu"
 
 
 def is_greedy(state: SamplingState) -> bool:
@@ -176,24 +213,11 @@ def _logprobs(logits: Tensor, token_ids: Tensor, states: Sequence[SamplingState]
 
 def _best(logits: Tensor) -> tuple[Tensor, Tensor]:
     """The greatest logit of each row, and its token. A row that is not numbers has no finite one."""
-    if logits.device.type != "cpu":
+    if not is_on_cpu(logits):
         best, token_ids = logits.max(-1)
         return best, token_ids
     token_ids = torch.from_numpy(logits.numpy().argmax(-1))  # several times as fast as torch's
     return logits.gather(-1, token_ids.unsqueeze(-1)).squeeze(-1), token_ids
-
-
-def _draw_seeded(logits: Tensor, state: SamplingState) -> Tensor:
-    """The token of one row, `[]`: what `torch.multinomial(probs, num_samples=1)` draws with the seed."""
-    if state.generator is None:
-        assert state.draw_seed is not None
-        state.generator = torch.Generator(logits.device).manual_seed(state.draw_seed % 2**64)
-    return _drawn_by_noise(logits, state.generator)
-
-
-def _drawn_by_noise(logits: Tensor, generator: torch.Generator) -> Tensor:
-    noise = torch.empty_like(logits).exponential_(generator=generator)
-    return (logits.softmax(-1) / noise.clamp_min_(torch.finfo(noise.dtype).tiny)).argmax(-1)
 
 
 # Each stage takes and returns logits `[rows, vocab]`. If no row asks for the stage, it returns them as they
@@ -218,46 +242,14 @@ def mask_banned(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
 
 
 def add_logit_bias(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
-    biases = [(row, *s.bias.tensors(logits)) for row, s in enumerate(states) if s.bias is not None]
-    if not biases:
+    biased = [(row, s.bias) for row, s in enumerate(states) if s.bias is not None]
+    if not biased:
         return logits
-    rows = torch.cat([torch.full_like(token_ids, row) for row, token_ids, _ in biases])
-    token_ids = torch.cat([token_ids for _, token_ids, _ in biases])
-    return logits.index_put((rows, token_ids), torch.cat([bias for _, _, bias in biases]), accumulate=True)
-
-
-def penalize_repetition(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
-    """For each token of the prompt or the output, divide a positive logit and multiply a negative one."""
-    asked = [row for row, s in enumerate(states) if s.params.repetition_penalty != 1]
-    if not asked:
-        return logits
-    rows, index = rows_of(logits, asked), _index(asked, logits)
-    seen = torch.stack([_counts(states[row], logits).seen for row in asked])
-    penalties = _column([states[row].params.repetition_penalty for row in asked], logits)
-    penalized = torch.where(rows < 0, rows * penalties, rows / penalties)
-    return logits.index_copy(0, index, torch.where(seen, penalized, rows))
-
-
-def penalize_frequency(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
-    """Subtract the presence penalty once for each token of the output, the frequency penalty each time."""
-    asked = [row for row, s in enumerate(states) if s.params.presence_penalty or s.params.frequency_penalty]
-    if not asked:
-        return logits
-    counts = torch.stack([_counts(states[row], logits).output for row in asked])
-    params = [states[row].params for row in asked]
-    presence = _column([p.presence_penalty for p in params], logits)
-    frequency = _column([p.frequency_penalty for p in params], logits)
-    penalty = presence * (counts > 0) + frequency * counts
-    return logits.index_add(0, _index(asked, logits), penalty, alpha=-1)
-
-
-def _counts(state: SamplingState, logits: Tensor) -> TokenCounts:
-    """The sequence's counts, up to date. A step adds one token, so that a long sequence costs no more."""
-    if state.token_counts is None:
-        num_prompt_tokens = state.token_ids.num_prompt_tokens
-        state.token_counts = TokenCounts(logits.shape[-1], num_prompt_tokens, logits.device)
-    state.token_counts.update(state.token_ids)
-    return state.token_counts
+    token_ids, biases = zip(*(bias.tensors(logits) for _, bias in biased), strict=True)
+    numbers = [len(bias) for _, bias in biased]
+    places, repeats = _index([[row for row, _ in biased], numbers], logits).unbind()
+    rows = places.repeat_interleave(repeats, output_size=sum(numbers))
+    return logits.index_put((rows, torch.cat(token_ids)), torch.cat(biases), accumulate=True)
 
 
 def scale_temperature(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
@@ -278,16 +270,22 @@ def keep_top_k(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
 
 
 def keep_top_p(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
-    def keep(rows: Tensor, ps: list[float]) -> Tensor:
-        if rows.device.type == "cpu":
+    """Rows that top-k has left few tokens are apart: they have only these to sort."""
+    vocab = logits.shape[-1]
+    left = [s.params.top_k if 0 < s.params.top_k < vocab else vocab for s in states]
+    most = max((k for k in left if k < vocab), default=0)
+
+    def keep(rows: Tensor, ps: list[float], num_sorted: int) -> Tensor:
+        if is_on_cpu(rows):
             # Twice as fast as `masked_fill`.
             return torch.where(dropped_by_top_p(rows, ps), float("-inf"), rows)
-        ascending, ids = rows.sort(descending=False)
-        dropped = ascending.softmax(-1).cumsum(-1) <= _column([1 - p for p in ps], rows)
-        dropped[:, -1] = False
-        return rows.masked_fill(dropped.scatter(-1, ids, dropped), float("-inf"))
+        limits = _column([1 - p for p in ps], rows)
+        return rows.masked_fill(dropped_by_top_p_of(num_sorted, rows, limits), float("-inf"))
 
-    return _where(logits, states, [s.params.top_p for s in states], lambda p: p < 1, keep)
+    for num_sorted, few in ((most, True), (vocab, False)):
+        values = [s.params.top_p if (k < vocab) is few else 1.0 for s, k in zip(states, left, strict=True)]
+        logits = _where(logits, states, values, lambda p: p < 1, partial(keep, num_sorted=num_sorted))
+    return logits
 
 
 def keep_min_p(logits: Tensor, states: Sequence[SamplingState]) -> Tensor:

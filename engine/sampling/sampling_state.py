@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.protocol import RequestError, SamplingParams
@@ -14,10 +13,8 @@ from engine.sampling.logits_processors.started import StartedProcessor
 from engine.sampling.prompt_lookup import PromptLookup
 
 if TYPE_CHECKING:
-    import torch
-
     from engine.sampling.guided.guide import Guide
-    from engine.sampling.penalties import LogitBias, TokenCounts
+    from engine.sampling.logit_bias import LogitBias
 
 
 class Logprobs(NamedTuple):
@@ -33,6 +30,19 @@ class Logprobs(NamedTuple):
 
 class NoOtherToken:
     """In place of a sequence's next token: rewinds forbid each token that may come."""
+
+
+class CountedSequence:
+    """A sequence's row of `penalties.TokenCounts`. The row is free again once nothing holds this object."""
+
+    def __init__(self, row: int, free_rows: list[int]) -> None:
+        self.row = row
+        self.num_counted = 0
+        """The sequence's first tokens, so many, are counted."""
+        self._free_rows = free_rows
+
+    def __del__(self) -> None:
+        self._free_rows.append(self.row)
 
 
 @dataclass(eq=False, slots=True)
@@ -55,10 +65,8 @@ class SamplingState:
     banned: dict[int, frozenset[int]] = field(default_factory=dict)
     """Token ids that rewinds forbid, by the number of output tokens before them."""
     num_rewinds: int = 0
-    generator: torch.Generator | None = None
-    """Made by the `Sampler` at the first draw of a sequence with a seed. A preemption keeps it."""
-    token_counts: TokenCounts | None = None
-    """Made by the `Sampler` for a sequence with penalties."""
+    counted: CountedSequence | None = None
+    """The sequence's row of the `Sampler`'s counts, which it makes for a sequence with penalties."""
     lookup: PromptLookup | None = None
     """Made by `Speculation` for a sequence that decodes."""
     acceptance: Acceptance | None = None
@@ -69,7 +77,7 @@ class SamplingState:
         stay. State made from token ids is dropped and made again when needed."""
         self.banned = {place: ids for place, ids in self.banned.items() if place <= num_output_tokens}
         self.banned[num_output_tokens] = self.banned.get(num_output_tokens, frozenset()).union(banned)
-        self.generator = self.token_counts = self.lookup = self.acceptance = None
+        self.counted = self.lookup = self.acceptance = None
         self.num_rewinds += 1
 
     @property
@@ -110,11 +118,3 @@ class SamplingState:
         Candidates need the logprobs of their own tokens, because they are chosen by them."""
         has_choice = self.params.num_candidates > self.params.n
         return 0 if has_choice and self.params.logprobs is None else self.params.logprobs
-
-    @property
-    def draw_seed(self) -> int | None:
-        """The seed of `generator`. Each rewind makes a new seed, so that outputs are repeatable: the number
-        of draws from the old generator depends on when the engine learned of the rewind."""
-        if self.seed is None or not self.num_rewinds:
-            return self.seed
-        return int.from_bytes(sha256(f"{self.seed} {self.num_rewinds}".encode()).digest()[:8])

@@ -18,7 +18,7 @@ from engine.scheduling.block_hash import extend_hashes, root_hash
 from engine.turns.bursts import NEVER
 
 if TYPE_CHECKING:
-    from engine.sampling.penalties import LogitBias
+    from engine.sampling.logit_bias import LogitBias
     from engine.text.detokenizer import Detokenizer
 
 

@@ -23,6 +23,8 @@ Class attributes, all of them optional:
 - `kind`: "mask" for a processor that only sets logits to minus infinity; "shaper" (default) for any other.
   Masks run first. No processor brings back a token that was masked before it, and a mask raises no logit.
 - `Params`: a pydantic model of the parameters that a request may set. Without it, a request may set none.
+- `forbidden(self, input_ids)`: only for a mask of the row form. It returns the ids of the tokens that may not
+  come next. The sampler then asks for these in place of `__call__`, and masks them in all rows at once.
 - `prepare(context, **args)`: a class method, called once at start with the arguments from the server's
   configuration. It returns what all instances share. An exception in it keeps the server from starting.
 

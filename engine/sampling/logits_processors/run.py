@@ -1,7 +1,8 @@
 """Runs the logits processors of one draw (contract 7.1, 7.2, 7.5, 7.6).
 
 A processor of the batch form is called once for all rows that have it. If the call fails, each row is called
-alone, so that only the row at fault fails. Each row gets the same result as alone.
+alone, so that only the row at fault fails. Each row gets the same result as alone. A mask of the row form
+that lists tokens (`forbidden`) is asked row by row on the host, and all rows are masked at once.
 
 After each call the result is limited: a mask raises no logit, and a shaper brings back no token that is minus
 infinity. A processor that leaves something that is not a number, or no token to draw, fails its row. If the
@@ -13,8 +14,8 @@ wait for the device before.
 import math
 from collections.abc import Callable, Sequence
 from copy import copy
-from operator import attrgetter
-from typing import Any, NamedTuple
+from operator import attrgetter, index
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -33,6 +34,9 @@ from engine.sampling.sampling_state import NoOtherToken, SamplingState
 
 CEILING = 1e30
 """The most that a shaper raises a logit by, even to infinity, so that later stages can still calculate."""
+
+
+Result = TypeVar("Result")
 
 
 class _Row(NamedTuple):
@@ -75,11 +79,13 @@ class ProcessorRun:
             logits = logits.clone()
         for entry in sorted(calls, key=attrgetter("rank")):
             rows = [row for row in calls[entry] if row.at not in self._failed]
-            if entry.batch is None:
+            if entry.batch is not None and rows:
+                self._call_batch(rows, entry.batch, logits)
+            elif kind == "mask" and rows and hasattr(rows[0].started.call, "forbidden"):
+                self._forbid(rows, logits)
+            else:
                 for row in rows:
                     self._call(row, logits)
-            elif rows:
-                self._call_batch(rows, entry.batch, logits)
         return logits
 
     def note_bans(self, logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
@@ -115,6 +121,20 @@ class ProcessorRun:
             self._failed[row.at] = _failure(row, outcome)
         else:
             self._note([row], own.amax(-1, keepdim=True))
+
+    def _forbid(self, rows: list[_Row], logits: Tensor) -> None:
+        masked: list[_Row] = []
+        places: list[tuple[int, int]] = []
+        for row in rows:
+            token_ids = _outcome(lambda row=row: _listed(row, logits.shape[-1]))  # type: ignore[misc]
+            if isinstance(token_ids, BaseException):
+                self._failed[row.at] = _failure(row, token_ids)
+            elif token_ids:
+                masked.append(row)
+                places += [(row.at, token_id) for token_id in token_ids]
+        if masked:
+            logits.index_put_(on_device(places, logits.device).unbind(1), logits.new_tensor(-math.inf))
+            self._note(masked, rows_of(logits, [row.at for row in masked]).amax(-1))
 
     def _call_batch(self, rows: list[_Row], processor: BatchLogitsProcessor, logits: Tensor) -> None:
         index = on_device([row.at for row in rows], logits.device)
@@ -165,7 +185,7 @@ def _copied(params: dict[str, Any]) -> dict[str, Any]:
     return {name: copy(one) if isinstance(one, list | set | dict) else one for name, one in params.items()}
 
 
-def _outcome(call: Callable[[], Tensor]) -> Tensor | BaseException:
+def _outcome(call: Callable[[], Result]) -> Result | BaseException:
     """The call's result, or the exception that fails its rows. The loss of the device is raised."""
     try:
         return call()
@@ -174,6 +194,14 @@ def _outcome(call: Callable[[], Tensor]) -> Tensor | BaseException:
     except BaseException as error:  # noqa: BLE001 - a panic in Rust is not an `Exception`; the caller logs it
         raise_if_lost(error)
         return error
+
+
+def _listed(row: _Row, vocab_size: int) -> list[int]:
+    """Raises `BadLogitsError` for a token that the model does not have: a GPU would be lost by it."""
+    token_ids = [index(token_id) for token_id in row.started.call.forbidden(row.state.token_ids)]  # type: ignore[union-attr]
+    if not all(0 <= token_id < vocab_size for token_id in token_ids):
+        raise BadLogitsError("it listed a token id that the model does not have")
+    return token_ids
 
 
 def _call_row(row: _Row, logits: Tensor) -> Tensor:

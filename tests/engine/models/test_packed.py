@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import LlamaConfig
+from transformers import AutoConfig, LlamaConfig
 
 from engine.execution.model_runner import ModelRunner
 from engine.models.checkpoint import Checkpoint
-from engine.models.decoder import Decoder
+from engine.models.decoder import Decoder, DecoderConfig
+from engine.models.load import load_model
 from engine.models.packed import packed_weights
 from engine.models.transformers_model import TransformersModel
 from engine.protocol.options import EngineConfig
@@ -254,6 +255,26 @@ def test_an_unknown_method_is_left_to_transformers(tmp_path: Path, monkeypatch: 
         runner(tmp_path)
     with pytest.raises(ValueError, match="quant_method is 'bitsandbytes'"):
         runner(tmp_path, model_impl="weir")
+
+
+@pytest.mark.parametrize(
+    ("packing", "quantization"), [(AWQ, None), (GPTQ, None), (None, "int8"), (None, "int4")]
+)
+def test_on_cuda_weights_of_few_bits_are_refused_at_start(
+    packing: dict[str, Any] | None, quantization: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No GPU is needed: until then, only the angles of positions would be made there."""
+    folder = tmp_path
+    if packing is None:
+        save(CONFIG, folder)
+    else:
+        folder = save_packed(tmp_path, packing)
+    of = DecoderConfig.of
+    monkeypatch.setattr(DecoderConfig, "of", lambda config, size, _: of(config, size, torch.device("cpu")))
+    monkeypatch.setattr(TransformersModel, "load", lambda *_: pytest.fail("other code is tried"))
+    config = EngineConfig(model=str(folder), quantization=quantization)
+    with pytest.raises(ValueError, match=r"run on a CPU only; on CUDA, .* --engine vllm\.$"):
+        load_model(config, AutoConfig.from_pretrained(folder), 64, torch.device("cuda"))
 
 
 def test_a_cpu_computes_a_packed_float16_checkpoint_in_bfloat16(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ import pytest
 from engine.protocol import SamplingParams
 from engine.sampling.logits_processors import TokenIds
 from engine.sampling.prompt_lookup import PromptLookup
-from engine.sampling.sampling_state import SamplingState
+from engine.sampling.sampling_state import CountedSequence, SamplingState
 
 
-def state_of(seed: int | None = None, **params: Any) -> SamplingState:
-    return SamplingState("r", SamplingParams(**params), TokenIds([5, 6, 7, 8], 2), frozenset(), seed)
+def state_of(**params: Any) -> SamplingState:
+    return SamplingState("r", SamplingParams(**params), TokenIds([5, 6, 7, 8], 2), frozenset())
 
 
 def test_bans_at_a_place_add_up_until_a_rewind_goes_further_back() -> None:
@@ -27,24 +27,9 @@ def test_bans_at_a_place_add_up_until_a_rewind_goes_further_back() -> None:
 def test_a_rewind_drops_the_states_made_from_tokens() -> None:
     state = state_of()
     state.lookup = PromptLookup(2, 4)
+    state.counted = CountedSequence(0, [])
     state.rewind(0, [])
-    assert (state.lookup, state.generator, state.token_counts) == (None, None, None)
-
-
-def test_each_rewind_leads_to_a_seed_that_follows_from_the_first_one() -> None:
-    seeds = []
-    for _ in range(2):
-        state = state_of(seed=11)
-        seeds.append([state.draw_seed])
-        for _ in range(3):
-            state.rewind(1, [])
-            seeds[-1].append(state.draw_seed)
-    assert seeds[0] == seeds[1]
-    assert seeds[0][0] == 11
-    assert len(set(seeds[0])) == 4
-    without = state_of()
-    without.rewind(1, [])
-    assert without.draw_seed is None
+    assert (state.lookup, state.counted) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.device.attention import KeptAttention, KeptAttentionBackend, Scoring
+from engine.device.attention import Scoring
 from engine.device.batch import Batch
 from engine.device.kernels.gpu.triton_decode import decode
 from engine.device.kernels.gpu.triton_pointwise import rotate_and_keep, silu_and_mul
@@ -17,7 +17,7 @@ from engine.device.kv_cache import KVCache
 
 @dataclass(frozen=True, slots=True)
 class TritonAttention:
-    """Implements `KeptAttention` for every kind of layer and every float type."""
+    """Implements `Attention` for every kind of layer and every float type."""
 
     kv_cache: KVCache
     batch: Batch
@@ -27,6 +27,7 @@ class TritonAttention:
         return self.attend(layer, query, scoring)
 
     def attend(self, layer: int, query: Tensor, scoring: Scoring) -> Tensor:
+        """Attend. The step's keys and values are in the cache already."""
         batch, keys, values = self.batch, self.kv_cache.keys[layer], self.kv_cache.values[layer]
         if query.stride(2) != 1:
             query = query.contiguous()
@@ -41,27 +42,24 @@ class TritonAttention:
 
 
 class TritonKernels:
-    """Implements `Kernels` on a GPU. `attention` attends to keys and values that the cache holds already."""
+    """Implements `Kernels` on a GPU."""
 
-    def __init__(self, shape: AttentionShape, attention: KeptAttentionBackend) -> None:
+    def __init__(self, shape: AttentionShape) -> None:
         self._shape = shape
-        self._attention = attention
         self.linears: Mapping[str, LinearMaker] = {}
 
     def step(self, batch: Batch, kv_cache: KVCache) -> "TritonStep":
-        return TritonStep(self._shape, batch, kv_cache, self._attention(kv_cache, batch))
+        return TritonStep(self._shape, batch, kv_cache)
 
 
 class TritonStep(StepKernels):
     """Implements `StepKernels`."""
 
-    def __init__(
-        self, shape: AttentionShape, batch: Batch, kv_cache: KVCache, attention: KeptAttention
-    ) -> None:
+    def __init__(self, shape: AttentionShape, batch: Batch, kv_cache: KVCache) -> None:
         self._shape = shape
         self._batch = batch
         self._kv_cache = kv_cache
-        self._attention = attention
+        self._attention = TritonAttention(kv_cache, batch)
 
     def rms_norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, weight.shape, weight, self._shape.rms_norm_eps)

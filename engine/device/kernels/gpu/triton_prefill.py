@@ -2,17 +2,27 @@
 
 One launch computes all chunks of a step. A chunk attends to its context and to itself. The rows of a program
 are consecutive tokens, each with the query heads that share a key head.
+
+More warps share a program's numbers among more registers. Where few warps suffice, they are the better
+choice. The compiled kernel says whether they do.
 """
+
+from typing import Any
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from engine.device.attention import Scoring
-from engine.device.kernels.gpu.triton_tile import Dims, attend_to, normalize
+from engine.device.kernels.gpu.triton_tile import MIN_ROWS, Dims, attend_to, normalize
 
 ROWS = {2: 64, 4: 16}
 """Rows of a program, by the bytes of an element. More rows of float32 would not fit into registers."""
+WIDE = 128
+"""Wider heads have half as many rows."""
+FEW_WARPS, MANY_WARPS = 4, 8
+_num_warps: dict[object, int] = {}
+"""By the kernel's type and constants, once it has been compiled with `FEW_WARPS`."""
 
 
 def prefill(
@@ -35,7 +45,22 @@ def prefill(
     kv_heads, block_size = keys.shape[1:3]
     group = query.shape[1] // kv_heads
     dims, rows = Dims.of(keys, values), ROWS[keys.element_size()]
-    _prefill[triton.cdiv(max_tokens * group, rows), kv_heads, chunk_tables.shape[0]](
+    if max(dims.padded_key, dims.padded_value) > WIDE:
+        rows = max(MIN_ROWS, rows // 2)
+    constants = {
+        "SOFTCAP": scoring.softcap,
+        "WINDOW": scoring.sliding_window,
+        "BLOCK_SIZE": block_size,
+        "KEY_DIM": dims.key,
+        "VALUE_DIM": dims.value,
+        "PADDED_KEY": dims.padded_key,
+        "PADDED_VALUE": dims.padded_value,
+        "GROUP": group,
+        "ROWS": rows,
+        "TILE": dims.num_keys(keys.element_size()),
+    }
+    kind = keys.device, keys.dtype, scoring.s_aux is None, *constants.values()
+    kernel = _prefill[triton.cdiv(max_tokens * group, rows), kv_heads, chunk_tables.shape[0]](
         out,
         query,
         keys,
@@ -50,17 +75,17 @@ def prefill(
         *values.stride()[:3],
         chunk_tables.stride(0),
         dims.key**-0.5 if scoring.scaling is None else scoring.scaling,
-        SOFTCAP=scoring.softcap,
-        WINDOW=scoring.sliding_window,
-        BLOCK_SIZE=block_size,
-        KEY_DIM=dims.key,
-        VALUE_DIM=dims.value,
-        PADDED_KEY=dims.padded_key,
-        PADDED_VALUE=dims.padded_value,
-        GROUP=group,
-        ROWS=rows,
-        TILE=dims.num_keys(keys.element_size()),
+        **constants,
+        num_warps=_num_warps.get(kind, FEW_WARPS),
     )
+    if kind not in _num_warps:
+        _num_warps[kind] = MANY_WARPS if _spills(kernel) else FEW_WARPS
+
+
+def _spills(kernel: Any) -> bool:
+    """Whether a compiled kernel keeps numbers in memory that found no register. Triton's interpreter compiles
+    no kernel."""
+    return bool(getattr(kernel, "n_spills", 0))
 
 
 # Properties that differ from step to step must not lead to a new compilation.

@@ -9,16 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Self
 
 from pydantic import BaseModel, Field, PrivateAttr, ValidationInfo, model_validator
-from torch import Tensor
 
 from engine.protocol import Tokenizer
-from engine.sampling.logits_processors import Context, TokenIds
-from engine.sampling.logits_processors.builtin.masks import as_index, take_out
+from engine.sampling.logits_processors import Context
+from engine.sampling.logits_processors.builtin.masks import ListedMask
 
 
-class BadWords:
-    kind = "mask"
-
+class BadWords(ListedMask):
     class Params(BaseModel, extra="forbid"):
         bad_words: list[Annotated[str, Field(max_length=1000)]] = Field(
             min_length=1, max_length=1000, fail_fast=True
@@ -37,21 +34,16 @@ class BadWords:
     def __init__(self, params: Params, context: Context) -> None:
         self.sequences = [ids for ids in params._sequences if ids[-1] < context.vocab_size]
         """The tokens of each word, without the words that the model cannot say."""
-        self._device = context.device
         self._endings: dict[int | None, list[tuple[list[int], int]]] = defaultdict(list)
         """By the last token before a word's end: the word's tokens before its last one, and the last one.
         None: words of one token, which are forbidden anywhere."""
         for *first, last in self.sequences:
             self._endings[first[-1] if first else None].append((first, last))
 
-    def __call__(self, input_ids: TokenIds, logits: Tensor) -> None:
-        if masked := self.forbidden(input_ids):
-            take_out(logits, as_index(masked, self._device))
-
-    def forbidden(self, token_ids: Sequence[int]) -> list[int]:
-        """The tokens that would end a word behind `token_ids`."""
-        words = [*self._endings.get(None, ()), *self._endings.get(token_ids[-1], ())]
-        return [last for first, last in words if not first or [*token_ids[-len(first) :]] == first]
+    def forbidden(self, input_ids: Sequence[int]) -> list[int]:
+        """The tokens that would end a word behind `input_ids`."""
+        words = [*self._endings.get(None, ()), *self._endings.get(input_ids[-1], ())]
+        return [last for first, last in words if not first or [*input_ids[-len(first) :]] == first]
 
     def is_begun(self, token_ids: Sequence[int]) -> bool:
         """Whether `token_ids` end with the beginning of a word."""

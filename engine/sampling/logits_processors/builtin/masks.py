@@ -6,8 +6,22 @@ import torch
 from torch import Tensor
 
 from engine.device.transfers import on_device
+from engine.sampling.logits_processors import TokenIds
 
 MASKED = float("-inf")
+
+
+class ListedMask:
+    """The base of masks that say which tokens may not come next."""
+
+    kind = "mask"
+
+    def forbidden(self, input_ids: TokenIds) -> Sequence[int]:
+        raise NotImplementedError
+
+    def __call__(self, input_ids: TokenIds, logits: Tensor) -> None:
+        if token_ids := self.forbidden(input_ids):
+            take_out(logits, as_index(token_ids, logits.device))
 
 
 def as_index(token_ids: Sequence[int], device: torch.device) -> Tensor:

@@ -7,25 +7,21 @@ token in `whitelist_token_ids` may end a run that came before.
 from collections import defaultdict
 
 from pydantic import BaseModel, Field
-from torch import Tensor
 
-from engine.sampling.logits_processors import Context, TokenId, TokenIds
-from engine.sampling.logits_processors.builtin.masks import as_index, take_out
+from engine.sampling.logits_processors import TokenId, TokenIds
+from engine.sampling.logits_processors.builtin.masks import ListedMask
 from engine.sampling.logits_processors.builtin.reading import Reading
 
 
-class NoRepeatNGram(Reading):
-    kind = "mask"
-
+class NoRepeatNGram(Reading, ListedMask):
     class Params(BaseModel, extra="forbid"):
         ngram_size: int = Field(ge=1, le=64)
         window_size: int = Field(ge=1)
         whitelist_token_ids: list[TokenId] = Field([], fail_fast=True)
 
-    def __init__(self, params: Params, context: Context) -> None:
+    def __init__(self, params: Params) -> None:
         self._size, self._window = params.ngram_size, params.window_size
         self._whitelist = frozenset(params.whitelist_token_ids)
-        self._device = context.device
         super().__init__()
 
     def begin(self) -> None:
@@ -39,9 +35,8 @@ class NoRepeatNGram(Reading):
             self._followed[tuple(self._last)][token_id] = at - self._size + 1
         self._last = [*self._last, token_id][-(self._size - 1) :] if self._size > 1 else []
 
-    def __call__(self, input_ids: TokenIds, logits: Tensor) -> None:
+    def forbidden(self, input_ids: TokenIds) -> list[int]:
         self.catch_up(input_ids)
         followed = self._followed.get(tuple(self._last), {})
         first = len(input_ids) - self._window
-        if masked := [i for i, begin in followed.items() if begin >= first and i not in self._whitelist]:
-            take_out(logits, as_index(masked, self._device))
+        return [i for i, begin in followed.items() if begin >= first and i not in self._whitelist]

@@ -57,7 +57,7 @@ async def test_a_call_has_no_other_arguments_than_its_function_names(parser: str
     engine = await start_tools(parser)
     fields: dict[str, Any] = {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False}
     calls = []
-    for seed in range(12):
+    for seed in range(40):
         sampling = SamplingParams(max_tokens=200, temperature=1.0, seed=seed)
         deltas = await answer(engine, Parsers(tool_calls=parser), **fields, sampling=sampling)
         assert deltas[-1].finish_reason == "tool_calls"

@@ -57,6 +57,26 @@ class Ban:
         return logits
 
 
+class Lists:
+    """A mask that lists tokens. It never sees logits."""
+
+    kind = "mask"
+
+    class Params(BaseModel):
+        lists: Any
+
+    def __init__(self, params: Params) -> None:
+        self.lists = params.lists
+
+    def forbidden(self, input_ids: Any) -> Any:
+        if self.lists == "raise":
+            raise RuntimeError("the model said: hush")
+        return self.lists
+
+    def __call__(self, input_ids: Any, logits: Tensor) -> None:
+        raise AssertionError("the sampler asks for the list")
+
+
 class Likes(BaseLogitsProcessor):
     """A shaper of the row form: raises the token that came `back` tokens before."""
 
@@ -172,7 +192,18 @@ def config(name: str, **settings: Any) -> LogitsProcessorConfig:
 ALL = tuple(
     map(
         config,
-        ("Only", "Ban", "Likes", "Counts", "Fails", "FailsAlone", "FailsMask", "Revives", "RevivesMask"),
+        (
+            "Only",
+            "Ban",
+            "Lists",
+            "Likes",
+            "Counts",
+            "Fails",
+            "FailsAlone",
+            "FailsMask",
+            "Revives",
+            "RevivesMask",
+        ),
     )
 )
 

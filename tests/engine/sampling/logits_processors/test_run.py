@@ -91,6 +91,35 @@ def test_rows_of_one_batch_processor_are_one_call_whatever_their_parameters(
         assert rows[row].isneginf().nonzero().flatten().tolist() == ids
 
 
+def test_a_mask_that_lists_tokens_masks_them_in_its_own_row(
+    sampler: Sampler, sequence: Callable[..., Sequence]
+) -> None:
+    lists: list[list[int]] = [[1], [], [2, 3, 2], [VOCAB_SIZE - 1]]
+    logits = logits_of(5)
+    rows, failed = processed(
+        sampler, logits, [*(sequence(lists={"lists": ids}) for ids in lists), sequence()]
+    )
+    assert not failed
+    for row, ids in enumerate([*lists, []]):
+        assert rows[row].isneginf().nonzero().flatten().tolist() == sorted({*ids})
+
+
+@pytest.mark.parametrize(
+    "lists", ["raise", "text", None, 5, [1, None], [0.5], [VOCAB_SIZE], [-1], list(range(VOCAB_SIZE))]
+)
+def test_a_list_that_is_not_one_of_tokens_fails_its_own_row(
+    lists: Any, sampler: Sampler, sequence: Callable[..., Sequence]
+) -> None:  # contract 7.6
+    """An index that the logits do not have would end a GPU."""
+    logits = logits_of(3)
+    good = [sequence(lists={"lists": [4]}) for _ in range(2)]
+    rows, failed = processed(sampler, logits, [good[0], sequence(lists={"lists": lists}), good[1]])
+    assert [*failed] == [1]
+    assert isinstance(failed[1], LogitsProcessorError)
+    for row in (0, 2):
+        assert rows[row].isneginf().nonzero().flatten().tolist() == [4]
+
+
 def test_the_dict_of_a_batch_processor_lives_as_long_as_its_sequence_and_has_its_tokens(
     sampler: Sampler, sequence: Callable[..., Sequence]
 ) -> None:  # contract 7.2
