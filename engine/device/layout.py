@@ -37,6 +37,10 @@ class Span(Protocol):
 
     @property
     def block_table(self) -> Sequence[int]: ...
+    @property
+    def drawn_row(self) -> int | None:
+        """The row of the last draw with the span's token, which then is its only one. None: the `token_ids`
+        are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class TokenSpan:
     block_table: Sequence[int]
     num_samples: int = 0
     prompt_logprob_positions: range = range(0)
+    drawn_row: int | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -65,6 +70,7 @@ class Layout(NamedTuple):
     block_tables: Ids
     chunk_bounds: Ids
     chunk_tables: Ids
+    drawn_rows: Ids = np.zeros(0, dtype=np.int64)
 
     @property
     def num_singles(self) -> int:
@@ -73,7 +79,7 @@ class Layout(NamedTuple):
     @classmethod
     def of(cls, scheduled: Sequence[Span], block_size: int) -> "Layout":
         """`logit_rows` has the `num_samples` of all sequences, then their `prompt_logprob_positions`."""
-        ordered = sorted(scheduled, key=lambda s: s.num_tokens > MAX_SPAN)
+        ordered = sorted(scheduled, key=lambda s: (s.num_tokens > MAX_SPAN, s.drawn_row is None))
         token_ids: list[int] = []
         positions: list[int] = []
         firsts: dict[int, int] = {}
@@ -106,6 +112,7 @@ class Layout(NamedTuple):
             block_tables=tables,
             chunk_bounds=bounds,
             chunk_tables=chunk_tables,
+            drawn_rows=np.array([s.drawn_row for s in ordered if s.drawn_row is not None], dtype=np.int64),
         )
 
     def padded(self, rows: int, scratch_block: int) -> "Layout":

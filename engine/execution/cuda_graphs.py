@@ -54,14 +54,12 @@ class DecodeGraphs:
         max_rows, max_blocks = self._tables.shape
         return bool(rows == len(layout.token_ids) <= max_rows and blocks <= max_blocks)
 
-    def run(self, layout: Layout, token_ids: Tensor | None = None) -> Tensor:
-        """The logits of the layout's `logit_rows`, `[rows, vocab]`. `token_ids`: in place of the layout's."""
+    def run(self, layout: Layout, drawn: Tensor | None = None) -> Tensor:
+        """The logits of the layout's `logit_rows`, `[rows, vocab]`. `drawn`: see `Batch.of`."""
         size = self._buckets[bisect_left(self._buckets, layout.num_singles)]
-        batch = Batch.of(layout.padded(size, self._kv_cache.scratch_block), self._device)
+        batch = Batch.of(layout.padded(size, self._kv_cache.scratch_block), self._device, drawn)
         for static, given in zip(self._ids, (batch.token_ids, batch.positions, batch.slots), strict=True):
             static[:size].copy_(given)
-        if token_ids is not None:
-            self._ids[0, : len(token_ids)].copy_(token_ids)
         self._tables[:size, : batch.block_tables.shape[1]].copy_(batch.block_tables)
         return self._runs[size]()[batch.logit_rows]
 

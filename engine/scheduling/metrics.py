@@ -31,7 +31,9 @@ PHASES = ("schedule", "draft", "forward", "sample", "update")
 
 
 class EngineMetrics:
-    """Kept by the engine's thread, which says where it is. The `Budget` learns each step's time."""
+    """Kept by the engine's thread, which says where it is. The `Budget` learns each step's time.
+
+    While the next step runs ahead, a step's time is that from the end of the step before it."""
 
     def __init__(self, budget: Budget) -> None:
         self.num_steps = 0
@@ -83,7 +85,8 @@ class EngineMetrics:
         seq.queued_at = perf_counter()
 
     def begin(self, scheduled: Seq[ScheduledSequence]) -> None:
-        """Note the sequences that the step is going to run."""
+        """Note the sequences that the step runs. Call it before another step is planned."""
+        self._budget.begin()
         self._num_decodes = sum(s.is_decode for s in scheduled)
         self._num_tokens = sum(s.end - s.start for s in scheduled)
         self._attended = sum(num_attended(s.end - s.start, s.start) for s in scheduled if not s.is_decode)

@@ -7,7 +7,8 @@ Pure Python: the scheduler, which moves sequences about, needs no torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -45,7 +46,8 @@ class CacheState:
     reads it."""
 
     num_computed_tokens: int = 0
-    """Leading tokens of the sequence whose keys and values are in the cache. Preemption sets it back to 0."""
+    """Leading tokens of the sequence whose keys and values are in the cache, or will be when the next step
+    begins. Preemption sets it back to 0."""
     block_table: list[int] = field(default_factory=list)
     """The blocks that hold the computed tokens, in order."""
     block_hashes: list[bytes] = field(default_factory=list)
@@ -108,6 +110,9 @@ class Sequence:
     """Decided tokens that wait for their scores."""
     num_decided_tokens: int = 0
     """Output tokens that were decided so far."""
+    drawn_row: int | None = None
+    """The row of the last draw that has its next token, while a step is planned before this token is read.
+    Set by `going_ahead`."""
     queued_at: float = 0.0
     """The time at which it was added, in seconds. The `EngineMetrics` fill the three times."""
     scheduled_at: float = 0.0
@@ -167,11 +172,12 @@ class Sequence:
 
     @property
     def num_tokens(self) -> int:
-        return len(self.token_ids)
+        """With the token that is drawn and not read."""
+        return len(self.token_ids) + (self.drawn_row is not None)
 
     @property
     def num_output_tokens(self) -> int:
-        return len(self.token_ids) - self.num_prompt_tokens
+        return self.num_tokens - self.num_prompt_tokens
 
     @property
     def num_public_tokens(self) -> int:
@@ -185,7 +191,7 @@ class Sequence:
 
     @property
     def num_uncomputed_tokens(self) -> int:
-        return len(self.token_ids) - self.cache.num_computed_tokens
+        return self.num_tokens - self.cache.num_computed_tokens
 
     @property
     def longest_chunk(self) -> int:
@@ -268,6 +274,20 @@ class SequenceGroup:
         return all(s.is_done for s in self.sequences)
 
 
+@contextmanager
+def going_ahead(drawing: Iterable[Sequence]) -> Iterator[None]:
+    """Inside, each sequence counts the token that was drawn for it and is not read yet. `drawing`: in the
+    order of the draw's rows."""
+    drawing = list(drawing)
+    for row, seq in enumerate(drawing):
+        seq.drawn_row = row
+    try:
+        yield
+    finally:
+        for seq in drawing:
+            seq.drawn_row = None
+
+
 @dataclass(frozen=True, slots=True)
 class ScheduledSequence:
     """A sequence's share of one step: it computes the tokens at positions `start` to `end`."""
@@ -281,8 +301,14 @@ class ScheduledSequence:
 
     @property
     def token_ids(self) -> list[int]:
-        """The tokens that the model computes, with the draft. 0 stands for a token that is not read yet."""
+        """The tokens that the model computes, with the draft. 0 stands for a token that is not read yet
+        (`drawn_row`)."""
         return [*self.sequence.token_ids[self.start : self.end], *self.draft] or [0]
+
+    @property
+    def drawn_row(self) -> int | None:
+        """The row of the last draw with its token, if only the device knows the token."""
+        return self.sequence.drawn_row if self.end > len(self.sequence.token_ids) else None
 
     @property
     def num_tokens(self) -> int:
@@ -305,6 +331,12 @@ class ScheduledSequence:
         return self._is_at_end and seq.num_output_tokens < seq.max_tokens and seq.finish_reason is None
 
     @property
+    def is_last(self) -> bool:
+        """Whether the sequence needs no other step once the token that the step gives is drawn."""
+        seq = self.sequence
+        return self.end >= len(seq.token_ids) and seq.num_output_tokens >= seq.max_tokens
+
+    @property
     def is_decode(self) -> bool:
         """Whether it computes a single token, and gets the next one or has ended."""
         is_going_on = self.is_sampled or self.sequence.finish_reason is not None
@@ -312,7 +344,6 @@ class ScheduledSequence:
 
     @property
     def _is_at_end(self) -> bool:
-        # The last token may be drawn, but not read yet: then the sequence does not have it.
         return self.end >= self.sequence.num_tokens
 
     @property
