@@ -16,7 +16,6 @@ from torch import Tensor
 
 from engine.device.batch import Batch
 from engine.device.kv_cache import KVCache
-from engine.device.threads import Threads
 from engine.device.transfers import HostCopy
 from engine.execution.cuda_graphs import DecodeGraphs, Run
 from engine.execution.model_runner import ModelRunner
@@ -175,7 +174,6 @@ def load_runner(device: SimulatedDevice) -> Callable[[EngineConfig], ModelRunner
             max_model_len=runner.max_model_len,
             capture=model.capture,
         )
-        runner._threads = Threads.all_cores()
         device.takes_time = takes_time
         device.reset()
         return runner

@@ -224,13 +224,14 @@ class EngineCore:
         """Append each sequence's sampled token."""
         deltas: list[tuple[SequenceGroup, Delta]] = []
         failed: dict[SequenceGroup, EngineError | RequestError] = {}
+        scores = self._scoring
         for s in turn.scheduled:
             seq = s.sequence
             self.scheduler.update(s)
             if s.end < seq.num_tokens:
                 continue
             had_begun = seq.has_begun
-            advanced = attempt("one sequence", self._advance, s, sampled.get(seq))
+            advanced = attempt("one sequence", self._advance, s, sampled.get(seq), scores)
             self.begins_outputs |= seq.has_begun and not had_begun
             if isinstance(advanced, EngineError | RequestError):
                 failed[seq.group] = advanced
@@ -255,8 +256,10 @@ class EngineCore:
             if self._ahead.is_empty:
                 self._ahead = None
 
-    def _advance(self, s: ScheduledSequence, sampled: Sampled) -> list[Delta] | RequestError:
-        if (scores := self._scoring) is not None:
+    def _advance(
+        self, s: ScheduledSequence, sampled: Sampled, scores: StepScores | None
+    ) -> list[Delta] | RequestError:
+        if scores is not None:
             scores.give(s)
         if isinstance(sampled, RequestError):
             return sampled

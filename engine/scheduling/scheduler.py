@@ -166,19 +166,20 @@ class Scheduler:
         Full blocks become known once their tokens are. If its prompt is now computed, the prompt's other
         outputs may come.
         """
-        seq, size = scheduled.sequence, self.block_manager.block_size
+        seq, end, size = scheduled.sequence, scheduled.end, self.block_manager.block_size
         cache = seq.cache
-        if full := range(scheduled.start // size, min(scheduled.end, len(seq.token_ids)) // size):
-            seq.extend_hashes(size, full.stop)
-            for i in full:
+        first, num_full = scheduled.start // size, min(end, len(seq.token_ids)) // size
+        if first < num_full:
+            seq.extend_hashes(size, num_full)
+            for i in range(first, num_full):
                 self.block_manager.cache(cache.block_table[i], cache.block_hashes[i])
-        if scheduled.end <= cache.num_computed_tokens:
+        if end <= cache.num_computed_tokens:
             return
-        cache.num_computed_tokens = scheduled.end
-        if scheduled.end == seq.num_tokens:
+        cache.num_computed_tokens = end
+        if end == seq.num_tokens:
             self._bursts.finish_prefill(seq)
-        if scheduled.end == seq.num_prompt_tokens == seq.num_tokens and not seq.was_rewound:
-            self._let_followers_come(seq)
+            if end == seq.num_prompt_tokens and not seq.was_rewound:
+                self._let_followers_come(seq)
 
     def schedule_ahead(self) -> list[ScheduledSequence] | None:
         """Plan the step after one that the device still computes. None: one of its sequences would have to
@@ -247,13 +248,13 @@ class Scheduler:
     def _budgets(self) -> tuple[int, float]:
         """The number of sequences that may decode, and the units (see `StepBudget`) of the prompts' tokens.
         A token has at least one unit."""
-        num_decodes = sum(seq.num_uncomputed_tokens == 1 for seq in self.running)
+        contexts = [s.cache.num_computed_tokens + 1 for s in self.running if s.num_uncomputed_tokens == 1]
+        num_decodes = len(contexts)
         num_prompts = min(len(self.running) + len(self.waiting), self._max_num_seqs) - num_decodes
         num_decodes = min(num_decodes, self._max_num_batched_tokens)
         units: float = self._max_num_batched_tokens - num_decodes
         if num_decodes and not (num_prompts and self._goes_on_with_a_burst()):
-            num_context = sum(s.num_tokens for s in self.running if s.num_uncomputed_tokens == 1)
-            units = min(units, self._step_budget.plan(num_decodes, num_prompts, num_context))
+            units = min(units, self._step_budget.plan(num_decodes, num_prompts, sum(contexts)))
         elif (most := self._step_budget.plan_prompts()) is not None:
             units = min(units, most)
         return num_decodes, units
@@ -270,14 +271,15 @@ class Scheduler:
 
     def _go_on(self, plan: StepPlan, num_decodes: int) -> None:
         """Give running sequences their shares."""
-        at = 0
+        at, size = 0, self.block_manager.block_size
         # A preempted sequence comes behind the one that needs its blocks, and has no share yet.
         while at < len(self.running):
             seq = self.running[at]
             is_decode = seq.num_uncomputed_tokens == 1
             num_tokens = min(1, num_decodes) if is_decode else plan.share(seq)
             if num_tokens:
-                if not self._make_room(seq, seq.cache.num_computed_tokens + num_tokens):
+                end = seq.cache.num_computed_tokens + num_tokens
+                if end > size * len(seq.cache.block_table) and not self._make_room(seq, end):
                     break
                 if is_decode:
                     plan.decode(seq)

@@ -79,18 +79,18 @@ def test_tokens_that_only_the_device_knows_take_the_place_of_those_given(
     sequences = [group.add((5, i), max_tokens=9, detokenizer=None) for i in (40, 7, 120)]  # type: ignore[arg-type]
     for block, seq in enumerate(sequences):
         seq.cache.block_table = [block]
-    step = [ScheduledSequence(seq, 1, 2) for seq in sequences]
     known, *drawn = sequences
     for end in (2, 20):  # single tokens only, or with a chunk, which no graph runs
         chunk = group.add(range(end), max_tokens=9, detokenizer=None)  # type: ignore[arg-type]
         chunk.cache.block_table = [3, 4]
-        mixed = [*step, ScheduledSequence(chunk, 0, end)]
-        expected, _ = runner.run(mixed)
+        shares = [(known, 1, 2), *((seq, 1, 2) for seq in drawn), (chunk, 0, end)]
+        expected, _ = runner.run([ScheduledSequence(*share) for share in shares])
         for seq, token_id in zip(drawn, (7, 120), strict=True):
             assert seq.token_ids.pop() == token_id
         # The draw had rows of sequences that have ended since, too.
         with going_ahead([known, drawn[1], known, drawn[0]]):
             known.drawn_row = None
+            mixed = [ScheduledSequence(*share) for share in shares]
             found, _ = runner.run(mixed, torch.tensor([5, 120, 6, 7]))
             assert torch.allclose(found, expected, atol=1e-5)
             other, _ = runner.run(mixed, torch.tensor([5, 7, 6, 120]))
