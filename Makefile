@@ -31,7 +31,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-comp
 # Programs that test torch itself, which some builds bring: 120 MB.
 TORCH_TESTS = $(VENV)/lib/python3*/site-packages/torch/test $(VENV)/lib/python3*/site-packages/torch/bin/test_*
 
-.PHONY: serve test test-all test-clients test-page test-deploy test-frontends test-gateways test-vllm test-gpu-compile test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-detection bench-leak-judge bench-links bench-streams bench-processors bench-speculation bench-rewind bench-start bench-pool bench-fleet bench-relay bench-relay-streams bench-guard-api bench-workers bench-lost-workers bench-operations bench-page bench-vllm bench-served bench-peers bench-agents
+.PHONY: serve test test-all test-clients test-page test-deploy test-frontends test-gateways test-vllm test-gpu-compile test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-detection bench-leak-judge bench-links bench-streams bench-processors bench-speculation bench-rewind bench-start bench-pool bench-fleet bench-relay bench-relay-streams bench-guard-api bench-workers bench-lost-workers bench-operations bench-page bench-simulated-device bench-vllm bench-served bench-peers bench-agents
 
 # Modules are kept compiled, even if the environment says to keep none.
 unexport PYTHONDONTWRITEBYTECODE
@@ -211,5 +211,5 @@ abuse: $(VENV)/.dev
 soak: $(VENV)/.dev
 	$(BIN)/python -m tools.abuse.soak $(ARGS)
 
-bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-streams bench-processors bench-speculation bench-rewind bench-start bench-pool bench-fleet bench-relay bench-relay-streams bench-guard-api bench-workers bench-lost-workers bench-operations bench-page: bench-%: $(VENV)/.dev
+bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-streams bench-processors bench-speculation bench-rewind bench-start bench-pool bench-fleet bench-relay bench-relay-streams bench-guard-api bench-workers bench-lost-workers bench-operations bench-page bench-simulated-device: bench-page: bench-%: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)

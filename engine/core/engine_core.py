@@ -1,5 +1,6 @@
 """The engine's loop body. One thread owns an `EngineCore`, and torch with it; all of it is synchronous."""
 
+from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import replace
@@ -9,24 +10,26 @@ from torch import Tensor
 from engine.core.best_of import hold_candidates
 from engine.core.drafting.draft_model import DraftModel
 from engine.core.drafting.drafter import Drafter
-from engine.core.in_flight import InFlight, Turn
+from engine.core.in_flight import InFlight, InTurn, Turn
 from engine.core.isolation import attempt, draw_apart, failure, out_of_memory, read_apart, run_what_fits
 from engine.core.output_processor import OutputProcessor
-from engine.device.transfers import on_device, rows_of
+from engine.device.transfers import HostCopy, on_device
 from engine.execution.model_runner import ModelRunner
 from engine.execution.step_scores import StepScores
 from engine.models.heads import check_generates
 from engine.protocol import Delta, EngineError, EngineStats, RequestError, Rewind
 from engine.protocol.options import EngineConfig
 from engine.sampling.logprobs import logprobs_of
-from engine.sampling.sampler import Sampled, Sampler
+from engine.sampling.sampler import Drawn, Sampled, Sampler
 from engine.sampling.speculation import Speculation
 from engine.scheduling.metrics import EngineMetrics
 from engine.scheduling.scheduler import Scheduler
-from engine.scheduling.sequence import ScheduledSequence, Sequence, SequenceGroup
+from engine.scheduling.sequence import ScheduledSequence, Sequence, SequenceGroup, going_ahead
 from engine.scheduling.step_budget import StepBudget
 from engine.text.tokenizer import LocalTokenizer
 
+Draw = tuple[Seq[Sequence], Drawn | EngineError]
+"""The sequences of a draw, and their tokens on the device."""
 Output = tuple[SequenceGroup, Delta | EngineError | RequestError]
 """A part of a request's answer. An error is the last part."""
 
@@ -61,7 +64,11 @@ class EngineCore:
         is_async = config.async_scheduling
         if is_async is None:
             is_async = runner.device.type == "cuda"
-        self._goes_ahead = is_async and not config.num_speculative_tokens
+        self._always_in_turn = (
+            InTurn.OFF if not is_async else InTurn.DRAFTS if config.num_speculative_tokens else None
+        )
+        self.in_turn = Counter[InTurn]()
+        """The steps that did not go ahead, by the reason."""
         self._ahead: InFlight | None = None
         """The next step, if it runs while the tokens of the last one are read."""
         self.begins_outputs = False
@@ -81,7 +88,7 @@ class EngineCore:
         """Schedule, run, sample, update. A request that fails gets an error; an exception ends the engine.
 
         The step that went ahead is sampled, if there is one. Before its tokens are read, the next step goes
-        ahead, if it can.
+        ahead, unless one of `InTurn` forbids it. So the device computes while the host makes text.
         """
         outputs: list[Output] = []
         self.begins_outputs = False
@@ -155,18 +162,32 @@ class EngineCore:
         errors = {group: out_of_memory() for group in dropped}
         return InFlight(errors=errors) if logits is None else InFlight(scheduled, logits, errors)
 
-    def _begin_ahead(self, turn: Turn, token_ids: Tensor) -> None:
-        """Have the model run the next step, if it can be planned before the turn's `token_ids` are read."""
-        scheduled = self.scheduler.schedule_ahead(turn.scheduled)
-        self.metrics.end_phase("schedule")
-        if not scheduled:
-            return
-        going_on = {s.sequence for s in scheduled}
-        rows = [row for row, seq in enumerate(turn.sequences) if seq in going_on]
-        # If it fails, it runs again when nothing else is in flight, and fails those that are at fault.
-        logits = attempt("a step ahead", self._run, scheduled, rows_of(token_ids, rows))
-        if not isinstance(logits, EngineError):
+    def _begin_ahead(self, turn: Turn, draws: Seq[Draw]) -> InTurn | None:
+        """Have the model run the next step before the turn's tokens are read. Returns why it cannot."""
+        if self._always_in_turn is not None:
+            return self._always_in_turn
+        if self._scoring is not None:
+            return InTurn.PROBES
+        drawn = draws[0][1] if draws else None
+        if len(draws) > 1 or isinstance(drawn, EngineError):
+            return InTurn.FAILED_DRAW
+        token_ids = None if drawn is None else drawn.token_ids
+        with going_ahead(turn.sequences):
+            for s in turn.scheduled:
+                if s.is_last:
+                    self.scheduler.give_up_place(s.sequence)
+            scheduled = self.scheduler.schedule_ahead()
+            self.metrics.end_phase("schedule")
+            if scheduled is None:
+                return InTurn.MUST_GIVE_WAY
+            if not scheduled:
+                return InTurn.SHORT_OF_BLOCKS if self.has_work else None
+            # If it fails, it runs again in turn, and fails those that are at fault.
+            logits = attempt("a step ahead", self._run, scheduled, token_ids)
+            if isinstance(logits, EngineError):
+                return InTurn.FAILED_AHEAD
             self._ahead = InFlight(scheduled, logits)
+        return None
 
     def _draft(self, scheduled: list[ScheduledSequence]) -> list[ScheduledSequence]:
         """Add drafts to the step. Without them, it gives the same tokens."""
@@ -175,37 +196,42 @@ class EngineCore:
         drafted = attempt("a draft", self.drafter.add_drafts, scheduled)
         return scheduled if isinstance(drafted, EngineError) else drafted
 
-    def _run(self, scheduled: Seq[ScheduledSequence], token_ids: Tensor | None = None) -> Tensor:
-        """`num_samples` rows of logits for each sequence, `[rows, vocab]`."""
-        logits, prompt_logits = self.runner.run(scheduled, token_ids)
+    def _run(self, scheduled: Seq[ScheduledSequence], drawn: Tensor | None = None) -> Tensor:
+        """`num_samples` rows of logits for each sequence, `[rows, vocab]`. `drawn`: see `ModelRunner.run`."""
+        logits, prompt_logits = self.runner.run(scheduled, drawn)
         self.metrics.end_phase("forward")
         if (scores := self._scoring) is not None:
             scores.begin(scheduled)
         _keep_prompt_logprobs(prompt_logits, scheduled)
+        for s in scheduled:
+            self.scheduler.update(s)
         return logits
 
     def _sample(self, turn: Turn) -> dict[Sequence, Sampled]:
         """A token for each sequence that draws one, or the reason why it has none."""
         draws = draw_apart(self.sampler, turn.logits, turn.rows, turn.sequences)
-        if self._goes_ahead and len(draws) == 1 and self._scoring is None:
-            self.metrics.end_phase("sample")
-            if not isinstance(drawn := draws[0][1], EngineError):
-                self._begin_ahead(turn, drawn.token_ids)
+        computed = None if draws else HostCopy([turn.logits])
+        self.metrics.end_phase("sample")
+        if (reason := self._begin_ahead(turn, draws)) is not None:
+            self.in_turn[reason] += 1
+        if computed is not None:
+            computed.tensors()  # nothing is read, so nothing else waits for the device
         sampled = {seq: one for draw in draws for seq, one in read_apart(*draw).items()}
         self.metrics.end_phase("sample")
         return sampled
 
     def _update(self, turn: Turn, sampled: Mapping[Sequence, Sampled]) -> list[Output]:
-        """Count each sequence's computed tokens, and append its sampled token."""
+        """Append each sequence's sampled token."""
         deltas: list[tuple[SequenceGroup, Delta]] = []
         failed: dict[SequenceGroup, EngineError | RequestError] = {}
+        scores = self._scoring
         for s in turn.scheduled:
             seq = s.sequence
             self.scheduler.update(s)
-            if seq.num_uncomputed_tokens:
+            if s.end < seq.num_tokens:
                 continue
             had_begun = seq.has_begun
-            advanced = attempt("one sequence", self._advance, s, sampled.get(seq))
+            advanced = attempt("one sequence", self._advance, s, sampled.get(seq), scores)
             self.begins_outputs |= seq.has_begun and not had_begun
             if isinstance(advanced, EngineError | RequestError):
                 failed[seq.group] = advanced
@@ -230,8 +256,10 @@ class EngineCore:
             if self._ahead.is_empty:
                 self._ahead = None
 
-    def _advance(self, s: ScheduledSequence, sampled: Sampled) -> list[Delta] | RequestError:
-        if (scores := self._scoring) is not None:
+    def _advance(
+        self, s: ScheduledSequence, sampled: Sampled, scores: StepScores | None
+    ) -> list[Delta] | RequestError:
+        if scores is not None:
             scores.give(s)
         if isinstance(sampled, RequestError):
             return sampled

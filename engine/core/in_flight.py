@@ -7,6 +7,7 @@ it are there already: the sequence takes another turn.
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Seq
+from enum import StrEnum
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -16,6 +17,18 @@ from torch import Tensor
 from engine.protocol import EngineError
 from engine.sampling.speculation import Speculation
 from engine.scheduling.sequence import ScheduledSequence, Sequence, SequenceGroup
+
+
+class InTurn(StrEnum):
+    """Why a step begins only when the tokens of the step before it are read. All other steps go ahead."""
+
+    OFF = "async_scheduling is off"
+    DRAFTS = "drafts are guessed from the last tokens"
+    PROBES = "probes score the last tokens, and a later step writes where their scores stand"
+    FAILED_DRAW = "a draw has failed"
+    MUST_GIVE_WAY = "a running sequence must give way to another"
+    SHORT_OF_BLOCKS = "nothing can run before a sequence that ends now frees its blocks"
+    FAILED_AHEAD = "the step has failed ahead, such as for too little memory"
 
 
 class Turn(NamedTuple):

@@ -189,7 +189,9 @@ class InputProcessor:
             group.add(
                 ids,
                 max_tokens=max_tokens,
-                detokenizer=Detokenizer(self.tokenizer.fast, ids, request.sampling.stop, special),
+                detokenizer=Detokenizer(
+                    self.tokenizer.fast, ids, request.sampling.stop, special, self.tokenizer.whole_texts
+                ),
                 seed=None if seed is None else seed + i,
                 eos_token_ids=self._ends(request, fields),
                 echo_texts=echo_texts,

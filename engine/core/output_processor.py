@@ -30,7 +30,7 @@ class OutputProcessor:
         sequence that has ended gets no token. Raises the `EngineError` that stands in place of a token, and
         `ValueError` if there is neither.
         """
-        deltas = self._give_due(seq)
+        deltas = [] if seq.due is None else self._give_due(seq, seq.due)
         if seq.finish_reason is not None:
             return deltas
         if seq.echo_texts is not None:
@@ -39,23 +39,25 @@ class OutputProcessor:
         tokens: tuple[Token, ...] = ()
         stop_reason: StopReason = None
         # `max_tokens` may be 0, and an output may be rewound to all of its tokens.
-        if seq.num_output_tokens == seq.max_tokens:
+        num_before = seq.num_output_tokens
+        if num_before == seq.max_tokens:
             seq.finish_reason = "length"
         elif isinstance(sampled, NoOtherToken):
             seq.finish_reason = "content_filter"  # see `Rewind`
         else:
-            tokens, stop_reason = self._decide(seq, self._append(seq, sampled))
+            tokens, stop_reason = self._decide(seq, self._append(seq, sampled), num_before + 1)
         if tokens or seq.finish_reason:
-            seq.due = DueTokens(tokens, stop_reason)
-        if not seq.is_scored or len(seq.scores) == seq.num_tokens:
-            deltas += self._give_due(seq)
+            due = DueTokens(tokens, stop_reason)
+            if not seq.scores or len(seq.scores) == seq.num_tokens:
+                deltas += self._give_due(seq, due)
+            else:
+                seq.due = due
         return deltas
 
-    def _give_due(self, seq: Sequence) -> list[Delta]:
-        """The delta of the decided tokens, if there are some."""
-        if seq.due is None:
-            return []
-        (tokens, stop_reason), seq.due = seq.due, None
+    def _give_due(self, seq: Sequence, due: DueTokens) -> list[Delta]:
+        """The delta of the decided tokens."""
+        tokens, stop_reason = due
+        seq.due = None
         if seq.is_scored:
             # The tokens are the output's next ones: a detokenizer gives every token, and in order.
             first = seq.num_prompt_tokens + seq.num_decided_tokens
@@ -75,20 +77,22 @@ class OutputProcessor:
             seq.cumulative_logprob += sampled.logprobs.logprob
         return self._token(sampled.id, None if seq.sampling.params.logprobs is None else sampled.logprobs)
 
-    def _decide(self, seq: Sequence, token: Token) -> tuple[tuple[Token, ...], StopReason]:
+    def _decide(
+        self, seq: Sequence, token: Token, num_output_tokens: int
+    ) -> tuple[tuple[Token, ...], StopReason]:
         """The tokens whose text the new token decides, and the stop reason if the output stops."""
         sampling = seq.sampling
         if token.id in sampling.eos_token_ids or token.id in sampling.params.stop_token_ids:
             seq.finish_reason = "stop"
             return last_tokens(seq, token, self._tokenizer.special_ids)
-        may_stop = seq.num_output_tokens > sampling.params.min_tokens
-        tokens = seq.detokenizer.decode(token, may_stop=may_stop)
-        if seq.detokenizer.stopped is not None:
+        detokenizer = seq.detokenizer
+        tokens = detokenizer.decode(token, may_stop=num_output_tokens > sampling.params.min_tokens)
+        if detokenizer.stopped is not None:
             seq.finish_reason = "stop"
-        elif seq.num_output_tokens == seq.max_tokens:
+        elif num_output_tokens == seq.max_tokens:
             seq.finish_reason = "length"
-            tokens += seq.detokenizer.flush()
-        return tokens, seq.detokenizer.stopped
+            tokens += detokenizer.flush()
+        return tokens, detokenizer.stopped
 
     def _echo_tokens(self, seq: Sequence, texts: tuple[str, ...]) -> tuple[Token, ...]:
         # The first token has no logprob. The later ones have one if the request asks for logprobs.
@@ -111,7 +115,7 @@ class OutputProcessor:
         is_first, seq.has_begun = not seq.has_begun, True
         return Delta(
             index=seq.index,
-            text="".join(token.text for token in tokens),
+            text=tokens[0].text if len(tokens) == 1 else "".join([token.text for token in tokens]),
             tokens=tokens,
             channel="echo" if is_echo else "content",
             finish_reason=None if is_echo else seq.finish_reason,

@@ -47,11 +47,17 @@ class Batch:
     """Masks that a layer has made. Later layers use them again."""
 
     @classmethod
-    def of(cls, layout: Layout, device: torch.device) -> "Batch":
-        """The layout on `device`. On CUDA, the host does not wait for the copy."""
+    def of(cls, layout: Layout, device: torch.device, drawn: Tensor | None = None) -> "Batch":
+        """The layout on `device`. On CUDA, the host does not wait for the copy.
+
+        `drawn`: the tokens of the last draw, `[rows]`. Those of the layout's `drawn_rows`, in order, are its
+        first tokens.
+        """
         _, *arrays = layout
         tensors = [torch.from_numpy(a) for a in arrays] if device.type == "cpu" else sent(arrays, device)
-        ids, positions, slots, rows, tables, bounds, chunk_tables = tensors
+        ids, positions, slots, rows, tables, bounds, chunk_tables, drawn_rows = tensors
+        if drawn is not None:
+            torch.index_select(drawn, 0, drawn_rows, out=ids[: len(drawn_rows)])
         chunks = _chunks(layout, chunk_tables)
         return cls(ids, positions, slots, rows, tables, bounds, chunk_tables, chunks)
 

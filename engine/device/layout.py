@@ -6,6 +6,7 @@ spans. The chunks of prefills follow.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -36,7 +37,11 @@ class Span(Protocol):
         """Positions whose logits are wanted for the logprobs of a prompt."""
 
     @property
-    def block_table(self) -> Sequence[int]: ...
+    def block_table(self) -> Sequence[int] | Ids: ...
+    @property
+    def drawn_row(self) -> int | None:
+        """The row of the last draw with the span's token, which then is its only one. None: the `token_ids`
+        are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +50,10 @@ class TokenSpan:
 
     start: int
     token_ids: Sequence[int]
-    block_table: Sequence[int]
+    block_table: Sequence[int] | Ids
     num_samples: int = 0
     prompt_logprob_positions: range = range(0)
+    drawn_row: int | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -65,6 +71,8 @@ class Layout(NamedTuple):
     block_tables: Ids
     chunk_bounds: Ids
     chunk_tables: Ids
+    drawn_rows: Ids = np.zeros(0, dtype=np.int64)
+    """The rows of the last draw that have the first tokens. Their `token_ids` are not read."""
 
     @property
     def num_singles(self) -> int:
@@ -73,25 +81,34 @@ class Layout(NamedTuple):
     @classmethod
     def of(cls, scheduled: Sequence[Span], block_size: int) -> "Layout":
         """`logit_rows` has the `num_samples` of all sequences, then their `prompt_logprob_positions`."""
-        ordered = sorted(scheduled, key=lambda s: s.num_tokens > MAX_SPAN)
-        token_ids: list[int] = []
-        positions: list[int] = []
-        firsts: dict[int, int] = {}
-        for s in ordered:
-            firsts[id(s)] = len(token_ids)
+        drawn: list[Span] = []
+        known: list[Span] = []
+        chunks: list[Span] = []
+        for s in scheduled:
+            spans = chunks if s.num_tokens > MAX_SPAN else known if s.drawn_row is None else drawn
+            spans.append(s)
+        ordered = [*drawn, *known, *chunks]
+        token_ids = [0] * len(drawn)
+        for s in (*known, *chunks):
             token_ids += s.token_ids
-            positions += range(s.start, s.start + s.num_tokens)
-        sampled = [
-            firsts[id(s)] + i for s in scheduled for i in range(s.num_tokens - s.num_samples, s.num_tokens)
-        ]
-        of_prompts = [firsts[id(s)] + p - s.start for s in scheduled for p in s.prompt_logprob_positions]
-        singles = [s for s in ordered if s.num_tokens <= MAX_SPAN]
-        chunks = ordered[len(singles) :]
-        tables = _tables([(s, s.num_tokens) for s in singles], block_size)
-        chunk_tables = _tables([(s, 1) for s in chunks], block_size)
-        bounds = np.array([*(firsts[id(s)] for s in chunks), len(token_ids)], dtype=np.int64)
-        offsets = np.array(positions, dtype=np.int64)
-        index, within = divmod(offsets, block_size)
+        ends = [*accumulate(s.num_tokens for s in ordered)]
+        offsets = _offsets(ordered, ends)
+        end_of = dict(zip(map(id, ordered), ends, strict=True))
+        sampled: list[int] = []
+        for s in scheduled:
+            if n := s.num_samples:
+                end = end_of[id(s)]
+                sampled += range(end - n, end)
+        for s in scheduled:
+            if positions := s.prompt_logprob_positions:
+                first = end_of[id(s)] - s.num_tokens - s.start
+                sampled += range(positions.start + first, positions.stop + first)
+        num_singles = len(drawn) + len(known)
+        singles = ordered[:num_singles]
+        tables = _tables(singles, block_size, [s.num_tokens for s in singles])
+        chunk_tables = _tables(chunks, block_size, [1] * len(chunks))
+        bounds = np.array([ends[num_singles - 1] if singles else 0, *ends[num_singles:]], dtype=np.int64)
+        index = offsets // block_size
         first = len(tables)
         blocks = tables[np.arange(first), index[:first]]
         if chunks:
@@ -101,33 +118,32 @@ class Layout(NamedTuple):
             block_size=block_size,
             token_ids=np.array(token_ids, dtype=np.int64),
             positions=offsets,
-            slots=blocks * block_size + within,
-            logit_rows=np.array(sampled + of_prompts, dtype=np.int64),
+            slots=(blocks - index) * block_size + offsets,
+            logit_rows=np.array(sampled, dtype=np.int64),
             block_tables=tables,
             chunk_bounds=bounds,
             chunk_tables=chunk_tables,
-        )
-
-    def padded(self, rows: int, scratch_block: int) -> "Layout":
-        """A layout without chunks, padded to `rows` single tokens. The padding lies in `scratch_block`."""
-        more = rows - self.num_singles
-        return self._replace(
-            token_ids=np.pad(self.token_ids, (0, more)),
-            positions=np.pad(self.positions, (0, more)),
-            slots=np.pad(self.slots, (0, more), constant_values=scratch_block * self.block_size),
-            block_tables=np.pad(self.block_tables, ((0, more), (0, 0)), constant_values=scratch_block),
-            chunk_bounds=np.array([rows], dtype=np.int64),
+            drawn_rows=np.array([s.drawn_row for s in drawn], dtype=np.int64),
         )
 
 
-def _tables(spans: Sequence[tuple[Span, int]], block_size: int) -> Ids:
+def _offsets(spans: Sequence[Span], ends: Sequence[int]) -> Ids:
+    """The position of each token. `ends`: of the spans in the flat row."""
+    starts = np.array([s.start for s in spans], dtype=np.int64)
+    if not spans or ends[-1] == len(spans):
+        return starts
+    bounds = np.array([0, *ends], dtype=np.int64)
+    return np.arange(ends[-1]) + np.repeat(starts - bounds[:-1], np.diff(bounds))
+
+
+def _tables(spans: Sequence[Span], block_size: int, numbers: Sequence[int]) -> Ids:
     """Block tables as one array, padded with any block: for each span, so many equal rows as its number."""
     if not spans:
         return np.zeros((0, 0), dtype=np.int64)
-    rows = [(s.block_table[: -(-(s.start + s.num_tokens) // block_size)], n) for s, n in spans]
-    tables = np.zeros((sum(n for _, n in rows), max(len(b) for b, _ in rows)), dtype=np.int64)
+    widths = [-(-(s.start + s.num_tokens) // block_size) for s in spans]
+    tables = np.zeros((sum(numbers), max(widths)), dtype=np.int64)
     row = 0
-    for blocks, number in rows:
-        tables[row : row + number, : len(blocks)] = blocks
+    for s, width, number in zip(spans, widths, numbers, strict=True):
+        tables[row : row + number, :width] = s.block_table[:width]
         row += number
     return tables

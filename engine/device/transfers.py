@@ -23,6 +23,43 @@ def sent(arrays: Sequence[Ids], device: torch.device) -> list[Tensor]:
     return [there[end - a.size : end].view(a.shape) for end, a in zip(ends, arrays, strict=True)]
 
 
+class Staging:
+    """Memory through which numbers go from the host to the device, in one copy. It is kept, and grows.
+
+    On CUDA, two pinned buffers take turns, so that the last copy may still be under way while the host writes
+    the next numbers.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._hosts = [torch.empty(0, dtype=torch.int64)] * 2
+        self._there = torch.empty(0, dtype=torch.int64)
+        self._copied: list[torch.cuda.Event | None] = [None, None]
+
+    def numbers(self, size: int) -> Ids:
+        """Room on the host for so many numbers, until `send`."""
+        self._hosts.reverse()
+        self._copied.reverse()
+        if (event := self._copied[0]) is not None:
+            event.synchronize()
+        is_cuda = self._device.type == "cuda"
+        if len(self._hosts[0]) < size:
+            self._hosts[0] = torch.empty(2 * size, dtype=torch.int64, pin_memory=is_cuda)
+        if is_cuda and len(self._there) < size:
+            self._there = torch.empty(2 * size, dtype=torch.int64, device=self._device)
+        return self._hosts[0].numpy()[:size]
+
+    def send(self, size: int) -> Tensor:
+        """The first of the numbers, on the device. They stay until the next `send`, in the device's order."""
+        if self._device.type != "cuda":
+            return self._hosts[0][:size]
+        there = self._there[:size]
+        there.copy_(self._hosts[0][:size], non_blocking=True)
+        self._copied[0] = event = torch.cuda.Event()
+        event.record()
+        return there
+
+
 def on_device(values: Sequence[object], device: torch.device, dtype: torch.dtype = torch.long) -> Tensor:
     if device.type == "cpu":
         return torch.tensor(values, dtype=dtype)

@@ -8,12 +8,14 @@ block, and its logits are not read. All of this except the capture itself runs o
 from bisect import bisect_left
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from engine.device.batch import Batch
 from engine.device.kv_cache import KVCache
 from engine.device.layout import Layout
+from engine.device.transfers import Staging
 
 MAX_BUCKET = 512
 """Larger steps take so long that the time of their launches does not matter."""
@@ -42,7 +44,9 @@ class DecodeGraphs:
         self._device = next(iter(kv_cache.keys.values())).device
         rows = self._buckets[-1]
         self._ids = torch.zeros(3, rows, dtype=torch.int64, device=self._device)
-        self._ids[2] = kv_cache.scratch_block * kv_cache.block_size
+        self._padding = np.array([[0], [0], [kv_cache.scratch_block * kv_cache.block_size]])
+        self._ids.copy_(torch.from_numpy(self._padding))
+        self._staging = Staging(self._device)
         width = -(-max_model_len // kv_cache.block_size)
         self._tables = torch.full((rows, width), kv_cache.scratch_block, device=self._device)
         # The largest first: the smaller ones then reuse its memory.
@@ -54,16 +58,25 @@ class DecodeGraphs:
         max_rows, max_blocks = self._tables.shape
         return bool(rows == len(layout.token_ids) <= max_rows and blocks <= max_blocks)
 
-    def run(self, layout: Layout, token_ids: Tensor | None = None) -> Tensor:
-        """The logits of the layout's `logit_rows`, `[rows, vocab]`. `token_ids`: in place of the layout's."""
-        size = self._buckets[bisect_left(self._buckets, layout.num_singles)]
-        batch = Batch.of(layout.padded(size, self._kv_cache.scratch_block), self._device)
-        for static, given in zip(self._ids, (batch.token_ids, batch.positions, batch.slots), strict=True):
-            static[:size].copy_(given)
-        if token_ids is not None:
-            self._ids[0, : len(token_ids)].copy_(token_ids)
-        self._tables[:size, : batch.block_tables.shape[1]].copy_(batch.block_tables)
-        return self._runs[size]()[batch.logit_rows]
+    def run(self, layout: Layout, drawn: Tensor | None = None) -> Tensor:
+        """The logits of the layout's `logit_rows`, `[rows, vocab]`. `drawn`: see `Batch.of`."""
+        rows, width = layout.block_tables.shape
+        size = self._buckets[bisect_left(self._buckets, rows)]
+        num_ids, num_blocks, num_drawn = 3 * size, size * width, len(layout.drawn_rows)
+        sizes = num_ids, num_blocks, num_drawn, len(layout.logit_rows)
+        host = self._staging.numbers(sum(sizes))
+        ids, tables = host[:num_ids].reshape(3, size), host[num_ids : num_ids + num_blocks]
+        ids[0, :rows], ids[1, :rows], ids[2, :rows] = layout.token_ids, layout.positions, layout.slots
+        ids[:, rows:] = self._padding
+        tables[: rows * width] = layout.block_tables.reshape(-1)
+        tables[rows * width :] = self._kv_cache.scratch_block
+        host[num_ids + num_blocks :] = np.concatenate([layout.drawn_rows, layout.logit_rows])
+        there = self._staging.send(len(host)).split_with_sizes(sizes)
+        self._ids[:, :size].copy_(there[0].view(3, size))
+        self._tables[:size, :width].copy_(there[1].view(size, width))
+        if drawn is not None:
+            torch.index_select(drawn, 0, there[2], out=self._ids[0, :num_drawn])
+        return self._runs[size]().index_select(0, there[3])
 
     def _run_of(self, size: int) -> Run:
         token_ids, positions, slots = self._ids[:, :size]

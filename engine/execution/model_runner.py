@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -124,20 +123,18 @@ class ModelRunner:
         return cls(model, hf_config, config, draft, probes)
 
     @torch.inference_mode()
-    def run(self, scheduled: Sequence[Span], token_ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def run(self, scheduled: Sequence[Span], drawn: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The step's logits `[rows, vocab]`, float32: a tensor with a row for each of the sequences'
         `num_samples`, and a tensor with a row for each of their `prompt_logprob_positions`, in order.
 
-        `token_ids`: the sequences' tokens, if they are known on the device only, one for each, `[tokens]`.
+        `drawn`: the tokens of the last draw, `[rows]`, for the spans that have a `drawn_row`.
         """
         self._threads.use(sum(s.num_tokens for s in scheduled))
         layout = Layout.of(scheduled, self.kv_cache.block_size)
         if self.graphs is not None and self.graphs.has_room(layout):
-            logits = self.graphs.run(layout, token_ids).float()
+            logits = self.graphs.run(layout, drawn).float()
         else:
-            batch = Batch.of(layout, self.device)
-            if token_ids is not None:
-                batch = replace(batch, token_ids=token_ids)
+            batch = Batch.of(layout, self.device, drawn)
             logits = self.model.forward(batch, self.kv_cache).float()
         num_sampled = sum(s.num_samples for s in scheduled)
         return logits[:num_sampled], logits[num_sampled:]

@@ -38,7 +38,10 @@ class StepScores:
             size, slots = self._block_size, []
             for s in scheduled:
                 if s.end == s.sequence.num_tokens:
-                    table, places = s.block_table, range(len(s.sequence.scores), s.end + len(s.draft))
+                    table, places = (
+                        s.sequence.cache.block_table,
+                        range(len(s.sequence.scores), s.end + len(s.draft)),
+                    )
                     slots += [table[i // size] * size + i % size for i in places]
             self._copy.begin(slots)
 

@@ -188,8 +188,8 @@ class EngineConfig(EngineOptions):
     """Capture no CUDA graphs. Steps in which all sequences decode then run operator by operator, as other
     steps do"""
     async_scheduling: bool | None = None
-    """Begin the next step while the tokens of the last one are read, if it only decodes and nothing guesses
-    or scores tokens; outputs stay the same (default: on CUDA)"""
+    """Begin each step, also one with prompts, before the tokens of the last one are read, unless something
+    guesses or scores tokens; outputs stay the same (default: on CUDA)"""
     quantization_group_size: GroupSize = 32
     """Inputs that share a scale in int4. Larger groups are faster and less exact"""
     block_size: AtLeastOne = 16

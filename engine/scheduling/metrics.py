@@ -31,7 +31,9 @@ PHASES = ("schedule", "draft", "forward", "sample", "update")
 
 
 class EngineMetrics:
-    """Kept by the engine's thread, which says where it is. The `Budget` learns each step's time."""
+    """Kept by the engine's thread, which says where it is. The `Budget` learns each step's time.
+
+    While the next step runs ahead, a step's time is that from the end of the step before it."""
 
     def __init__(self, budget: Budget) -> None:
         self.num_steps = 0
@@ -83,15 +85,20 @@ class EngineMetrics:
         seq.queued_at = perf_counter()
 
     def begin(self, scheduled: Seq[ScheduledSequence]) -> None:
-        """Note the sequences that the step is going to run."""
-        self._num_decodes = sum(s.is_decode for s in scheduled)
-        self._num_tokens = sum(s.end - s.start for s in scheduled)
-        self._attended = sum(num_attended(s.end - s.start, s.start) for s in scheduled if not s.is_decode)
+        """Note the sequences that the step runs. Call it before another step is planned."""
+        self._budget.begin()
+        self._num_decodes = self._num_tokens = num_tokens = 0
+        self._attended = 0.0
         for s in scheduled:
+            num_tokens += s.num_tokens  # with the draft
+            self._num_tokens += s.end - s.start
+            if s.is_decode:
+                self._num_decodes += 1
+            else:
+                self._attended += num_attended(s.end - s.start, s.start)
             if not s.sequence.scheduled_at:
                 s.sequence.scheduled_at = self._now
                 self._observe("request_queue_time_seconds", self._now - s.sequence.queued_at)
-        num_tokens = sum(s.num_tokens for s in scheduled)
         self.num_computed_tokens += num_tokens
         self._observe("iteration_tokens_total", num_tokens)
         self._observe("iteration_sequences", len(scheduled))

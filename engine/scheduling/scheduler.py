@@ -37,8 +37,6 @@ before any running sequence is preempted.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Sequence as Seq
-from contextlib import suppress
 from operator import attrgetter
 
 from engine.protocol.options import EngineConfig
@@ -57,9 +55,13 @@ that the step cannot finish would take a place and blocks, and get next to nothi
 _rank = attrgetter("rank")
 
 
+class _MayNotPreemptError(Exception):
+    """A running sequence would have to give way."""
+
+
 class Scheduler:
     """Owns the sequences that wait and those that run. `schedule` reserves blocks for a step, `update` says
-    that the step was run, `remove` gives blocks back."""
+    that the device computes it, `remove` gives blocks back."""
 
     def __init__(
         self,
@@ -89,6 +91,8 @@ class Scheduler:
         """Whether `running` is in its order."""
         self._is_short_of_blocks = False
         """Whether the sequence that is next has found too few blocks."""
+        self._may_preempt = True
+        """Whether a running sequence may lose its blocks now."""
         self._step_budget: Budget = step_budget or StepBudget(max_num_batched_tokens)
         self._num_arrived = 0
         self._bursts = Bursts(max_num_seqs, self._max_num_seqs_per_caller)
@@ -118,16 +122,22 @@ class Scheduler:
     def remove(self, seq: Sequence) -> None:
         """Forget a finished or aborted sequence and free its blocks. A sequence not known here is ignored."""
         if not self.waiting.remove(seq.caller, seq):
-            with suppress(ValueError):
-                self.running.remove(seq)
-                self._is_sorted = False
+            if seq in self.running:
+                self.give_up_place(seq)
+            else:
+                self._is_short_of_blocks = False  # this sequence had blocks beside those that ran
         self._resting.pop(seq, None)
         self.block_manager.free(seq.cache.block_table)
 
-    def rest(self, seq: Sequence) -> None:
-        """Take the place of a running sequence that has computed its tokens. More may come."""
+    def give_up_place(self, seq: Sequence) -> None:
+        """Take the place of a running sequence that needs no more steps. It keeps its blocks until
+        `remove`."""
         self.running.remove(seq)
         self._is_sorted = False
+
+    def rest(self, seq: Sequence) -> None:
+        """Take the place of a running sequence that has computed its tokens. More may come."""
+        self.give_up_place(seq)
         self._resting[seq] = None
 
     def resume(self, seq: Sequence) -> None:
@@ -150,21 +160,37 @@ class Scheduler:
             self.waiting.add(seq.caller, seq)
 
     def update(self, scheduled: ScheduledSequence) -> None:
-        """Note that a share of a step was run. Call it before the sequence gets its next token.
+        """Note that the device computes a share of a step, before later steps. Call it again when all tokens
+        of the share are read, before the sequence gets its next token.
 
-        Its full blocks become known. If its prompt is now computed, the prompt's other outputs may come.
+        Full blocks become known once their tokens are. If its prompt is now computed, the prompt's other
+        outputs may come.
         """
-        seq, size = scheduled.sequence, self.block_manager.block_size
+        seq, end, size = scheduled.sequence, scheduled.end, self.block_manager.block_size
         cache = seq.cache
-        cache.num_computed_tokens = scheduled.end
-        if scheduled.end == seq.num_tokens:
-            self._bursts.finish_prefill(seq)
-        if full := range(scheduled.start // size, scheduled.end // size):
-            seq.extend_hashes(size, full.stop)
-            for i in full:
+        first, num_full = scheduled.start // size, min(end, len(seq.token_ids)) // size
+        if first < num_full:
+            seq.extend_hashes(size, num_full)
+            for i in range(first, num_full):
                 self.block_manager.cache(cache.block_table[i], cache.block_hashes[i])
-        if scheduled.end == seq.num_prompt_tokens == seq.num_tokens and not seq.was_rewound:
-            self._let_followers_come(seq)
+        if end <= cache.num_computed_tokens:
+            return
+        cache.num_computed_tokens = end
+        if end == seq.num_tokens:
+            self._bursts.finish_prefill(seq)
+            if end == seq.num_prompt_tokens and not seq.was_rewound:
+                self._let_followers_come(seq)
+
+    def schedule_ahead(self) -> list[ScheduledSequence] | None:
+        """Plan the step after one that the device still computes. None: one of its sequences would have to
+        give way, which it can do only when its token is read."""
+        self._may_preempt = False
+        try:
+            return self.schedule()
+        except _MayNotPreemptError:
+            return None
+        finally:
+            self._may_preempt = True
 
     def schedule(self) -> list[ScheduledSequence]:
         """Plan one step and reserve its blocks. Sequences that compute a single token come first."""
@@ -180,23 +206,6 @@ class Scheduler:
         self._give_rest(plan)
         return plan.scheduled()
 
-    def schedule_ahead(self, scheduled: Seq[ScheduledSequence]) -> list[ScheduledSequence]:
-        """Plan the step after this one, whose tokens are drawn but not read. The same sequences decode, in
-        the same order, except those that now have all their tokens. Empty if a prompt continues, a sequence
-        was rewound, another one may run next, or blocks are short."""
-        is_of_all = len(scheduled) == len(self.running) and all(s.is_sampled for s in scheduled)
-        prompts = [s for s in scheduled if not s.is_decode]
-        if not is_of_all or any(s.sequence.followers for s in prompts):
-            return []
-        going_on = [s for s in scheduled if s.sequence.num_output_tokens + 1 < s.sequence.max_tokens]
-        if self.waiting and (len(going_on) < self._max_num_seqs or self._one_to_give_way() is not None):
-            return []
-        if not all(self.block_manager.allocate(s.block_table, s.end + 1) for s in going_on):
-            return []
-        if going_on and not prompts:  # then the budget learns the time of this step; no other is planned
-            self._step_budget.plan(len(going_on), 0, sum(s.end + 1 for s in going_on))
-        return [ScheduledSequence(s.sequence, s.end, s.end + 1) for s in going_on]
-
     def _sort_running(self) -> None:
         if self._is_sorted:
             return
@@ -211,9 +220,9 @@ class Scheduler:
 
     def _give_way(self) -> None:
         is_full = len(self.running) == self._max_num_seqs or self._is_short_of_blocks
-        self._is_short_of_blocks = False
         if is_full and self.running and self.waiting and (last := self._one_to_give_way()) is not None:
             self._preempt(last)
+        self._is_short_of_blocks = False
 
     def _one_to_give_way(self) -> Sequence | None:
         """One sequence of a caller that has more than its share of what another caller waits for."""
@@ -239,13 +248,13 @@ class Scheduler:
     def _budgets(self) -> tuple[int, float]:
         """The number of sequences that may decode, and the units (see `StepBudget`) of the prompts' tokens.
         A token has at least one unit."""
-        num_decodes = sum(seq.num_uncomputed_tokens == 1 for seq in self.running)
+        contexts = [s.cache.num_computed_tokens + 1 for s in self.running if s.num_uncomputed_tokens == 1]
+        num_decodes = len(contexts)
         num_prompts = min(len(self.running) + len(self.waiting), self._max_num_seqs) - num_decodes
         num_decodes = min(num_decodes, self._max_num_batched_tokens)
         units: float = self._max_num_batched_tokens - num_decodes
         if num_decodes and not (num_prompts and self._goes_on_with_a_burst()):
-            num_context = sum(s.num_tokens for s in self.running if s.num_uncomputed_tokens == 1)
-            units = min(units, self._step_budget.plan(num_decodes, num_prompts, num_context))
+            units = min(units, self._step_budget.plan(num_decodes, num_prompts, sum(contexts)))
         elif (most := self._step_budget.plan_prompts()) is not None:
             units = min(units, most)
         return num_decodes, units
@@ -262,14 +271,15 @@ class Scheduler:
 
     def _go_on(self, plan: StepPlan, num_decodes: int) -> None:
         """Give running sequences their shares."""
-        at = 0
+        at, size = 0, self.block_manager.block_size
         # A preempted sequence comes behind the one that needs its blocks, and has no share yet.
         while at < len(self.running):
             seq = self.running[at]
             is_decode = seq.num_uncomputed_tokens == 1
             num_tokens = min(1, num_decodes) if is_decode else plan.share(seq)
             if num_tokens:
-                if not self._make_room(seq, seq.cache.num_computed_tokens + num_tokens):
+                end = seq.cache.num_computed_tokens + num_tokens
+                if end > size * len(seq.cache.block_table) and not self._make_room(seq, end):
                     break
                 if is_decode:
                     plan.decode(seq)
@@ -341,8 +351,9 @@ class Scheduler:
                 plan.give(seq, num_tokens)
 
     def _preempt(self, seq: Sequence) -> None:
-        self.running.remove(seq)
-        self._is_sorted = False
+        if not self._may_preempt:
+            raise _MayNotPreemptError
+        self.give_up_place(seq)
         self._bursts.preempt(seq)
         self._give_up(seq)
         self.waiting.add(seq.caller, seq)

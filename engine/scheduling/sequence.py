@@ -7,9 +7,13 @@ Pure Python: the scheduler, which moves sequences about, needs no torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from engine.protocol import Delta, FinishReason, GenerationRequest, Scores, Token, Usage
 from engine.sampling.logits_processors import TokenIds
@@ -35,6 +39,8 @@ class DueTokens(NamedTuple):
     """The stop string or the stop token's id that ended the output. None: something else did, or nothing."""
 
 
+_NO_POSITIONS = range(0)
+BlockIds = npt.NDArray[np.int64]
 Rank = tuple[int, int, int]
 """Priority, turn, arrival. The least goes first; the greatest is preempted first."""
 
@@ -45,7 +51,8 @@ class CacheState:
     reads it."""
 
     num_computed_tokens: int = 0
-    """Leading tokens of the sequence whose keys and values are in the cache. Preemption sets it back to 0."""
+    """Leading tokens of the sequence whose keys and values are in the cache, or will be when the next step
+    begins. Preemption sets it back to 0."""
     block_table: list[int] = field(default_factory=list)
     """The blocks that hold the computed tokens, in order."""
     block_hashes: list[bytes] = field(default_factory=list)
@@ -58,9 +65,27 @@ class CacheState:
     """Those of them that are known to be the sequence's own."""
     has_run: bool = False
     """Whether the sequence ever had blocks."""
+    _blocks: BlockIds = field(default_factory=lambda: np.empty(16, dtype=np.int64))
+    """The first of the `block_table`, and room for more."""
+    _num_blocks: int = 0
+    """Those that are there."""
+
+    def blocks(self) -> BlockIds:
+        """The `block_table` as an array. It is kept, so that a step costs no more in a long text. `keep` must
+        have been called for all changes but new blocks at the end."""
+        number = len(self.block_table)
+        if self._num_blocks != number:
+            if number > len(self._blocks):
+                self._blocks, self._num_blocks = np.empty(2 * number, dtype=np.int64), 0
+            known = min(self._num_blocks, number)
+            self._blocks[known:number] = self.block_table[known:]
+            self._num_blocks = number
+        return self._blocks[:number]
 
     def keep(self, num_tokens: int) -> None:
-        """Note that the blocks hold no more than the first `num_tokens`."""
+        """Note that the blocks hold no more than the first `num_tokens`. Other blocks may have taken the
+        places of the rest."""
+        self._num_blocks = 0
         self.num_computed_tokens = min(self.num_computed_tokens, num_tokens)
         self.num_draft_tokens = min(self.num_draft_tokens, num_tokens)
         self.num_settled_tokens = min(self.num_settled_tokens, num_tokens)
@@ -108,6 +133,9 @@ class Sequence:
     """Decided tokens that wait for their scores."""
     num_decided_tokens: int = 0
     """Output tokens that were decided so far."""
+    drawn_row: int | None = None
+    """The row of the last draw that has its next token, while a step is planned before this token is read.
+    Set by `going_ahead`."""
     queued_at: float = 0.0
     """The time at which it was added, in seconds. The `EngineMetrics` fill the three times."""
     scheduled_at: float = 0.0
@@ -167,11 +195,12 @@ class Sequence:
 
     @property
     def num_tokens(self) -> int:
-        return len(self.token_ids)
+        """With the token that is drawn and not read."""
+        return len(self.token_ids) + (self.drawn_row is not None)
 
     @property
     def num_output_tokens(self) -> int:
-        return len(self.token_ids) - self.num_prompt_tokens
+        return self.num_tokens - self.num_prompt_tokens
 
     @property
     def num_public_tokens(self) -> int:
@@ -185,7 +214,8 @@ class Sequence:
 
     @property
     def num_uncomputed_tokens(self) -> int:
-        return len(self.token_ids) - self.cache.num_computed_tokens
+        # Not by `num_tokens`: it is read several times for every token.
+        return len(self.token_ids) + (self.drawn_row is not None) - self.cache.num_computed_tokens
 
     @property
     def longest_chunk(self) -> int:
@@ -231,6 +261,11 @@ class SequenceGroup:
     arrival: int | None = None
     """The number of requests that came before this one. Given by the `Scheduler`."""
     is_aborted: bool = False
+    has_choice: bool = field(init=False)
+    """Whether the outputs are chosen among more candidates (`best_of`)."""
+
+    def __post_init__(self) -> None:
+        self.has_choice = self.request.sampling.num_candidates > self.request.sampling.n
 
     def add(
         self,
@@ -259,18 +294,31 @@ class SequenceGroup:
         return Usage(self.num_prompt_tokens, self.num_output_tokens, self.num_cached_tokens)
 
     @property
-    def has_choice(self) -> bool:
-        """Whether the outputs are chosen among more candidates (`best_of`)."""
-        return self.request.sampling.num_candidates > self.request.sampling.n
-
-    @property
     def is_finished(self) -> bool:
         return all(s.is_done for s in self.sequences)
 
 
-@dataclass(frozen=True, slots=True)
+@contextmanager
+def going_ahead(drawing: Iterable[Sequence]) -> Iterator[None]:
+    """Inside, each sequence counts the token that was drawn for it and is not read yet. `drawing`: in the
+    order of the draw's rows."""
+    drawing = list(drawing)
+    for row, seq in enumerate(drawing):
+        seq.drawn_row = row
+    try:
+        yield
+    finally:
+        for seq in drawing:
+            seq.drawn_row = None
+
+
+@dataclass(slots=True, eq=False)
 class ScheduledSequence:
-    """A sequence's share of one step: it computes the tokens at positions `start` to `end`."""
+    """A sequence's share of one step: it computes the tokens at positions `start` to `end`.
+
+    It never changes once it is made. What the step gives to the sequence follows from the sequence as it is
+    then, and is read often.
+    """
 
     sequence: Sequence
     start: int
@@ -278,47 +326,46 @@ class ScheduledSequence:
     draft: tuple[int, ...] = ()
     """Guesses at the tokens that follow, computed as well. If the next token drawn is the first guess, the
     logits of the token after it are there already, and so on."""
+    num_tokens: int = field(init=False)
+    """All that the model computes."""
+    num_samples: int = field(init=False)
+    """Most tokens that the sequence can get, each from a row of logits."""
+    is_sampled: bool = field(init=False)
+    """Whether the step gives the sequence its next token. One that has ended may be computed once more, for
+    the scores of its last token."""
+    is_decode: bool = field(init=False)
+    """Whether it computes a single token, and gets the next one or has ended."""
+    drawn_row: int | None = field(init=False)
+    """The row of the last draw with its token, if only the device knows the token."""
+    prompt_logprob_positions: range = field(init=False)
+    """Positions whose logits give the logprobs of prompt tokens that are wanted and not known yet."""
+
+    def __post_init__(self) -> None:
+        seq, num_tokens = self.sequence, self.end - self.start
+        self.drawn_row = seq.drawn_row if self.end > len(seq.token_ids) else None
+        is_at_end = self.end >= seq.num_tokens
+        has_ended = seq.finish_reason is not None
+        self.is_sampled = is_at_end and not has_ended and seq.num_output_tokens < seq.max_tokens
+        self.is_decode = is_at_end and num_tokens == 1 and (has_ended or self.is_sampled)
+        self.num_samples = 1 + len(self.draft) if self.is_sampled else 0
+        self.num_tokens = num_tokens + len(self.draft)
+        self.prompt_logprob_positions = _NO_POSITIONS
+        if seq.needs_prompt_logprobs:
+            first, end = max(self.start, len(seq.prompt_logprobs)), min(self.end, seq.num_prompt_tokens - 1)
+            self.prompt_logprob_positions = range(first, end)
 
     @property
     def token_ids(self) -> list[int]:
-        """The tokens that the model computes, with the draft. 0 stands for a token that is not read yet."""
+        """The tokens that the model computes, with the draft. 0 stands for a token that is not read yet
+        (`drawn_row`)."""
         return [*self.sequence.token_ids[self.start : self.end], *self.draft] or [0]
 
     @property
-    def num_tokens(self) -> int:
-        return self.end - self.start + len(self.draft)
+    def block_table(self) -> BlockIds:
+        return self.sequence.cache.blocks()
 
     @property
-    def block_table(self) -> list[int]:
-        return self.sequence.cache.block_table
-
-    @property
-    def num_samples(self) -> int:
-        """Most tokens that the sequence can get, each from a row of logits."""
-        return 1 + len(self.draft) if self.is_sampled else 0
-
-    @property
-    def is_sampled(self) -> bool:
-        """Whether the step gives the sequence its next token. One that has ended may be computed once more,
-        for the scores of its last token."""
+    def is_last(self) -> bool:
+        """Whether the sequence needs no other step once the token that the step gives is drawn."""
         seq = self.sequence
-        return self._is_at_end and seq.num_output_tokens < seq.max_tokens and seq.finish_reason is None
-
-    @property
-    def is_decode(self) -> bool:
-        """Whether it computes a single token, and gets the next one or has ended."""
-        is_going_on = self.is_sampled or self.sequence.finish_reason is not None
-        return self.end - self.start == 1 and self._is_at_end and is_going_on
-
-    @property
-    def _is_at_end(self) -> bool:
-        # The last token may be drawn, but not read yet: then the sequence does not have it.
-        return self.end >= self.sequence.num_tokens
-
-    @property
-    def prompt_logprob_positions(self) -> range:
-        """Positions whose logits give the logprobs of prompt tokens that are wanted and not known yet."""
-        seq = self.sequence
-        if not seq.needs_prompt_logprobs:
-            return range(0)
-        return range(max(self.start, len(seq.prompt_logprobs)), min(self.end, seq.num_prompt_tokens - 1))
+        return seq.num_output_tokens >= seq.max_tokens and self.end >= len(seq.token_ids)

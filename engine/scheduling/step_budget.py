@@ -90,11 +90,29 @@ class Budget(Protocol):
     def units(self, num_tokens: int, num_context: int) -> float:
         """The cost of the prompt's next tokens."""
 
+    def begin(self) -> None:
+        """Note that the step planned last begins. Another one may be planned before `observe`."""
+
     def observe(
         self, num_decodes: int, num_prefill_tokens: int, seconds: float, attended: float = 0.0
     ) -> None:
-        """Learn from the planned step: how many sequences decoded, its prompt tokens, how long it took.
-        `attended`: the sum of `num_attended` of these tokens."""
+        """Learn from the step that has begun, or was planned, last: how many sequences decoded, its prompt
+        tokens, how long it took. `attended`: the sum of `num_attended` of these tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a step was planned with."""
+
+    decodes: _DecodeSteps
+    """The group that the step compares with. If it is new, it has no steps."""
+    crowding: float = 1.0
+    """Waiting prompts for each sequence that decodes; at least 1."""
+    units: float | None = None
+    """None: its prompts may delay all that decode in it, or it was not planned."""
+
+
+_UNPLANNED = _Plan(_DecodeSteps(0, 0))
 
 
 class StepBudget:
@@ -105,14 +123,12 @@ class StepBudget:
         self._tried = self._tried_tokens = FIRST_SHARE / 2
         """The share, in units and in tokens, of the last step whose share prompts used up. Half of the first
         share before there is such a step."""
-        self._crowding = 1.0
-        """Waiting prompts for each sequence that decodes, in the last step planned; at least 1."""
-        self._planned: float | None = None
-        """Units of that step; None once it is over."""
+        self._plan = _UNPLANNED
+        """Of the step planned last."""
+        self._begun: _Plan | None = None
+        """Of the step whose time is measured."""
         self._decode_steps: list[_DecodeSteps] = []
         """The group that was used last is the last one."""
-        self._decodes = _DecodeSteps(0, 0)
-        """The group that the planned step compares with. If it is new, it has no steps."""
         self._prompt_share = float(FEWEST_PROMPT_TOKENS)
         """Units of a step whose prompts may delay all that decode in it."""
         self._num_mixed = 0
@@ -125,14 +141,15 @@ class StepBudget:
     def plan(self, num_decodes: int, num_prompts: int, num_context: int = 0) -> float:
         if self._fixed is not None:
             return self._fixed
-        self._crowding = max(1.0, num_prompts / num_decodes)
-        self._decodes = self._group(num_decodes, num_context)
-        is_measured = self._decodes.seconds and self._num_mixed < MAX_MIXED_IN_A_ROW
-        self._planned = self._share() * self._crowding * self._dither if is_measured else 0.0
-        return self._planned
+        crowding = max(1.0, num_prompts / num_decodes)
+        decodes = self._group(num_decodes, num_context)
+        is_measured = decodes.seconds and self._num_mixed < MAX_MIXED_IN_A_ROW
+        units = self._share(decodes) * crowding * self._dither if is_measured else 0.0
+        self._plan = _Plan(decodes, crowding, units)
+        return units
 
     def plan_prompts(self) -> float | None:
-        self._planned = None
+        self._plan = _UNPLANNED
         return None if self._fixed is not None else self._prompt_share
 
     def num_tokens(self, units: float, num_context: int) -> int:
@@ -140,20 +157,27 @@ class StepBudget:
             return int(units)
         # Neither share may grow fast: the cost of late tokens is a guess for early ones, and vice versa.
         num_tokens = self._cost.num_tokens(units, num_context)
-        if self._planned is None:
+        if self._plan.units is None:
             return max(1, num_tokens, min(int(units), FEWEST_PROMPT_TOKENS))
         fewest = min(round(MIN_SHARE * self._dither), int(units))
-        return max(fewest, min(num_tokens, self._most_tokens()))
+        return max(fewest, min(num_tokens, self._most_tokens(self._plan)))
 
     def units(self, num_tokens: int, num_context: int) -> float:
         if self._fixed is not None:
             return num_tokens
         return self._cost.units(num_tokens, num_attended(num_tokens, num_context))
 
+    def begin(self) -> None:
+        self._begun, self._plan = self._plan, _UNPLANNED
+
     def observe(
         self, num_decodes: int, num_prefill_tokens: int, seconds: float, attended: float = 0.0
     ) -> None:
-        planned, self._planned = self._planned, None
+        if self._begun is None:
+            self.begin()
+        assert self._begun is not None
+        plan, self._begun = self._begun, None
+        planned = plan.units
         units = self._cost.units(num_prefill_tokens, attended)
         if planned is None and units >= self._prompt_share / 2:
             right = units * PROMPT_SECONDS / max(seconds, 1e-9)
@@ -166,14 +190,14 @@ class StepBudget:
         if num_prefill_tokens:
             self._num_mixed += 1
             if planned:
-                added = max(0.0, seconds - median(self._decodes.seconds))
-                self._learn(num_prefill_tokens, attended, added)
+                added = max(0.0, seconds - median(plan.decodes.seconds))
+                self._learn(num_prefill_tokens, attended, added, plan)
             is_full = units + units / num_prefill_tokens >= planned  # one more token was too much
-            if is_full or num_prefill_tokens >= self._most_tokens():
-                self._tried = planned / self._crowding
-                self._tried_tokens = num_prefill_tokens / self._crowding
+            if is_full or num_prefill_tokens >= self._most_tokens(plan):
+                self._tried = planned / plan.crowding
+                self._tried_tokens = num_prefill_tokens / plan.crowding
             return
-        self._decodes.seconds.append(seconds)
+        plan.decodes.seconds.append(seconds)
         self._num_mixed = 0
 
     @property
@@ -189,31 +213,31 @@ class StepBudget:
         del groups[:-NUM_GROUPS]
         return groups[-1]
 
-    def _most_tokens(self) -> int:
-        return max(MIN_SHARE, int(2 * self._tried_tokens * self._crowding))
+    def _most_tokens(self, plan: _Plan) -> int:
+        return max(MIN_SHARE, int(2 * self._tried_tokens * plan.crowding))
 
-    def _room(self) -> float:
+    def _room(self, decodes: _DecodeSteps) -> float:
         """Seconds that prompts may add to a step."""
-        return (SLOWDOWN - 1) * median(self._decodes.seconds)
+        return (SLOWDOWN - 1) * median(decodes.seconds)
 
-    def _share(self) -> float:
+    def _share(self, decodes: _DecodeSteps) -> float:
         """Units of a step, if no more prompts wait than sequences decode."""
         overhead, per_unit = self._cost.fit()
-        room = self._room()
-        borne = 2 * overhead if overhead > room else min(2 * overhead, MOST * median(self._decodes.seconds))
+        room = self._room(decodes)
+        borne = 2 * overhead if overhead > room else min(2 * overhead, MOST * median(decodes.seconds))
         tried = 2 * self._tried
         share = (max(room, borne) - overhead) / per_unit if per_unit else tried
         return max(MIN_SHARE, min(tried, share))
 
-    def _learn(self, num_tokens: int, attended: float, added: float) -> None:
-        expected, room = self._cost.seconds(num_tokens, attended), self._room() * self._crowding
+    def _learn(self, num_tokens: int, attended: float, added: float, plan: _Plan) -> None:
+        expected, room = self._cost.seconds(num_tokens, attended), self._room(plan.decodes) * plan.crowding
         if expected and added > 2 * max(room, expected):
             if self._was_late:
                 self._cost.forget()
                 self._tried = self._tried_tokens = FIRST_SHARE / 2
             self._was_late = not self._was_late
             return
-        if expected and num_tokens <= self._tried_tokens * self._crowding:
+        if expected and num_tokens <= self._tried_tokens * plan.crowding:
             # A step with few tokens that is a little late by chance makes a token look slow for a long time.
             added = min(added, max(2 * expected, room / 2))
         self._was_late = False

@@ -13,6 +13,8 @@ class StepPlan:
         """The units that are left."""
         self._budget = budget
         self._ends: dict[Sequence, int] = {}
+        self._prompts: dict[Sequence, None] = {}
+        """Those among them that do not just decode."""
 
     def end_of(self, seq: Sequence) -> int:
         """The position after the sequence's last token that is computed with this step."""
@@ -21,7 +23,7 @@ class StepPlan:
     @property
     def partial(self) -> list[Sequence]:
         """The sequences that have a share and need more tokens than it has."""
-        return [seq for seq, end in self._ends.items() if end < seq.num_tokens]
+        return [seq for seq in self._prompts if self._ends[seq] < seq.num_tokens]
 
     def share(self, seq: Sequence) -> int:
         """The tokens that a prompt may have. The rest is for the prompts behind it."""
@@ -40,6 +42,7 @@ class StepPlan:
     def give(self, seq: Sequence, num_tokens: int) -> None:
         """Give a prompt these tokens, in place of the share that it has."""
         self.units += self._units_of(seq)
+        self._prompts[seq] = None
         self._ends[seq] = seq.cache.num_computed_tokens + num_tokens
         self.units -= self._units_of(seq)
 

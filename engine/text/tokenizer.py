@@ -12,6 +12,7 @@ from engine.protocol import GenerationRequest, Prompt, RequestError, TextTokens
 from engine.protocol.options import EngineConfig
 from engine.protocol.prompt_size import check_num_bytes
 from engine.text.chat_template import ChatTemplate
+from engine.text.detokenizer import WholeTexts
 from engine.text.infill import Infill
 from engine.text.plain_text import PlainText
 
@@ -36,6 +37,7 @@ class LocalTokenizer:
         """None: the model cannot be asked for a text between two texts."""
         self._to_raw = _RawReader(self.fast)
         self._raw: dict[int, bytes] = {}
+        self.whole_texts = WholeTexts(self.fast)
         self._max_token_bytes = _longest_token(self.fast, self._to_raw)
         self.max_tokens: int | None = None
         """The most tokens that the model takes. The engine sets it; None: `encode` takes any text."""

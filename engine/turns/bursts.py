@@ -62,7 +62,8 @@ class Bursts:
 
     def finish_prefill(self, seq: M) -> None:
         """Note that all tokens of the sequence are computed."""
-        seq.prefilled_step = min(seq.prefilled_step, self._num_steps)
+        if seq.prefilled_step == NEVER:
+            seq.prefilled_step = self._num_steps
 
     @staticmethod
     def unprotected_from(running: Sequence[M], waiting: M | None) -> list[M]:

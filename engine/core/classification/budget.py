@@ -30,6 +30,9 @@ class JudgingBudget:
     def units(self, num_tokens: int, num_context: int) -> float:
         return num_tokens
 
+    def begin(self) -> None:
+        """Every plan is the same."""
+
     def observe(
         self, num_decodes: int, num_prefill_tokens: int, seconds: float, attended: float = 0.0
     ) -> None:

@@ -79,4 +79,4 @@ class Drafter:
         return max(0, min(num_left, num_needed, self._speculation.num_speculative_tokens))
 
     def _reserve(self, s: ScheduledSequence, num_tokens: int) -> bool:
-        return self._block_manager.allocate(s.block_table, s.end + num_tokens)
+        return self._block_manager.allocate(s.sequence.cache.block_table, s.end + num_tokens)

@@ -15,6 +15,7 @@ class Later:
     """A tensor on the device, which may not be computed yet."""
 
     device = torch.device("cpu")
+    is_cuda = False
 
     def __init__(self, make: Callable[[], torch.Tensor], num_rows: int) -> None:
         self.make = make
@@ -37,11 +38,11 @@ class DelayedDevice:
         core.runner.run = self.run  # type: ignore[assignment,method-assign]
         core.sampler = self  # type: ignore[assignment]
 
-    def run(self, scheduled: Sequence[Any], token_ids: Later | None) -> tuple[Later, torch.Tensor]:
+    def run(self, scheduled: Sequence[Any], drawn: Later | None = None) -> tuple[Later, torch.Tensor]:
         """`ModelRunner.run`, without prompt logprobs."""
-        self.events.append("run" if token_ids is None else "run ahead")
+        self.events.append("run" if drawn is None else "run ahead")
         spans = [_copied(s) for s in scheduled]
-        logits = self._later(lambda: self._run(spans, None if token_ids is None else token_ids.make())[0])
+        logits = self._later(lambda: self._run(spans, None if drawn is None else drawn.make())[0])
         return Later(logits, sum(s.num_samples for s in spans)), torch.empty(0)
 
     def draw(self, logits: Later, states: Sequence[Any]) -> Any:
@@ -78,6 +79,6 @@ class _Work:
 
 def _copied(s: Any) -> Any:
     """The share as it is now. The engine goes on with its sequence."""
-    names = "start", "num_tokens", "num_samples", "prompt_logprob_positions"
+    names = "start", "num_tokens", "num_samples", "prompt_logprob_positions", "drawn_row"
     own = {name: getattr(s, name) for name in names}
     return SimpleNamespace(**own, token_ids=list(s.token_ids), block_table=list(s.block_table))

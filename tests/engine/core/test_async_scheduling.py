@@ -14,6 +14,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engine.core import engine_core
+from engine.core.in_flight import InTurn
 from engine.device import loss
 from engine.protocol import GenerationRequest, Rewind
 from engine.protocol.errors import DeviceLostError
@@ -42,6 +44,11 @@ def ahead(tiny_core: Core) -> Callable[..., tuple[TinyCore, DelayedDevice]]:
 
 
 Ahead = Callable[..., tuple[TinyCore, DelayedDevice]]
+
+
+def is_ahead(core: TinyCore) -> bool:
+    """Whether the device has begun the next step."""
+    return core.core._ahead is not None
 
 
 def ids_of(group: SequenceGroup) -> list[list[int]]:
@@ -188,10 +195,86 @@ def test_steps_that_go_ahead_teach_the_budget_how_long_one_takes(
     monkeypatch.setattr(budget, "plan", lambda *sizes: planned.append(sizes) or plan(*sizes))
     core.add(completion_request(PROMPT, max_tokens=6, ignore_eos=True))
     core.step()
-    assert not planned
+    assert planned == [(1, 0, 7)]
+    assert not budget._decode_steps[0].seconds, "the step that is over had a prompt"
     core.run()
-    assert planned == [(1, 0, num_tokens) for num_tokens in (8, 9, 10, 11)]
-    assert len(budget._decodes.seconds) == 4
+    assert planned == [(1, 0, num_tokens) for num_tokens in (7, 8, 9, 10, 11)]
+    assert len(budget._decode_steps[0].seconds) == 5
+
+
+def test_every_step_goes_ahead_while_requests_with_prompts_in_chunks_come_and_end(
+    ahead: Ahead, completion_request: Complete
+) -> None:
+    """More come than there are places, some share their beginning, and the first ones end early."""
+    core, device = ahead(max_num_seqs=3, max_num_prefill_tokens=16, block_size=4)
+    groups = []
+    for i, prompt in enumerate(random_prompts(7, longest=60, seed=4)):
+        text = (*PROMPT, *prompt) if i % 2 else tuple(prompt)
+        groups.append(core.add(completion_request(text, n=1 + i % 2, max_tokens=1 + 3 * i, ignore_eos=True)))
+        core.step()
+    while core.core.has_work:
+        assert is_ahead(core)
+        core.step()
+    assert all(len(ids) == 1 + 3 * i for i, group in enumerate(groups) for ids in ids_of(group))
+    assert device.events.count("run ahead") > 20
+    assert not core.core.in_turn
+
+
+@pytest.mark.parametrize(
+    ("own", "reason"),
+    [
+        ({"async_scheduling": False}, InTurn.OFF),
+        ({"async_scheduling": True, "num_speculative_tokens": 2}, InTurn.DRAFTS),
+    ],
+)
+def test_the_engine_names_the_reason_why_steps_go_in_turn(
+    own: dict[str, Any], reason: InTurn, tiny_core: Core, completion_request: Complete
+) -> None:
+    core = tiny_core(**own)
+    core.add(completion_request(PROMPT, max_tokens=3, ignore_eos=True))
+    core.run()
+    assert set(core.core.in_turn) == {reason}
+
+
+def test_a_sequence_that_must_give_way_does_so_in_turn(tiny_core: Core, completion_request: Complete) -> None:
+    core = cramped_core(tiny_core, "llama", async_scheduling=True)
+    device = DelayedDevice(core.core)
+    groups = [
+        core.add(completion_request(tuple(p), max_tokens=28, ignore_eos=True))
+        for p in random_prompts(4, longest=40)
+    ]
+    num_in_turn = 0
+    while core.core.has_work:
+        num_events = len(device.events)
+        core.step()
+        has_run = len(device.events) > num_events
+        num_in_turn += has_run and core.core.has_work and not is_ahead(core)
+    assert core.core.scheduler.num_preempted
+    reasons = core.core.in_turn
+    assert {InTurn.MUST_GIVE_WAY} <= {*reasons} <= {InTurn.MUST_GIVE_WAY, InTurn.SHORT_OF_BLOCKS}
+    assert reasons.total() == num_in_turn
+    assert device.events.count("run ahead") > 20
+    assert all(len(ids_of(group)[0]) == 28 for group in groups)
+
+
+def test_a_step_that_draws_nothing_is_waited_for(
+    ahead: Ahead, completion_request: Complete, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the host would launch the chunks of a long prompt without end, and no request could leave them."""
+    core, device = ahead(max_num_batched_tokens=8)
+
+    class Marker:
+        def __init__(self, tensors: Any) -> None:
+            device.events.append("mark")
+
+        def tensors(self) -> None:
+            device.events.append("wait")
+
+    monkeypatch.setattr(engine_core, "HostCopy", Marker)
+    core.add(completion_request(tuple(range(20, 44)), max_tokens=2, ignore_eos=True))
+    core.run()
+    chunk = ["mark", "run", "wait"]
+    assert device.events == ["run", *chunk, *chunk, "draw", "run ahead", "read", "draw", "read"]
 
 
 def test_steps_do_not_go_ahead_of_whom_they_would_leave_behind(
@@ -380,11 +463,14 @@ def script(core: TinyCore, actions: list[tuple[str, int]], request: Complete) ->
             core.check_blocks()
         elif what == "add":
             rng = random.Random(number)
-            prompt = tuple(rng.randrange(4, 320) for _ in range(rng.randint(1, 40)))
+            opening = tuple(range(20, 20 + rng.choice((0, 0, 16, 30))))  # others may have computed it
+            own_part = tuple(rng.randrange(4, 320) for _ in range(rng.randint(1, 40 - len(opening))))
+            prompt, caller = opening + own_part, rng.choice("ab")
             own = rng.choice(
                 ({}, {"temperature": 1.0}, {"temperature": 1.0, "n": 2}, {"repetition_penalty": 1.3})
             )
-            group = core.add(request(prompt, max_tokens=rng.randint(1, 20), seed=number, logprobs=1, **own))
+            limit = {"max_tokens": rng.randint(1, 20), "seed": number, "logprobs": 1}
+            group = core.add(request(prompt, caller=caller, **limit, **own))
             groups.append(group)
             if rng.random() < 0.5:
                 at = rng.randint(1, 10)

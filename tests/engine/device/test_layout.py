@@ -1,7 +1,7 @@
 """The order of a step's tokens in the flat row, and their indices."""
 
 from engine.device.layout import MAX_SPAN, Layout
-from engine.scheduling.sequence import ScheduledSequence, SequenceGroup
+from engine.scheduling.sequence import ScheduledSequence, SequenceGroup, going_ahead
 from tests.engine.conftest import completion
 
 
@@ -33,9 +33,14 @@ def test_a_draft_attends_token_by_token_and_each_token_has_logits() -> None:
     assert layout.logit_rows.tolist() == [0, 1, 2]
 
 
-def test_padding_adds_tokens_in_the_scratch_block() -> None:
-    layout = Layout.of([scheduled(2, 3, [5])], block_size=4).padded(3, scratch_block=9)
-    assert layout.num_singles == len(layout.token_ids) == 3
-    assert layout.slots.tolist() == [22, 36, 36]
-    assert layout.block_tables.tolist() == [[5], [9], [9]]
-    assert layout.logit_rows.tolist() == [0]
+def test_tokens_that_only_the_device_knows_come_first() -> None:
+    known, drawn, other = scheduled(5, 6, [3, 4]), scheduled(2, 3, [5]), scheduled(1, 2, [6])
+    with going_ahead([other.sequence, known.sequence, drawn.sequence]):
+        known.sequence.drawn_row = None
+        spans = [ScheduledSequence(drawn.sequence, 3, 4), known, ScheduledSequence(other.sequence, 2, 3)]
+        layout = Layout.of([*spans, scheduled(0, 9, [7, 8, 9])], block_size=4)
+    assert layout.drawn_rows.tolist() == [2, 0]
+    assert layout.positions.tolist() == [3, 2, 5, *range(9)]
+    assert layout.token_ids.tolist()[2:] == [105, *range(100, 109)]
+    assert layout.block_tables.tolist() == [[5, 0], [6, 0], [3, 4]]
+    assert layout.logit_rows.tolist() == [0, 2, 1, 11], "in the order of the schedule"

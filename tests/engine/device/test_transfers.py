@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.device.transfers import HostCopy, on_device, packed, sent, unpacked
+from engine.device.transfers import HostCopy, Staging, on_device, packed, sent, unpacked
 
 CPU = torch.device("cpu")
 
@@ -47,3 +47,16 @@ def test_values_and_arrays_are_sent_with_their_shapes() -> None:
     assert [t.tolist() for t in sent(arrays, CPU)] == [a.tolist() for a in arrays]
     assert on_device([(1, 2), (3, 4)], CPU).tolist() == [[1, 2], [3, 4]]
     assert on_device([0.5], CPU, torch.float32).dtype == torch.float32
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_numbers_that_were_sent_stay_while_the_next_ones_are_written(device: str) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    staging = Staging(torch.device(device))
+    for size in (3, 7, 2, 40, 5):
+        staging.numbers(size)[:] = size
+        there = staging.send(size)
+        staging.numbers(size + 1)[:] = 99
+        assert there.tolist() == [size] * size
+        staging.send(1)

@@ -15,7 +15,7 @@ from engine.device.batch import Batch
 from engine.device.layout import Layout
 from engine.execution.cuda_graphs import Run, buckets_for
 from engine.execution.model_runner import ModelRunner
-from engine.scheduling.sequence import ScheduledSequence, SequenceGroup
+from engine.scheduling.sequence import ScheduledSequence, SequenceGroup, going_ahead
 from tests.engine.conftest import completion
 from tests.engine.device.steps import decoding, graphs_of, pools
 
@@ -79,13 +79,24 @@ def test_tokens_that_only_the_device_knows_take_the_place_of_those_given(
     sequences = [group.add((5, i), max_tokens=9, detokenizer=None) for i in (40, 7, 120)]  # type: ignore[arg-type]
     for block, seq in enumerate(sequences):
         seq.cache.block_table = [block]
-    step = [ScheduledSequence(seq, 1, 2) for seq in sequences]
-    expected, _ = runner.run(step)
-    for seq in sequences:
-        del seq.token_ids[1:]
-    found, _ = runner.run(step, torch.tensor([40, 7, 120]))
-    assert torch.allclose(found, expected, atol=1e-5)
-    assert not torch.allclose(runner.run(step)[0], expected, atol=1e-5)
+    known, *drawn = sequences
+    for end in (2, 20):  # single tokens only, or with a chunk, which no graph runs
+        chunk = group.add(range(end), max_tokens=9, detokenizer=None)  # type: ignore[arg-type]
+        chunk.cache.block_table = [3, 4]
+        shares = [(known, 1, 2), *((seq, 1, 2) for seq in drawn), (chunk, 0, end)]
+        expected, _ = runner.run([ScheduledSequence(*share) for share in shares])
+        for seq, token_id in zip(drawn, (7, 120), strict=True):
+            assert seq.token_ids.pop() == token_id
+        # The draw had rows of sequences that have ended since, too.
+        with going_ahead([known, drawn[1], known, drawn[0]]):
+            known.drawn_row = None
+            mixed = [ScheduledSequence(*share) for share in shares]
+            found, _ = runner.run(mixed, torch.tensor([5, 120, 6, 7]))
+            assert torch.allclose(found, expected, atol=1e-5)
+            other, _ = runner.run(mixed, torch.tensor([5, 7, 6, 120]))
+            assert not torch.allclose(other, expected, atol=1e-5)
+        for seq, token_id in zip(drawn, (7, 120), strict=True):
+            seq.token_ids.append(token_id)
 
 
 @torch.inference_mode()

@@ -37,6 +37,7 @@ class EveryToken:
     token_ids: list[int]
     start: int
     block_table: list[int] = field(default_factory=list)
+    drawn_row: int | None = None
     prompt_logprob_positions: range = range(0)
 
     @property

@@ -4,7 +4,7 @@ from typing import Any
 
 from engine.protocol import Usage
 from engine.sampling.sampling_state import Logprobs
-from engine.scheduling.sequence import Sequence, SequenceGroup
+from engine.scheduling.sequence import CacheState, Sequence, SequenceGroup
 from tests.engine.conftest import completion
 
 
@@ -81,3 +81,15 @@ def test_usage_counts_all_sequences() -> None:
     for seq in group.sequences:
         seq.finish_reason = "length"
     assert group.is_finished
+
+
+def test_the_array_of_blocks_follows_the_table() -> None:
+    cache = CacheState()
+    for size in (1, 5, 40, 100):
+        cache.block_table += range(len(cache.block_table), size)
+        assert cache.blocks().tolist() == list(range(size))
+    del cache.block_table[3:]
+    assert cache.blocks().tolist() == [0, 1, 2]
+    cache.block_table[:] = [9, 8, 7, 6]  # others had the blocks meanwhile
+    cache.keep(0)
+    assert cache.blocks().tolist() == [9, 8, 7, 6]

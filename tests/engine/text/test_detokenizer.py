@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from engine.protocol import Token
-from engine.text.detokenizer import Detokenizer
+from engine.text.detokenizer import Detokenizer, SpecialTokens, WholeTexts
 from tests.engine.text.test_text_search import STOPS, TEXTS
 
 VOCAB_SIZE = 400
@@ -50,6 +50,33 @@ def test_any_ids_stream_to_the_text_that_the_tokenizer_decodes(
     assert after.rstrip("�") == (before.rstrip("�") + text_of(continued)).rstrip("�"), (
         "the output completes the prompt's last character"
     )
+
+
+@given(IDS, IDS, STOPS, st.booleans())
+def test_known_texts_of_tokens_change_no_token(
+    fast_tokenizer: Tokenizer, prompt: list[int], ids: list[int], stop: list[str], skips: bool
+) -> None:
+    """Neither inside of split characters nor behind special tokens."""
+    special, known = SpecialTokens(skips, spaces_between_special_tokens=False), WholeTexts(fast_tokenizer)
+    usual = Detokenizer(fast_tokenizer, prompt, stop, special)
+    fast = Detokenizer(fast_tokenizer, prompt, stop, special, known)
+    for i in ids:
+        assert fast.decode(Token(i, "")) == usual.decode(Token(i, ""))
+        if usual.stopped is not None:
+            break
+    assert (fast.stopped, fast.flush()) == (usual.stopped, usual.flush())
+
+
+def test_only_tokens_of_whole_characters_have_known_texts(
+    fast_tokenizer: Tokenizer, sentencepiece: Tokenizer
+) -> None:
+    known = WholeTexts(fast_tokenizer)
+    texts = {fast_tokenizer.id_to_token(i): known[i] for i in range(fast_tokenizer.get_vocab_size())}
+    assert texts["a"] == "a"
+    assert texts["Ġ"] == " "
+    assert texts["Ń"] == "", "a byte in the middle of a character"
+    assert not any(texts[name] for name in texts if name.startswith("<|"))
+    assert not any(WholeTexts(sentencepiece)[i] for i in range(20)), "the text depends on what is before"
 
 
 @given(IDS, IDS, STOPS, st.integers(0, 30))
