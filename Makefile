@@ -211,5 +211,5 @@ abuse: $(VENV)/.dev
 soak: $(VENV)/.dev
 	$(BIN)/python -m tools.abuse.soak $(ARGS)
 
-bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-streams bench-processors bench-speculation bench-rewind bench-start bench-pool bench-fleet bench-relay bench-relay-streams bench-guard-api bench-workers bench-lost-workers bench-operations bench-page bench-simulated-device: bench-page: bench-%: $(VENV)/.dev
+bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-streams bench-processors bench-speculation bench-rewind bench-start bench-pool bench-fleet bench-relay bench-relay-streams bench-guard-api bench-workers bench-lost-workers bench-operations bench-page bench-simulated-device: bench-%: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)
