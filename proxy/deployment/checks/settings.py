@@ -97,6 +97,8 @@ def _without(content: Any, place: Place) -> Any:
         case ("keys", str(name), *rest), Mapping() if rest in ([], ["hash"]):
             key = {**_group(content, place[:2]), "hash": f"sha256:{digest_of(name.encode())}"}
             return {**content, "keys": {**content["keys"], name: key}}
+        case ("keys", str(name), "previous", _), Mapping():  # it has nothing that may be left out
+            return _without(content, ("keys", name, "previous"))
         case (step,), Mapping():
             return {name: value for name, value in content.items() if name != step}
         case (step,), list():

@@ -284,3 +284,17 @@ def test_a_made_key_is_long_and_its_hash_is_right(capsys: pytest.CaptureFixture[
     assert key
     assert digest
     assert digest_of(key[1].encode()) == digest[1]
+
+
+def test_each_fault_of_an_earlier_value_is_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "weir.yaml"
+    ann = f"{{hash: 'sha256:{'0' * 64}', previous: {{hash: x, until: soon}}}}"
+    file.write_text(f"engine: echo\nkeys:\n  ann: {ann}\n")
+    assert run("check", str(file)) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.removeprefix(f"{file}:3: keys.ann.previous.").split(": ")[0] for line in lines] == [
+        "hash",
+        "until",
+    ]
