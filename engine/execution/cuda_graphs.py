@@ -98,16 +98,18 @@ class GraphCapture:
 
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
+        self._side = torch.cuda.Stream()
+        """One for all captures: libraries keep memory for every stream that they have worked on."""
 
     def __call__(self, run: Run) -> Run:
-        side = torch.cuda.Stream()
+        side = self._side
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             run()  # compiles kernels and sets up libraries: a capture cannot do this
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         # Other threads of the process may use CUDA at the same time.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, self._pool, side, capture_error_mode="thread_local"):
             logits = run()
 
         def replay() -> Tensor:
