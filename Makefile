@@ -139,8 +139,7 @@ docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 gpu-check:
-	$(PYTHON) -m benchmarks.gpu_first
-	$(PYTHON) -m benchmarks.gpu_floor
+	$(PYTHON) -m benchmarks.gpu_check
 
 $(VENV)/.engine: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -1,11 +1,12 @@
 """What a machine with a GPU should run first: is the CUDA path right?
 
-    make gpu-check PYTHON=python3
+    python -m benchmarks.gpu_first
 
-`PYTHON` has torch for CUDA, with its Triton, and transformers; nothing else is needed. Models are made on the
-spot, with random weights. A line that says WRONG makes the exit status 1.
+It needs torch for CUDA, with its Triton, and transformers. Models are made on the spot, with random weights.
+A line that says WRONG makes the exit status 1.
 
-- Which attention backends pass their trial, by type and by shape.
+- Whether the kernels in Triton pass their trial, by type and by shape.
+- Draws: a seed gives the same tokens as on a CPU by the same operators, and a draw waits for nothing.
 - Greedy tokens and their logprobs against transformers' on the same device: three architectures, by each
   backend, with CUDA graphs and without. Where two tokens are as good as even, either is right.
 - The cache's size: the share of the GPU that was asked for is filled, within 5%, and the largest steps have
@@ -36,6 +37,10 @@ from engine.execution.warm_up import WarmUp
 from engine.models.load import device_of
 from engine.protocol import GenerationRequest, SamplingParams
 from engine.protocol.options import EngineConfig
+from engine.sampling import sampler as sampler_module
+from engine.sampling.logits_processors import TokenIds
+from engine.sampling.sampler import SampledToken, Sampler
+from engine.sampling.sampling_state import SamplingState
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.sequence import Sequence, SequenceGroup
@@ -212,6 +217,37 @@ def check_backends() -> None:
             report(f"{what}: {result}", wrong=result != "works")
 
 
+def check_draws() -> None:
+    """Rounding may turn a draw whose two best tokens are as good as even: one in a hundred is a lot."""
+    logits = 3 * torch.randn(256, SIZES["vocab_size"], generator=torch.Generator().manual_seed(2))
+    drawn: list[list[int]] = []
+    is_on_cpu = sampler_module.is_on_cpu
+    sampler_module.is_on_cpu = lambda logits: False
+    try:
+        for device in (torch.device("cpu"), torch.device(DEVICE)):
+            states = [_state(row) for row in range(len(logits))]
+            given, sampler = logits.to(device), Sampler(device, seed=0)
+            sampler.sample(given, states)  # what is made once may wait
+            if HAS_GPU:
+                torch.cuda.set_sync_debug_mode("error" if device.type == "cuda" else "default")
+            result = sampler.draw(given, states)
+            if HAS_GPU:
+                torch.cuda.set_sync_debug_mode("default")
+            drawn.append([one.id for one in result.read() if isinstance(one, SampledToken)])
+    finally:
+        sampler_module.is_on_cpu = is_on_cpu
+    num_same = sum(a == b for a, b in zip(*drawn, strict=True))
+    report(f"draws with seeds: {num_same} of {len(logits)} as on a CPU", wrong=num_same < 0.99 * len(logits))
+
+
+def _state(seed: int) -> SamplingState:
+    params = SamplingParams(
+        temperature=0.9, top_p=0.95, top_k=20, repetition_penalty=1.1, frequency_penalty=0.1, min_tokens=9
+    )
+    token_ids = TokenIds([1, 2, 3 + seed % 7], num_prompt_tokens=2)
+    return SamplingState("r", params, token_ids, frozenset({5}), seed=seed)
+
+
 def usable(dtype: str) -> Iterator[tuple[Any, bool]]:
     """Each backend that passes its trial, and whether graphs are captured; sdpa is never captured."""
     heads, kv_heads, dim = (SIZES[k] for k in ("num_attention_heads", "num_key_value_heads", "head_dim"))
@@ -324,6 +360,7 @@ def main() -> None:
         os.execve(sys.executable, command, os.environ | {"TRITON_INTERPRET": "1"})
     environment()
     check_backends()
+    check_draws()
     for name in MODELS:
         check_model(name)
     check_memory()

@@ -47,6 +47,8 @@ class DecodeGraphs:
         self._padding = np.array([[0], [0], [kv_cache.scratch_block * kv_cache.block_size]])
         self._ids.copy_(torch.from_numpy(self._padding))
         self._staging = Staging(self._device)
+        self._numbers = torch.arange(rows + 1, device=self._device)
+        """A graph reads it at each replay, so it must live as long."""
         width = -(-max_model_len // kv_cache.block_size)
         self._tables = torch.full((rows, width), kv_cache.scratch_block, device=self._device)
         # The largest first: the smaller ones then reuse its memory.
@@ -80,8 +82,7 @@ class DecodeGraphs:
 
     def _run_of(self, size: int) -> Run:
         token_ids, positions, slots = self._ids[:, :size]
-        every_row = torch.arange(size, device=self._device)
-        no_chunks = torch.tensor([size], device=self._device), self._tables[:0]
+        every_row, no_chunks = self._numbers[:size], (self._numbers[size : size + 1], self._tables[:0])
 
         def run() -> Tensor:
             # Every run needs a new batch, because a batch keeps masks.
@@ -97,16 +98,18 @@ class GraphCapture:
 
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
+        self._side = torch.cuda.Stream()
+        """One for all captures: libraries keep memory for every stream that they have worked on."""
 
     def __call__(self, run: Run) -> Run:
-        side = torch.cuda.Stream()
+        side = self._side
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             run()  # compiles kernels and sets up libraries: a capture cannot do this
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         # Other threads of the process may use CUDA at the same time.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, self._pool, side, capture_error_mode="thread_local"):
             logits = run()
 
         def replay() -> Tensor:

@@ -28,15 +28,9 @@ from engine.sampling.sampler import Sampler
 from engine.sampling.sampling_state import SamplingState
 
 COSTLY = SamplingParams(
-    temperature=0.9,
-    top_p=0.9,
-    top_k=50,
-    min_p=0.01,
-    repetition_penalty=1.1,
-    frequency_penalty=0.1,
-    logprobs=20,
+    temperature=0.9, top_p=0.9, min_p=0.01, repetition_penalty=1.1, frequency_penalty=0.1, logprobs=20
 )
-"""Every stage of a draw takes part."""
+"""Every stage of a draw takes part that takes much memory. Top-k would leave top-p little to sort."""
 
 
 class WarmUp:
@@ -134,4 +128,4 @@ def longest_texts(
 
 
 def _state() -> SamplingState:
-    return SamplingState("warm-up", COSTLY, TokenIds([0], num_prompt_tokens=1), frozenset())
+    return SamplingState("warm-up", COSTLY, TokenIds([0], num_prompt_tokens=1), frozenset(), seed=0)

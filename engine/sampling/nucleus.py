@@ -75,4 +75,4 @@ def dropped_by_top_p_of(num_sorted: int, logits: Tensor, limits: Tensor) -> Tens
     others_dropped = torch.minimum(num_others, (limits / least).floor())
     num_dropped = num_dropped + others_dropped * (last == least)
     are_equal = probs == last
-    return (probs < last) | (are_equal & (are_equal.cumsum(-1) <= num_dropped))
+    return (probs < last) | (are_equal & (are_equal.cumsum(-1, dtype=torch.int32) <= num_dropped))

@@ -36,12 +36,14 @@ def activations(
         if not 0 < len(ids) <= runner.max_model_len:
             raise ValueError(f"a text has {len(ids)} tokens, and may have 1 to {runner.max_model_len}")
     collector = _Collector(tuple(layers))
+    graphs, runner.graphs = runner.graphs, None  # a replay gives its outputs to nobody
     runner.model.watch(collector)
     try:
         for batch in _batches(texts, max_num_batched_tokens, runner.kv_cache):
             yield from _read(runner, collector, batch, max_num_batched_tokens)
     finally:
         runner.model.watch(runner.probe_heads)
+        runner.graphs = graphs
 
 
 class _Collector:

@@ -3,34 +3,25 @@
 from collections.abc import Callable
 
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from engine.device.layout import Layout
 from engine.execution.cuda_graphs import DecodeGraphs, Run
 from engine.execution.model_runner import ModelRunner
 from engine.scheduling.sequence import ScheduledSequence, SequenceGroup
 from tests.engine.conftest import completion
+from tests.engine.device.recorded import RecordingPool
 
 
-def trace(run: Run) -> Run:
-    with torch.no_grad():
-        run()
-        traced = make_fx(run)()
-
-    def replay() -> torch.Tensor:
-        logits: torch.Tensor = traced()
-        return logits
-
-    return replay
-
-
-def graphs_of(runner: ModelRunner, max_rows: int = 16, capture: Callable[[Run], Run] = trace) -> DecodeGraphs:
+def graphs_of(
+    runner: ModelRunner, max_rows: int = 16, capture: Callable[[Run], Run] | None = None
+) -> DecodeGraphs:
+    """`capture`: None: by a `RecordingPool`."""
     return DecodeGraphs(
         runner.model.forward,
         runner.kv_cache,
         max_rows=max_rows,
         max_model_len=runner.max_model_len,
-        capture=capture,
+        capture=capture or RecordingPool(),
     )
 
 

@@ -1,7 +1,6 @@
 """Static buffers, buckets and padding, without a GPU: all but the capture itself.
 
-A trace of torch's operators stands in for a capture. Like a CUDA graph, it is a fixed list of operators over
-fixed memory. Values that Python or the host read while it was made never change.
+A `RecordingPool` stands in for the capture: a replay runs none of the code that Python ran while it was made.
 """
 
 from collections.abc import Callable
@@ -9,14 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.device.batch import Batch
 from engine.device.layout import Layout
-from engine.execution.cuda_graphs import Run, buckets_for
+from engine.execution.cuda_graphs import buckets_for
 from engine.execution.model_runner import ModelRunner
 from engine.scheduling.sequence import ScheduledSequence, SequenceGroup, going_ahead
 from tests.engine.conftest import completion
+from tests.engine.device.recorded import RefuseToWait, host_is_refused
 from tests.engine.device.steps import decoding, graphs_of, pools
 
 
@@ -46,8 +45,10 @@ def test_padding_does_not_change_a_steps_logits(runner: ModelRunner) -> None:
 
 @torch.inference_mode()
 def test_padding_writes_only_to_the_scratch_block(runner: ModelRunner) -> None:
-    graphs = graphs_of(runner, capture=lambda run: run)
+    graphs = graphs_of(runner)
     graphs.run(decoding(runner, [40, 7, 300, 19, 5, 111, 80, 64]))
+    for pool in pools(runner):
+        pool[-1] = 7.0
     layout = decoding(runner, [33, 90, 17, 18, 200])
     before = [pool.clone() for pool in pools(runner)]
     runner.model.forward(Batch.of(layout, runner.device), runner.kv_cache)
@@ -73,7 +74,7 @@ def test_draft_tokens_have_rows_of_their_own(runner: ModelRunner) -> None:
 def test_tokens_that_only_the_device_knows_take_the_place_of_those_given(
     has_graphs: bool, runner: ModelRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graphs = graphs_of(runner, capture=lambda run: run) if has_graphs else None
+    graphs = graphs_of(runner) if has_graphs else None
     monkeypatch.setattr(runner, "graphs", graphs)
     group = SequenceGroup(completion((5,)))
     sequences = [group.add((5, i), max_tokens=9, detokenizer=None) for i in (40, 7, 120)]  # type: ignore[arg-type]
@@ -101,16 +102,7 @@ def test_tokens_that_only_the_device_knows_take_the_place_of_those_given(
 
 @torch.inference_mode()
 def test_a_steps_logits_outlive_the_next_step(runner: ModelRunner) -> None:
-    static = torch.zeros(16, runner.vocab_size)
-
-    def capture(run: Run) -> Run:
-        def replay() -> torch.Tensor:
-            logits = run()
-            return static[: len(logits)].copy_(logits)
-
-        return replay
-
-    graphs = graphs_of(runner, capture=capture)
+    graphs = graphs_of(runner)
     first = graphs.run(decoding(runner, [40, 7]))
     kept = first.clone()
     graphs.run(decoding(runner, [90, 300]))
@@ -118,7 +110,7 @@ def test_a_steps_logits_outlive_the_next_step(runner: ModelRunner) -> None:
 
 
 def test_steps_with_chunks_or_too_many_tokens_have_no_room(runner: ModelRunner) -> None:
-    graphs = graphs_of(runner, max_rows=4, capture=lambda run: run)
+    graphs = graphs_of(runner, max_rows=4)
     assert not graphs.has_room(decoding(runner, [5] * 5))
     chunk = SequenceGroup(completion(tuple(range(20))))
     seq = chunk.add(range(20), max_tokens=5, detokenizer=None)  # type: ignore[arg-type]
@@ -157,50 +149,17 @@ def test_without_cuda_nothing_is_captured(tiny_core: Callable[..., Any]) -> None
     assert tiny_core().core.runner.graphs is None
 
 
-class RefuseToWait(TorchDispatchMode):
-    """Raises at an operator that waits for a CUDA device."""
-
-    WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "equal", "is_nonzero")
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = function.__name__.partition(".")[0].lstrip("_")
-        assert name not in {w.lstrip("_") for w in self.WAITING}, name
-        assert not (name.startswith("index") and any(_is_mask(i) for a in args[1:2] for i in a or ())), name
-        return function(*args, **kwargs or {})
-
-
-def _is_mask(index: Any) -> bool:
-    return isinstance(index, torch.Tensor) and index.dtype == torch.bool
-
-
 @torch.no_grad()
-def test_a_step_never_waits_for_the_device(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_never_waits_for_the_device(runner: ModelRunner) -> None:
+    """Nor do graphs, whose capture refuses to wait, and whose replays run nothing else."""
     layouts = [decoding(runner, [40, 7, 120], drafts=1), decoding(runner, [5])]
-    graphs = graphs_of(runner, capture=lambda run: run)
+    graphs = graphs_of(runner)
     with_chunks = decoding(runner, [40, 7, 120], drafts=20)
     assert len(with_chunks.chunk_tables) == 3
     batches = [Batch.of(layout, runner.device) for layout in (*layouts, with_chunks)]
-    for name in ("tolist", "numpy", "cpu"):
-        monkeypatch.setattr(torch.Tensor, name, lambda self: pytest.fail("the host reads from the device"))
-    with RefuseToWait():
+    with RefuseToWait(), host_is_refused():
         for batch in batches:
             runner.model.forward(batch, runner.kv_cache)
-    monkeypatch.undo()  # sending arrays to the device begins with `numpy`
-    with RefuseToWait():
+    with RefuseToWait():  # sending arrays to the device begins with `numpy`
         for layout in layouts:
             graphs.run(layout)
-
-
-@pytest.mark.parametrize(
-    "wait",
-    [
-        lambda t: t.sum().item(),
-        lambda t: t[t > 0],
-        lambda t: bool(t[0]),
-        lambda t: t.nonzero(),
-        lambda t: t.__setitem__(t > 0, torch.zeros(2)),
-    ],
-)
-def test_operators_that_wait_are_found(wait: Callable[[torch.Tensor], Any]) -> None:
-    with pytest.raises(AssertionError), RefuseToWait():
-        wait(torch.tensor([1.0, -1.0, 2.0]))

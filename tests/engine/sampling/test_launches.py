@@ -1,4 +1,5 @@
-"""A draw calls as many of torch's operators for many rows as for one: on a GPU, each is a launch."""
+"""A draw calls as many of torch's operators for many rows as for one: on a GPU, each is a launch. No draw
+takes more memory than the one for which the engine leaves room."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -6,9 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
 
 from engine.core.input_processor import InputProcessor
+from engine.execution import warm_up
 from engine.sampling.sampler import SampledToken, Sampler
 from engine.sampling.sampling_state import SamplingState
 from tests.engine.conftest import VOCAB_SIZE, completion
@@ -103,3 +107,36 @@ def test_top_p_behind_top_k_never_sorts_the_vocabulary(
     for kind, sorts in (("top-p", True), ("top-p behind top-k", False)):
         operators = operators_of(sampler, states_of(processor, 4, ASKED[kind]))
         assert any("sort" in name for name in operators) is sorts
+
+
+class PeakMemory(TorchDispatchMode):
+    """The most bytes that results of operators take at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._live: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.num_bytes = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = function(*args, **kwargs or {})
+        for storage in (t.untyped_storage() for t in tree_flatten(out)[0] if isinstance(t, torch.Tensor)):
+            self._live.setdefault(storage._cdata, (StorageWeakRef(storage), storage.nbytes()))
+        self._live = {at: one for at, one in self._live.items() if not one[0].expired()}
+        self.num_bytes = max(self.num_bytes, sum(num_bytes for _, num_bytes in self._live.values()))
+        return out
+
+
+@pytest.mark.parametrize("kind", ASKED)
+def test_the_warm_up_s_draw_takes_the_most_memory(
+    kind: str, processor: InputProcessor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache gets what this draw leaves. The memory of processors is their own."""
+    monkeypatch.setattr("engine.sampling.sampler.is_on_cpu", lambda logits: False)
+    peaks = []
+    for states in ([warm_up._state() for _ in range(8)], states_of(processor, 8, ASKED[kind])):
+        logits, sampler = torch.randn(8, VOCAB_SIZE), Sampler(torch.device("cpu"), seed=0)
+        with PeakMemory() as memory:
+            sampler.draw(logits, states)
+        peaks.append(memory.num_bytes)
+    costliest, other = peaks
+    assert other <= costliest

@@ -8,6 +8,7 @@ import torch
 
 from engine.execution.probes.activations import activations
 from tests.engine.conftest import random_prompts
+from tests.engine.device.steps import graphs_of
 from tests.engine.execution.probes.made import activations_of
 
 LAYERS = ("model.norm", "model.layers.0")
@@ -25,6 +26,19 @@ def test_activations_equal_those_of_transformers(
     for ids, inputs in zip(texts, found, strict=True):
         expected = activations_of(tiny_model("qwen3").model, ids, LAYERS)
         assert torch.allclose(inputs, expected, atol=1e-4)
+
+
+def test_activations_of_short_texts_are_not_left_to_graphs(
+    tiny_core: Callable[..., Any], tiny_model: Callable[[str], Any]
+) -> None:
+    runner = tiny_core("qwen3", cpu_kernels="torch").core.runner
+    with torch.inference_mode():
+        graphs = runner.graphs = graphs_of(runner)
+    texts = [[5, 6, 7], [9, 10, 11, 12]]
+    for ids, inputs in zip(texts, activations(runner, texts, LAYERS), strict=True):
+        expected = activations_of(tiny_model("qwen3").model, ids, LAYERS)
+        assert torch.allclose(inputs, expected, atol=1e-4)
+    assert runner.graphs is graphs
 
 
 @pytest.mark.parametrize(
