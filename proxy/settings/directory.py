@@ -5,6 +5,7 @@ With them, these options are the defaults of each.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from importlib.util import find_spec
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
@@ -21,7 +22,9 @@ _OF_LOGITS = {"logits_processors", "enable_test_logits_processor"}
 def _unfit(engine: Any) -> Collection[str]:
     """Options that the engine refuses: as defaults they are for other models."""
     if engine in WITH_LOGITS:
-        return OF_VLLM if engine == "local" else ()
+        # With vLLM's options, `auto` is vLLM.
+        takes_vllm = engine == "vllm" or (engine == AUTO and find_spec("vllm") is not None)
+        return () if takes_vllm else OF_VLLM
     of_engines = OF_VLLM | _OF_LOGITS
     return of_engines | {"tokenizer"} if engine in WITHOUT_MODEL else of_engines
 
