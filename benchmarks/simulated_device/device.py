@@ -34,11 +34,11 @@ NUM_POOLS, MOST_ROWS = 8, 640
 
 
 def milliseconds(num_rows: int) -> float:
-    """A decode step's time."""
+    """A decode step's time. Rows beyond the table cost as much as prompt tokens."""
     for (fewer, low), (more, high) in pairwise(((0, STEP_MS[0][1]), *STEP_MS)):
         if num_rows <= more:
             return low + (high - low) * (num_rows - fewer) / (more - fewer)
-    raise ValueError(f"the table ends before {num_rows} rows")
+    return high + (num_rows - more) / PROMPT_TOKENS_PER_MS
 
 
 class WallClock:

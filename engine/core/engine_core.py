@@ -28,6 +28,7 @@ from engine.scheduling.sequence import ScheduledSequence, Sequence, SequenceGrou
 from engine.scheduling.step_budget import StepBudget
 from engine.text.tokenizer import LocalTokenizer
 
+_FAILURES = EngineError, RequestError
 Draw = tuple[Seq[Sequence], Drawn | EngineError]
 """The sequences of a draw, and their tokens on the device."""
 Output = tuple[SequenceGroup, Delta | EngineError | RequestError]
@@ -233,7 +234,7 @@ class EngineCore:
             had_begun = seq.has_begun
             advanced = attempt("one sequence", self._advance, s, sampled.get(seq), scores)
             self.begins_outputs |= seq.has_begun and not had_begun
-            if isinstance(advanced, EngineError | RequestError):
+            if isinstance(advanced, _FAILURES):
                 failed[seq.group] = advanced
             else:
                 deltas += [(seq.group, delta) for delta in advanced]

@@ -7,6 +7,7 @@ block, and its logits are not read. All of this except the capture itself runs o
 
 from bisect import bisect_left
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import torch
@@ -96,20 +97,15 @@ class DecodeGraphs:
 class GraphCapture:
     """Captures on the current CUDA device. All graphs share one pool of memory: only one runs at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._pool = torch.cuda.graph_pool_handle()
-        self._side = torch.cuda.Stream()
-        """One for all captures: libraries keep memory for every stream that they have worked on."""
 
     def __call__(self, run: Run) -> Run:
-        side = self._side
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            run()  # compiles kernels and sets up libraries: a capture cannot do this
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
+        on_capture_stream(run, self._device)
+        graph, stream = torch.cuda.CUDAGraph(), _capture_stream(self._device)
         # Other threads of the process may use CUDA at the same time.
-        with torch.cuda.graph(graph, self._pool, side, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
             logits = run()
 
         def replay() -> Tensor:
@@ -117,3 +113,21 @@ class GraphCapture:
             return logits
 
         return replay
+
+
+@cache
+def _capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all graphs: libraries keep memory for each stream that they are used on."""
+    return torch.cuda.Stream(device)
+
+
+def on_capture_stream(run: Run, device: torch.device) -> None:
+    """Compile the kernels of `run` and set up libraries, which a capture cannot do. A CPU only runs it."""
+    if device.type != "cuda":
+        run()
+        return
+    side = _capture_stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):
+        run()
+    torch.cuda.current_stream(device).wait_stream(side)

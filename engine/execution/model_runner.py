@@ -175,7 +175,7 @@ class ModelRunner:
             self.kv_cache,
             max_rows=max_rows,
             max_model_len=self.max_model_len,
-            capture=GraphCapture(),
+            capture=GraphCapture(self.device),
         )
 
 

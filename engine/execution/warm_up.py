@@ -8,7 +8,7 @@ long cached beginnings. If memory does not suffice, such a step fails its newest
 """
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from engine.device.budget import StepMemory, budget_of
 from engine.device.kv_cache import KVCache
 from engine.device.layout import Layout
 from engine.device.memory import DeviceMemory, free_host_memory
-from engine.execution.cuda_graphs import buckets_for
+from engine.execution.cuda_graphs import buckets_for, on_capture_stream
 from engine.models.load import Model, device_of
 from engine.protocol import SamplingParams
 from engine.protocol.options import EngineConfig
@@ -62,8 +62,10 @@ class WarmUp:
         step = memory.peak_of(self.run_largest_steps)
         if self._config.enforce_eager or not self._model.can_be_captured:
             return StepMemory(step)
-        num_bytes = self._decodes(1).nbytes
         *smaller, largest = buckets_for(self._max_decodes)
+        # What libraries keep for the stream of captures is held from now on, so that the budget counts it.
+        on_capture_stream(partial(self._decodes, largest), self._model.device)
+        num_bytes = self._decodes(1).nbytes
         # All graphs compute in the memory of the largest one, and each keeps its logits.
         return StepMemory(step, memory.peak_of(lambda: self._decodes(largest)) + sum(smaller) * num_bytes)
 

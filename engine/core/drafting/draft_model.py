@@ -14,6 +14,7 @@ from torch import Tensor
 
 from engine.core.drafting.draft_cache import DraftCache
 from engine.device.layout import Span, TokenSpan
+from engine.device.transfers import HostCopy
 from engine.execution.model_runner import ModelRunner
 from engine.protocol.options import EngineConfig
 from engine.scheduling.sequence import ScheduledSequence, Sequence
@@ -29,8 +30,11 @@ class DraftSpan(TokenSpan):
     sequence: Sequence
 
     @classmethod
-    def of(cls, seq: Sequence, start: int, token_ids: Seq[int], num_samples: int) -> "DraftSpan":
-        return cls(start, token_ids, seq.cache.block_table, num_samples, sequence=seq)
+    def of(
+        cls, seq: Sequence, start: int, token_ids: Seq[int], num_samples: int, *, drawn_row: int | None = None
+    ) -> "DraftSpan":
+        table = seq.cache.block_table
+        return cls(start, token_ids, table, num_samples, drawn_row=drawn_row, sequence=seq)
 
 
 class Runner(Protocol):
@@ -38,7 +42,7 @@ class Runner(Protocol):
 
     @property
     def max_model_len(self) -> int: ...
-    def run(self, scheduled: Seq[Span]) -> tuple[Tensor, Tensor]: ...
+    def run(self, scheduled: Seq[Span], drawn: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
 
 
 class DraftModel:
@@ -71,25 +75,31 @@ class DraftModel:
         `scheduled` is the whole step. Blocks must be reserved for the `wanted` tokens.
         """
         self._cache.follow(scheduled)
-        drafts: dict[Sequence, tuple[int, ...]] = {}
+        # By run: the sequences, and a guess for each. The guesses stay on the device for the next run.
+        guessed: list[list[Sequence]] = []
+        guesses: list[Tensor] = []
         spans = self._catch_up(scheduled, wanted)
         while spans:
-            for seq, guess in self._run(spans):
-                drafts[seq] = (*drafts.get(seq, ()), guess)
+            guesses.append(self._run(spans, guesses[-1] if guesses else None))
+            guessed.append([s.sequence for s in spans if s.num_samples])
             spans = [
-                DraftSpan.of(s.sequence, s.sequence.cache.num_draft_tokens, drafts[s.sequence][-1:], 1)
-                for s in spans
-                if s.num_samples and len(drafts[s.sequence]) < wanted[s.sequence]
+                DraftSpan.of(seq, seq.cache.num_draft_tokens, (0,), 1, drawn_row=row)
+                for row, seq in enumerate(guessed[-1])
+                if len(guessed) < wanted[seq]
             ]
+        drafts: dict[Sequence, tuple[int, ...]] = {}
+        if guesses:
+            for sequences, read in zip(guessed, HostCopy(guesses).tensors(), strict=True):
+                for seq, guess in zip(sequences, read.tolist(), strict=True):
+                    drafts[seq] = (*drafts.get(seq, ()), guess)
         return drafts
 
-    def _run(self, spans: Seq[DraftSpan]) -> list[tuple[Sequence, int]]:
-        """A guess for each sequence that wants one."""
-        logits, _ = self._runner.run(spans)
+    def _run(self, spans: Seq[DraftSpan], drawn: Tensor | None) -> Tensor:
+        """A guess for each sequence that wants one, on the device. `drawn`: those of the last run."""
+        logits, _ = self._runner.run(spans, drawn)
         for s in spans:
             self._cache.note(s.sequence.cache, s.start + s.num_tokens)
-        guesses = logits[:, : self._vocab_size].argmax(-1).tolist()
-        return list(zip((s.sequence for s in spans if s.num_samples), guesses, strict=True))
+        return logits[:, : self._vocab_size].argmax(-1)
 
     def _catch_up(self, scheduled: Seq[ScheduledSequence], wanted: Mapping[Sequence, int]) -> list[DraftSpan]:
         spans = []

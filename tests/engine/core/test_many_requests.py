@@ -43,11 +43,14 @@ class FixedRunner:
         self.logits = torch.randn(VOCAB_SIZE, VOCAB_SIZE, generator=torch.Generator().manual_seed(0))
 
     def run(
-        self, scheduled: Sequence[ScheduledSequence], token_ids: torch.Tensor | None
+        self, scheduled: Sequence[ScheduledSequence], drawn: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        sampled = [s.token_ids[-1] for s in scheduled if s.is_sampled]
+        tokens = () if drawn is None else drawn.tolist()
+        sampled = [
+            s.token_ids[-1] if s.drawn_row is None else tokens[s.drawn_row] for s in scheduled if s.is_sampled
+        ]
         prompt = [s.sequence.token_ids[i] for s in scheduled for i in s.prompt_logprob_positions]
-        return self.logits[sampled if token_ids is None else token_ids], self.logits[prompt]
+        return self.logits[sampled], self.logits[prompt]
 
 
 class Load:

@@ -130,15 +130,19 @@ def test_graphs_keep_the_memory_of_the_largest_and_logits_of_all(
     core = tiny_core(kv_cache_memory=2**20, max_num_seqs=10)
     model = core.core.runner.model
     monkeypatch.setattr(model, "can_be_captured", True)
+    on_stream: list[int] = []
+    monkeypatch.setattr(warm_up, "on_capture_stream", lambda run, device: on_stream.append(len(run())))
     steps = steps_of(core.core.runner, monkeypatch)
     memory.peaks = [7, 50]
     needs = WarmUp(model, core.config, 100).measure(memory)
     num_bytes = core.core.runner.vocab_size * model.dtype.itemsize
     assert needs == (7, 50 + (1 + 2 + 4 + 8) * num_bytes)
     assert steps[-1] == (16, 16, 16, 100)
+    assert on_stream == [16], "what libraries keep for the stream of captures is there before the cache"
     memory.peaks = [7]
     eager = core.config.model_copy(update={"enforce_eager": True})
     assert WarmUp(model, eager, 100).measure(memory) == (7, 0)
+    assert on_stream == [16]
 
 
 def test_a_device_that_is_lost_while_a_model_loads_ends_the_start(

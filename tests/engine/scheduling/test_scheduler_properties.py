@@ -6,6 +6,7 @@ The draft model has a memory of its own, and is tested in the same way.
 """
 
 from collections.abc import Sequence as Seq
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -52,8 +53,14 @@ class DraftRunner:
         self.guesses: dict[Sequence, list[int]] = {}
         self.num_runs = 0
 
-    def run(self, spans: Seq[DraftSpan]) -> tuple[torch.Tensor, torch.Tensor]:
+    def run(
+        self, spans: Seq[DraftSpan], drawn: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         self.num_runs += 1
+        if drawn is not None:
+            rows = [span.drawn_row for span in spans]
+            assert all(row is not None for row in rows), "a guess is known on the device only"
+            spans = [replace(span, token_ids=[int(drawn[span.drawn_row or 0])]) for span in spans]
         for span in spans:
             text = self.text_of(span)
             for position in range(len(text)):

@@ -4,12 +4,15 @@ import itertools
 import json
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from engine.core.drafting import draft_model
+from engine.device.transfers import HostCopy
 from engine.protocol import GenerationRequest, Rewind
 from tests.engine.conftest import cramped_core, random_prompts
 from tests.helpers import slow
@@ -252,6 +255,31 @@ def test_a_draft_model_that_fails_costs_no_output(
         one.run()
         found.append(one.answers(group)[0].ids)
     assert found[0] == found[1]
+    assert not core.errors
+
+
+def test_the_host_waits_once_for_all_tokens_of_a_draft(
+    tiny_core: Callable[..., Any],
+    drafting: Callable[..., dict[str, Any]],
+    completion_request: Callable[..., GenerationRequest],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core = tiny_core("qwen3", **drafting("qwen3"))  # its guesses come true, so that it is always asked
+    events: list[str] = []
+    draft, run = core.core.runner.draft, core.core.runner.draft.run
+    monkeypatch.setattr(draft, "run", lambda *spans: events.append("run") or run(*spans))
+
+    class Copy(HostCopy):
+        def tensors(self) -> Sequence[torch.Tensor]:
+            events.append("read")
+            return super().tensors()
+
+    monkeypatch.setattr(draft_model, "HostCopy", Copy)
+    core.add(completion_request((5, 6, 7), max_tokens=20, ignore_eos=True))
+    core.run()
+    most = core.config.num_speculative_tokens
+    assert most > 1
+    assert "".join(f" {event}" for event in events).count(" run" * most + " read") > 1
     assert not core.errors
 
 
