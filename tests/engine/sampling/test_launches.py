@@ -56,7 +56,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "frequency": {"frequency_penalty": 0.2},
     "presence": {"presence_penalty": 0.2},
     "logit_bias": {"logit_bias": {7: 1.0, 9: -100.0}},
-    "min_tokens": {"min_tokens": 50},
+    "min_tokens": {"min_tokens": 50, "stop_token_ids": (7, 8)},
     "bad words": {"extra": {"bad_words": ["the", "lazy dog", "hidden"]}},
     "no repeat": {"logits_processors": named(no_repeat_ngram={"ngram_size": 1, "window_size": 9})},
     "batch form": {"logits_processors": named(fails={"how": ""})},
