@@ -43,6 +43,7 @@ def is_tried_only(kernel: dict[str, Any]) -> bool:
     return bool(kernel["name"] == "_prefill" and kernel["num_warps"] == FEW_WARPS and kernel["spills"])
 
 
+@pytest.mark.timeout(3600)  # seconds: 300 kernels, each of which takes one or more
 @pytest.mark.parametrize(
     ("capability", "which"), [(89, "one"), *(slow(capability, "models") for capability in SHARED)]
 )
