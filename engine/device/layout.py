@@ -37,7 +37,7 @@ class Span(Protocol):
         """Positions whose logits are wanted for the logprobs of a prompt."""
 
     @property
-    def block_table(self) -> Sequence[int] | Ids: ...
+    def block_table(self) -> Sequence[int]: ...
     @property
     def drawn_row(self) -> int | None:
         """The row of the last draw with the span's token, which then is its only one. None: the `token_ids`
@@ -50,7 +50,7 @@ class TokenSpan:
 
     start: int
     token_ids: Sequence[int]
-    block_table: Sequence[int] | Ids
+    block_table: Sequence[int]
     num_samples: int = 0
     prompt_logprob_positions: range = range(0)
     drawn_row: int | None = None

@@ -7,13 +7,11 @@ Pure Python: the scheduler, which moves sequences about, needs no torch.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
 
 from engine.protocol import Delta, FinishReason, GenerationRequest, Scores, Token, Usage
 from engine.sampling.logits_processors import TokenIds
@@ -40,7 +38,6 @@ class DueTokens(NamedTuple):
 
 
 _NO_POSITIONS = range(0)
-BlockIds = npt.NDArray[np.int64]
 Rank = tuple[int, int, int]
 """Priority, turn, arrival. The least goes first; the greatest is preempted first."""
 
@@ -65,27 +62,22 @@ class CacheState:
     """Those of them that are known to be the sequence's own."""
     has_run: bool = False
     """Whether the sequence ever had blocks."""
-    _blocks: BlockIds = field(default_factory=lambda: np.empty(16, dtype=np.int64))
-    """The first of the `block_table`, and room for more."""
-    _num_blocks: int = 0
-    """Those that are there."""
+    _blocks: array[int] = field(default_factory=lambda: array("q"))
 
-    def blocks(self) -> BlockIds:
-        """The `block_table` as an array. It is kept, so that a step costs no more in a long text. `keep` must
-        have been called for all changes but new blocks at the end."""
-        number = len(self.block_table)
-        if self._num_blocks != number:
-            if number > len(self._blocks):
-                self._blocks, self._num_blocks = np.empty(2 * number, dtype=np.int64), 0
-            known = min(self._num_blocks, number)
-            self._blocks[known:number] = self.block_table[known:]
-            self._num_blocks = number
-        return self._blocks[:number]
+    def blocks(self) -> array[int]:
+        """The `block_table` as an array. It is kept, so that a step converts no more in a long text. `keep`
+        must have been called for all changes but new blocks at the end."""
+        number, known = len(self.block_table), len(self._blocks)
+        if known < number:
+            self._blocks.extend(self.block_table[known:])
+        elif known > number:
+            del self._blocks[number:]
+        return self._blocks
 
     def keep(self, num_tokens: int) -> None:
         """Note that the blocks hold no more than the first `num_tokens`. Other blocks may have taken the
         places of the rest."""
-        self._num_blocks = 0
+        del self._blocks[:]
         self.num_computed_tokens = min(self.num_computed_tokens, num_tokens)
         self.num_draft_tokens = min(self.num_draft_tokens, num_tokens)
         self.num_settled_tokens = min(self.num_settled_tokens, num_tokens)
@@ -361,7 +353,7 @@ class ScheduledSequence:
         return [*self.sequence.token_ids[self.start : self.end], *self.draft] or [0]
 
     @property
-    def block_table(self) -> BlockIds:
+    def block_table(self) -> array[int]:
         return self.sequence.cache.blocks()
 
     @property
