@@ -137,7 +137,7 @@ def _load_file(file_name: str) -> ModuleType:
     try:
         source = file.read_bytes()
     except OSError:
-        hint = did_you_mean(file.name, [other.name for other in file.parent.glob("*.py")])
+        hint = did_you_mean(file.name, [other.name for other in file.parent.glob("[!_]*.py")])
         raise ImportPathError(f"does not exist: no file {file}{hint}") from None
     # A file is one module, however often it is named, so that its classes share its variables. A changed
     # file is another module: objects built from the old file keep the old module.

@@ -43,7 +43,7 @@ class ChosenEngine(NamedTuple):
 
 @cache
 def this_machine() -> Machine:
-    return Machine(_num_gpus() > 0, _torch_cuda(), find_spec("vllm") is not None)
+    return Machine(_num_gpus() > 0, _torch_cuda(), _file_of("vllm") is not None)
 
 
 def _num_gpus() -> int:
@@ -63,12 +63,21 @@ def _num_gpus() -> int:
 
 
 def _torch_cuda() -> str | None:
-    spec = find_spec("torch")
-    if spec is None or spec.origin is None:
+    file = _file_of("torch")
+    if file is None:
         return None
-    version = Path(spec.origin).with_name("version.py")
+    version = file.with_name("version.py")
     found = _CUDA.search(version.read_text()) if version.is_file() else None
     return found[1] if found else None
+
+
+def _file_of(package: str) -> Path | None:
+    """The file of an installed package, which is not imported."""
+    try:
+        spec = find_spec(package)
+    except ModuleNotFoundError:  # of one that may not be imported
+        return None
+    return Path(spec.origin) if spec and spec.origin else None
 
 
 def choose_engine(

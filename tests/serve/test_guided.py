@@ -65,7 +65,7 @@ def test_every_endpoint_gives_what_the_schema_says_streaming_or_not(client: Open
         ({"guided_grammar": 'root ::= "x" | "y"'}, ["x", "y"]),
         ({"guided_json": {"enum": [1, 2]}}, ["1", "2"]),
         ({"structured_outputs": {"choice": ["yes", "no"]}}, ["yes", "no"]),
-        ({"structured_outputs": {"json_object": True}, "max_tokens": 200, "seed": 1}, None),
+        ({"structured_outputs": {"json_object": True}, "max_tokens": 200, "seed": 4}, None),
     ],
 )
 def test_the_fields_of_vllm_are_taken(body: dict[str, Any], texts: list[str] | None, client: OpenAI) -> None:
