@@ -97,6 +97,8 @@ class Connection(web.RequestHandler):
     # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if self._connecting is not None and self._connecting.cancelling():
+            return  # it made room for another. uvloop calls this even so, and no `connection_lost` after it
         self._wire = cast(asyncio.Transport, transport)  # uvloop's is of no common class
         self.connections.note(self)
         super().connection_made(transport)

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.protocol import Delta
+from proxy.network.listener import BATCH
 from tests.helpers import ScriptedEngine, make_deltas, until
 from tests.proxy.conftest import CHAT, Client, Serve, hello
 from tests.serving import serving
@@ -281,6 +282,18 @@ async def test_the_longest_waiting_connection_makes_room(serve: Serve, waiting: 
                 assert (await client.post(CHATS, CHAT))[0] == 200
             assert not await first.read()
             assert not second.at_eof()
+
+
+async def test_connections_that_make_room_before_they_begin_leave_nothing(serve: Serve) -> None:
+    """More than are accepted in one turn of the event loop, and more than there is room for."""
+    client = await serve(ScriptedEngine(lambda request: []), max_connections=BATCH)
+    before = asyncio.all_tasks()
+    clients = [socket.create_connection(address_of(client)) for _ in range(6 * BATCH)]
+    await until(lambda: running(client) > 0)
+    for one in clients:
+        one.close()
+    await until(lambda: running(client) == 0)
+    await until(lambda: asyncio.all_tasks() <= before)
 
 
 async def test_a_running_request_makes_no_room(serve: Serve) -> None:
