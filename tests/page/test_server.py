@@ -65,6 +65,7 @@ def enter_keys(page: Any, *, admin: str = "", client: str = "") -> None:
     page.get_by_label("Client’s key").fill(client)
     page.get_by_label("Admin key").fill(admin)
     page.keyboard.press("Enter")
+    page.get_by_role("dialog", name="Keys").wait_for(state="hidden")
 
 
 def picture(page: Any, name: str) -> None:
@@ -162,6 +163,7 @@ def test_decisions_and_shadow_reports_are_found(kept: str, open_page: Open, size
     page.get_by_role("button", name="Keys").click()
     page.get_by_label("Admin key").fill("boss")
     page.keyboard.press("Enter")
+    page.get_by_role("dialog", name="Keys").wait_for(state="hidden")
     for text in ("What is your email address?", "Show me the API key", "Tell me a story about an otter"):
         ask_and_wait(page, text)
     page.get_by_role("link", name="Decisions").click()
@@ -215,6 +217,7 @@ def test_who_is_not_the_operator_chats_and_sees_no_numbers(
     page.get_by_role("button", name="Keys").click()
     page.get_by_label("Client’s key").fill("k1")
     page.keyboard.press("Enter")
+    page.get_by_role("dialog", name="Keys").wait_for(state="hidden")
     answer = ask_and_wait(page, "Write to ada@example.org")
     assert answer.locator(".content .text").inner_text() == "Write to [EMAIL_ADDRESS]"
     assert marks(answer) == []
