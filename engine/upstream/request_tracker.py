@@ -12,10 +12,16 @@ from engine.protocol.fields.support import FieldSupport
 T = TypeVar("T")
 
 
+_UNUSED = Usage(prompt_tokens=0, completion_tokens=0)
+
+
 class TrackedRequest:
     """A request that runs. Its engine keeps `usage` up to date."""
 
-    usage = Usage(prompt_tokens=0, completion_tokens=0)
+    __slots__ = ("usage",)
+
+    def __init__(self) -> None:
+        self.usage = _UNUSED
 
 
 class RequestTracker:
@@ -94,9 +100,11 @@ class RequestTracker:
     def stats(self) -> EngineStats:
         """The tokens of running requests count too. An upstream may correct a count downwards at a request's
         end; the totals never go back."""
-        used = [request.usage for request in self._running]
-        prompts = self._prompt_tokens + sum(usage.prompt_tokens for usage in used)
-        generated = self._generation_tokens + sum(usage.completion_tokens for usage in used)
+        prompts, generated = self._prompt_tokens, self._generation_tokens
+        for request in self._running:
+            usage = request.usage
+            prompts += usage.prompt_tokens
+            generated += usage.completion_tokens
         self._reported = max(prompts, self._reported[0]), max(generated, self._reported[1])
         return EngineStats(
             num_running=len(self._running),

@@ -77,14 +77,14 @@ def test_a_new_chat_can_be_undone_until_a_message_is_sent(fake: FakeServer, open
     assert texts(page) == []
     assert page.get_by_role("heading", name="Watch a guard work").is_visible()
     assert faults(page) == []
-    page.get_by_role("button", name="Bring the last chat back").click()
+    page.get_by_role("button", name="Undo").click()
     assert texts(page) == ["one", "Write to [EMAIL], please."]
     page.get_by_role("button", name=re.compile("Redacted by pii")).click()  # its marks work still
     assert page.get_by_role("dialog", name="Redacted").is_visible()
     page.keyboard.press("Escape")
     page.get_by_role("button", name="New chat").click()
     ask_and_wait(page, "two")
-    assert not page.get_by_role("button", name="Bring the last chat back").is_visible()
+    assert not page.get_by_role("button", name="Undo").is_visible()
     assert [one["content"] for one in fake.bodies[-1]["messages"]] == ["two"]
 
 
