@@ -12,20 +12,28 @@ from engine.protocol.fields.support import FieldSupport
 T = TypeVar("T")
 
 
+_UNUSED = Usage(prompt_tokens=0, completion_tokens=0)
+
+
 class TrackedRequest:
     """A request that runs. Its engine keeps `usage` up to date."""
 
-    usage = Usage(prompt_tokens=0, completion_tokens=0)
+    __slots__ = ("usage",)
+
+    def __init__(self) -> None:
+        self.usage = _UNUSED
 
 
 class RequestTracker:
     def __init__(self) -> None:
         self.is_closing = False
         self._stops: set[Callable[[], None]] = set()
-        self._num_running = 0
+        self._running: set[TrackedRequest] = set()
         self._aborted = 0
         self._prompt_tokens = 0
         self._generation_tokens = 0
+        self._reported = (0, 0)
+        """Prompt tokens and generated tokens, as last reported."""
 
     def close(self) -> None:
         """End every request that runs, and refuse new ones."""
@@ -75,7 +83,7 @@ class RequestTracker:
         """Count one request's work. A request that is closed, cancelled or shut down counts as aborted."""
         self.check()
         request = TrackedRequest()
-        self._num_running += 1
+        self._running.add(request)
         try:
             yield request
         except (GeneratorExit, asyncio.CancelledError):
@@ -85,15 +93,23 @@ class RequestTracker:
             self._aborted += self.is_closing
             raise
         finally:
-            self._num_running -= 1
+            self._running.discard(request)
             self._prompt_tokens += request.usage.prompt_tokens
             self._generation_tokens += request.usage.completion_tokens
 
     def stats(self) -> EngineStats:
+        """The tokens of running requests count too. An upstream may correct a count downwards at a request's
+        end; the totals never go back."""
+        prompts, generated = self._prompt_tokens, self._generation_tokens
+        for request in self._running:
+            usage = request.usage
+            prompts += usage.prompt_tokens
+            generated += usage.completion_tokens
+        self._reported = max(prompts, self._reported[0]), max(generated, self._reported[1])
         return EngineStats(
-            num_running=self._num_running,
-            prompt_tokens_total=self._prompt_tokens,
-            generation_tokens_total=self._generation_tokens,
+            num_running=len(self._running),
+            prompt_tokens_total=self._reported[0],
+            generation_tokens_total=self._reported[1],
             aborted_total=self._aborted,
         )
 

@@ -41,8 +41,10 @@ DECISION = {
 class Wire:
     """One streamed answer."""
 
-    def __init__(self, response: web.StreamResponse) -> None:
+    def __init__(self, response: web.StreamResponse, body: dict[str, Any]) -> None:
         self._response = response
+        self.body = body
+        """The request."""
 
     async def text(self, text: str, channel: str = "content") -> None:
         await self.chunk({"reasoning_content" if channel == "reasoning" else channel: text})
@@ -65,8 +67,8 @@ class Wire:
         await self.chunk({}, finish_reason=reason)
         await self._response.write(DONE)
 
-    async def error(self, message: str) -> None:
-        error = {"error": {"message": message, "type": "guardrail_error", "param": None, "code": None}}
+    async def error(self, message: str, kind: str = "guardrail_error") -> None:
+        error = {"error": {"message": message, "type": kind, "param": None, "code": None}}
         await self._response.write(event(orjson.dumps(error), "error") + DONE)
 
     def cut(self) -> None:
@@ -91,7 +93,8 @@ class FakeServer:
         """An answer's client has left."""
 
     async def chat(self, http: web.Request) -> web.StreamResponse:
-        self.bodies.append(await http.json())
+        body = await http.json()
+        self.bodies.append(body)
         self.headers.append(dict(http.headers))
         if (refused := self.refusal(http)) is not None:
             status, error, headers = refused
@@ -100,7 +103,7 @@ class FakeServer:
         await response.prepare(http)
         assert self.script is not None
         try:
-            await self.script(Wire(response))
+            await self.script(Wire(response, body))
         except (ConnectionError, asyncio.CancelledError):
             self.closed.set()
             raise

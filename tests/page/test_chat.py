@@ -122,6 +122,8 @@ def test_reasoning_and_tool_calls_stand_apart(fake: FakeServer, open_page: Open)
     fake.script = script
     page = open_page(fake.url)
     answer = ask_and_wait(page)
+    assert not answer.get_by_text("Let me see.").is_visible()  # reasoning that is over makes room
+    answer.get_by_text("Reasoning").click()
     assert answer.locator(".reasoning .text").inner_text() == "Let me see."
     assert answer.locator(".tool_call").inner_text().split("\n") == ["Call of look", '{"a":1}']
     assert faults(page) == []
@@ -285,13 +287,18 @@ def test_a_key_is_asked_for_kept_in_the_tab_alone_and_sent(fake: FakeServer, ope
     keys.get_by_label("Client’s key").fill("k1")
     keys.get_by_label("Admin key").fill("boss")
     page.keyboard.press("Enter")
-    assert not keys.is_visible()
+    keys.wait_for(state="hidden")
     answer.get_by_role("button", name="Ask again").click()
     page.locator(".answer").get_by_text("please.").wait_for()
     assert fake.headers[-1]["X-Weir-Admin-Key"] == "boss"
     assert page.evaluate("Object.values(localStorage)") == []
     assert page.evaluate("document.cookie") == ""
-    assert sorted(page.evaluate("Object.values(sessionStorage)")) == ["boss", "k1"]
+    conversation = page.evaluate("sessionStorage.getItem('weir.conversation')")
+    assert "please." in conversation
+    assert "k1" not in conversation
+    assert "boss" not in conversation
+    kept = page.evaluate("Object.values(sessionStorage)")
+    assert sorted(one for one in kept if one != conversation) == ["boss", "k1"]
 
 
 def test_who_is_no_operator_chats_without_decisions_and_is_told_so(fake: FakeServer, open_page: Open) -> None:
@@ -311,6 +318,7 @@ def test_who_is_no_operator_chats_without_decisions_and_is_told_so(fake: FakeSer
     page.get_by_role("button", name="Enter the admin key").click()
     page.get_by_label("Admin key").fill("boss")
     page.keyboard.press("Enter")
+    page.get_by_role("dialog", name="Keys").wait_for(state="hidden")
     ask_and_wait(page)
     assert fake.headers[-1]["X-Weir-Decisions"] == "true"
     assert page.get_by_text("Decisions shown").is_visible()

@@ -7,6 +7,8 @@ from aiohttp import web
 from proxy.http.access.operator import operator_middleware
 from proxy.http.admin import configuration, decisions, keys, recordings, requests
 from proxy.http.admin.live import LIVE, LiveFeed, live, shadow_hooks
+from proxy.http.admin.past import PAST, Past, past, remembering
+from proxy.http.admin.wire import operator_store
 from proxy.http.door import OWN_CHECK
 from proxy.network.errors import Handler
 from proxy.service.service import SERVICE
@@ -33,12 +35,13 @@ ENDPOINTS: Iterable[Endpoint] = (
     ("GET", "/recordings/{id}", "A recording", recordings.get_recording),
     ("DELETE", "/recordings/{id}", "Remove a recording", recordings.delete_recording),
     ("GET", "/live", "What the server does now, each second", live),
+    ("GET", "/live/past", "What the server did in the last two minutes", past),
 )
 
 
 def add_admin(app: web.Application) -> None:
     """Add `/admin` to an application that answers errors, and knows the service and the operator's rule."""
-    admin = web.Application(middlewares=[operator_middleware()])
+    admin = web.Application(middlewares=[operator_middleware(), _keeping])
     admin[OWN_CHECK] = True
     service = app[SERVICE]
     admin[LIVE] = LiveFeed(
@@ -46,6 +49,15 @@ def add_admin(app: web.Application) -> None:
         lambda: shadow_hooks(service.deployment.directory.policies.values()),
         service.peers,
     )
+    admin[PAST] = Past(service.metrics.collect, service.peers)
+    admin.cleanup_ctx.append(remembering)
     for method, path, _, handler in ENDPOINTS:
         admin.router.add_route(method, path, handler)
     app.add_subapp("/admin", admin)
+
+
+@web.middleware
+async def _keeping(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """An operator looks on, as the page does when it loads: decisions are worth keeping from now on."""
+    operator_store(request).keep_latest_decisions()
+    return await handler(request)

@@ -79,17 +79,28 @@ def shadow_hooks(policies: Iterable[PolicyEntry]) -> list[HookLabels]:
     ]
 
 
-def snapshot(processes: list[Samples], shadow: list[HookLabels], now: float) -> bytes:
-    """The event with the sums over all processes. Its JSON has `time` (seconds since 1970), `processes`
-    (their number), `shadow_hooks`, and `samples`: by name, a list of pairs of labels and value."""
+def sum_of(processes: list[Samples]) -> Samples:
+    """The sums over all processes."""
     sums = dict(processes[0])
     for samples in processes[1:]:
         for key, value in samples.items():
             sums[key] = sums.get(key, 0.0) + value
-    by_name: dict[str, list[tuple[dict[str, str], float]]] = {}
-    for (name, labels), value in sums.items():
-        by_name.setdefault(name, []).append((dict(labels), value))
-    fields = {"time": now, "processes": len(processes), "shadow_hooks": shadow, "samples": by_name}
+    return sums
+
+
+def by_name(samples: Samples) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """As JSON has them: by name, a list of pairs of labels and value."""
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for (name, labels), value in samples.items():
+        found.setdefault(name, []).append((dict(labels), value))
+    return found
+
+
+def snapshot(processes: list[Samples], shadow: list[HookLabels], now: float) -> bytes:
+    """The event with the sums over all processes. Its JSON has `time` (seconds since 1970), `processes`
+    (their number), `shadow_hooks`, and `samples`."""
+    samples = by_name(sum_of(processes))
+    fields = {"time": now, "processes": len(processes), "shadow_hooks": shadow, "samples": samples}
     return event(orjson.dumps(fields))
 
 

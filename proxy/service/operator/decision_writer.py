@@ -32,6 +32,8 @@ PRUNING = 60.0
 """Seconds between two times that old rows are removed."""
 RETRY = 1.0
 """Seconds between a failed write and the next try."""
+MAX_IN_MEMORY = 500
+"""Decisions that a store in memory keeps."""
 REMIND = 60.0
 """Seconds between two log messages that writing fails."""
 DAY = 24 * 60 * 60
@@ -50,7 +52,9 @@ class DecisionWriter:
         """`policies`: those that requests run under now."""
         self._store = store
         self._feed = feed
-        self._options = options
+        self._max_age = options.decisions_max_age * DAY
+        self._max_rows = options.decisions_max_rows if store.is_kept else MAX_IN_MEMORY
+        self._pruning = PRUNING if store.is_kept else 0.0
         self._work = WorkCounts(policies, feed)
         self._waiting: deque[DecisionRecord] = deque()
         self._num_lost = 0
@@ -63,6 +67,9 @@ class DecisionWriter:
         self._pruned = 0.0
 
     def start(self) -> None:
+        """Does nothing if it has started."""
+        if self._running is not None:
+            return
         self._running = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
@@ -124,9 +131,9 @@ class DecisionWriter:
                 if work := self._work.take():
                     await self._keep(work)
                 self._worked = now
-            if now - self._pruned >= PRUNING:
-                before = time.time() - self._options.decisions_max_age * DAY
-                await self._store.run(decisions.prune(before, self._options.decisions_max_rows))
+            if now - self._pruned >= self._pruning:
+                before = time.time() - self._max_age
+                await self._store.run(decisions.prune(before, self._max_rows))
                 await self._store.run(hook_hours.prune(before))
                 self._pruned = now
 

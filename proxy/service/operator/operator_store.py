@@ -25,6 +25,7 @@ class OperatorStore(OperatorSide):
         self.store = Store(settings.options(StoreOptions), has_admin_key=bool(settings.admin_key))
         self.decisions = DecisionWriter(self.store, feed, settings.options(DecisionOptions), policies)
         self.keys = StoredKeys(self.store)
+        self._is_alone = settings.workers == 1
 
     async def note(self, change: Change) -> None:
         await self.store.note(change)
@@ -38,6 +39,12 @@ class OperatorStore(OperatorSide):
 
     def keep_decisions(self) -> None:
         if self.store.is_kept:
+            self.decisions.start()
+
+    def keep_latest_decisions(self) -> None:
+        """Begin to keep the latest decisions in memory, unless a store keeps them. An operator looks at them
+        now. One of several processes would have only its own, and keeps none."""
+        if not self.store.is_kept and self._is_alone:
             self.decisions.start()
 
     async def write_decisions(self) -> None:

@@ -27,6 +27,23 @@ async def test_requests_and_their_tokens_are_counted() -> None:
     assert stats.aborted_total == 0
 
 
+async def test_tokens_count_while_their_requests_run_and_the_totals_never_go_back() -> None:
+    tracker = RequestTracker()
+
+    def totals() -> tuple[int, int]:
+        stats = tracker.stats()
+        return stats.prompt_tokens_total, stats.generation_tokens_total
+
+    with tracker.track() as one, tracker.track() as other:
+        one.usage, other.usage = Usage(3, 5), Usage(2, 1)
+        assert totals() == (5, 6)
+        one.usage = Usage(3, 4)  # the upstream's own count
+        assert totals() == (5, 6)
+        other.usage = Usage(2, 7)
+        assert totals() == (5, 11)
+    assert totals() == (5, 11)
+
+
 @pytest.mark.parametrize("error", [GeneratorExit, asyncio.CancelledError])
 async def test_a_request_that_is_closed_or_cancelled_counts_as_aborted(error: type[BaseException]) -> None:
     tracker = RequestTracker()

@@ -1,23 +1,23 @@
 // An answer on the page: its text with the marks of the decisions in place, and a line about all of it.
 
+import { copyButton } from "./copy.js";
 import { h, replace } from "./dom.js";
+import { StreamedText } from "./markdown.js";
 import { showDecision } from "./popover.js";
 import { actionLabel, judged, number, plural, seconds, sentence, shortName } from "./words.js";
 
-// A browser lays a paragraph out as a whole, so a long text becomes several.
-const LONG_PARAGRAPH = 2000;
-const LONGEST_PARAGRAPH = 12000;
 const MAX_BAR = 14;
 const STILL = 350;
 
 export class AnswerView {
-  constructor(modelName, actions) {
+  // `name`: who answers. `actions`: what the buttons do.
+  constructor(name, actions) {
     this.actions = actions;
     this.blocks = h("div", { class: "blocks" });
     this.notes = h("div", { class: "notes" });
     this.foot = h("footer", { class: "answer-foot" });
-    this.element = h("article", { class: "turn answer", "aria-label": `Answer of ${modelName}`, "aria-busy": "true" },
-      h("h3", { class: "who", dir: "auto" }, modelName || "model"), this.notes, this.blocks, this.foot);
+    this.element = h("article", { class: "turn answer", "aria-label": `Answer of ${name}`, "aria-busy": "true" },
+      h("h2", { class: "who", dir: "auto" }, name || "model"), this.notes, this.blocks, this.foot);
     this.views = [];
     this.listeners = new Set();
     this.frame = null;
@@ -27,6 +27,7 @@ export class AnswerView {
 
   block(channel, title) {
     this.waiting.remove();
+    if (channel === "content") this.#fold();
     const view = new BlockView(channel, title, () => this.#schedule());
     this.views.push(view);
     if (channel === "reasoning") this.blocks.prepend(view.element);
@@ -39,6 +40,10 @@ export class AnswerView {
       sentence(decision)));
   }
 
+  #fold() {
+    for (const view of this.views) view.fold();
+  }
+
   record(record) {
     for (const listener of this.listeners) listener(record);
   }
@@ -46,12 +51,13 @@ export class AnswerView {
   notice({ title, text, needsKey }, { isError = true } = {}) {
     this.waiting.remove();
     this.blocks.append(h("div", { class: isError ? "notice error" : "notice" },
-      h("p", {}, h("strong", {}, title), " ", h("span", { dir: "auto" }, text)),
+      h("p", {}, h("strong", {}, title), text ? [" ", h("span", { dir: "auto" }, text)] : null),
       needsKey && h("button", { type: "button", onclick: this.actions.openKeys }, "Enter a key")));
   }
 
   finish(answer) {
     this.flush();
+    this.#fold();
     this.waiting.remove();
     this.element.setAttribute("aria-busy", "false");
     const facts = [];
@@ -64,7 +70,9 @@ export class AnswerView {
     replace(this.foot,
       h("p", { class: "facts" }, facts.join(" · ")),
       h("div", { class: "actions" },
+        answer.content ? copyButton("Copy the answer", () => answer.content, "Copy") : null,
         h("button", { type: "button", class: "quiet", onclick: this.actions.showRaw }, "Raw stream"),
+        h("button", { type: "button", class: "quiet", "aria-label": "Save a recording for weir replay", onclick: this.actions.saveRecording }, "Recording"),
         h("button", { type: "button", class: "quiet again", onclick: this.actions.again }, "Ask again")),
       decisionList(answer));
   }
@@ -90,17 +98,30 @@ const FINISH = {
 class BlockView {
   constructor(channel, title, schedule) {
     this.schedule = schedule;
-    this.text_ = h("div", { class: "text", dir: "auto" });
-    this.heading = h("h4", { class: "channel" }, headingOf(channel, title));
-    this.element = h("section", { class: `block ${channel.split(" ")[0]}` }, channel === "content" ? null : this.heading, this.text_);
     this.channel = channel;
+    this.title = title;
+    const isReasoning = channel === "reasoning";
+    const root = h("div", { class: "text", dir: "auto" });
+    this.rich = new StreamedText(root, { level: isReasoning ? 3 : 2, isPlain: channel.startsWith("tool_call") });
+    this.heading = h("h3", { class: "channel" }, headingOf(channel, title));
+    const name = `block ${channel.split(" ")[0]}`;
+    if (isReasoning) {
+      const summary = h("summary", { onclick: () => { this.isOwnChoice = true; } }, this.heading);
+      this.element = h("details", { class: name, open: true }, summary, root);
+    } else this.element = h("section", { class: name }, channel === "content" ? null : this.heading, root);
+    this.hasMarks = false;
     this.heldView = null;
     this.pending = [];
-    this.#begin();
   }
 
   retitle(title) {
+    this.title = title;
     this.heading.textContent = headingOf(this.channel, title);
+  }
+
+  // Reasoning that is over makes room, unless a guard has acted in it, or the reader has decided.
+  fold() {
+    if (this.channel === "reasoning" && !this.hasMarks && !this.isOwnChoice) this.element.open = false;
   }
 
   text(text) {
@@ -111,8 +132,9 @@ class BlockView {
   mark(decision, covers) {
     this.flush();
     const mark = markOf(decision, covers);
-    this.#add(mark);
-    this.tail = null;
+    this.hasMarks = true;
+    this.rich.insert(mark);
+    this.#placeHeld();
     return mark;
   }
 
@@ -132,57 +154,22 @@ class BlockView {
     this.flush();
     this.heldView ??= new HeldView();
     this.heldView.show(held);
-    if (this.paragraph.lastChild !== this.heldView.element) this.paragraph.append(this.heldView.element);
+    this.#placeHeld();
   }
 
   flush() {
     const text = this.pending.join("");
     this.pending = [];
-    if (text) this.#write(text);
-  }
-
-  #write(text) {
-    let rest = text;
-    while (rest) {
-      const room = this.#room(rest);
-      this.#append(rest.slice(0, room));
-      rest = rest.slice(room);
-      if (rest) this.#begin();
-    }
-  }
-
-  // How much of the text goes to this paragraph.
-  #room(text) {
-    if (this.size + text.length <= LONG_PARAGRAPH) return text.length;
-    const line = text.indexOf("\n", Math.max(0, LONG_PARAGRAPH - this.size));
-    const room = line >= 0 ? line + 1 : text.length;
-    const most = Math.max(1, LONGEST_PARAGRAPH - this.size);
-    if (room <= most) return room;
-    return /[\ud800-\udbff]/.test(text[most - 1]) ? most + 1 : most;
-  }
-
-  #append(text) {
-    this.size += text.length;
-    if (!this.tail) {
-      this.tail = document.createTextNode("");
-      this.#add(this.tail);
-    }
-    this.tail.appendData(text);
+    if (!text) return;
+    this.rich.append(text);
     this.heldView?.moved();
+    this.#placeHeld();
   }
 
   // Held text stands at the end.
-  #add(node) {
+  #placeHeld() {
     const held = this.heldView?.element;
-    if (held?.parentNode === this.paragraph) held.before(node);
-    else this.paragraph.append(node);
-  }
-
-  #begin() {
-    this.paragraph = h("div", { class: "paragraph", dir: "auto" });
-    this.tail = null;
-    this.size = 0;
-    this.text_.append(this.paragraph);
+    if (held && this.rich.end.lastChild !== held) this.rich.end.append(held);
   }
 }
 

@@ -4,7 +4,8 @@
 // was shown it. `Block` turns that offset into a position in the delivered text, and gives the text and the
 // marks out in order.
 
-const MAX_RECORDS = 20000;
+// Records that have their tokens. Later ones have their text alone.
+const MAX_WITH_TOKENS = 20000;
 
 // A hold that was released untouched is shown in the text if it took this many seconds. Guards hold a few
 // characters of almost every piece.
@@ -21,7 +22,7 @@ export class Answer {
     this.decisions = [];
     this.numShortHolds = 0;
     this.records = [];
-    this.numRecords = 0;
+    this.failures = [];  // decisions that say that a guard failed
     this.finishReason = null;
     this.stopReason = null;
     this.usage = null;
@@ -40,6 +41,20 @@ export class Answer {
   // Whether the model gets it with the next message.
   get isKept() {
     return Boolean(this.content) && !this.error && this.finishReason !== "content_filter";
+  }
+
+  // Take in the records of an answer that ended earlier, with their times. `seconds`: how long it took.
+  replay({ records, seconds, usage, requestId, stopReason }) {
+    this.started = 0;
+    for (const record of records) {
+      this.now = () => 1000 * record.at;
+      if (record.kind === "text") this.#text(record.channel, record.title, record.text, record.tokens, record.call);
+      else if (record.kind === "decision") this.#decide(record.decision);
+      else if (record.kind === "finish") this.#finish(record.text, stopReason);
+      else this.#record(record);
+    }
+    Object.assign(this, { usage, requestId, now: () => 1000 * seconds });
+    this.end();
   }
 
   take({ name, value }) {
@@ -63,21 +78,26 @@ export class Answer {
       const tokens = (choice.logprobs?.content ?? []).map(readToken);
       if (delta.reasoning_content) this.#text("reasoning", null, delta.reasoning_content, delta.content ? [] : tokens);
       for (const call of delta.tool_calls ?? []) {
-        this.#text(`tool_call ${call.index}`, call.function?.name ?? null, call.function?.arguments ?? "", tokens);
+        this.#text(`tool_call ${call.index}`, call.function?.name ?? null, call.function?.arguments ?? "", tokens, call.id);
       }
       if (delta.content) this.#text("content", null, delta.content, tokens);
       else if (tokens.length && !delta.reasoning_content && !delta.tool_calls) this.#record({ kind: "tokens", channel: "content", text: "", tokens });
       if (choice.finish_reason) {
-        this.finishReason = choice.finish_reason;
-        this.stopReason = choice.stop_reason ?? null;
-        this.#record({ kind: "finish", channel: "", text: choice.finish_reason, tokens: [] });
+        this.#finish(choice.finish_reason, choice.stop_reason ?? null);
       }
     }
   }
 
-  #text(channel, title, text, tokens) {
+  #finish(reason, stopReason) {
+    this.finishReason = reason;
+    this.stopReason = stopReason;
+    this.#record({ kind: "finish", channel: "", text: reason, tokens: [] });
+  }
+
+  // `title`, `call`: the name and the id of a tool call, with its first text.
+  #text(channel, title, text, tokens, call = null) {
     this.firstText ??= this.now();
-    this.#record({ kind: "text", channel, text, tokens });
+    this.#record({ kind: "text", channel, text, tokens, ...(title && { title, call }) });
     this.#block(channel, title).append(text);
   }
 
@@ -88,10 +108,14 @@ export class Answer {
       this.numShortHolds += 1;
       return;
     }
+    // Other guards held text when the answer was ended. It is part of that end, which has its own decision.
+    if (decision.action === "hold" && decision.reason === "aborted") return;
     this.decisions.push(decision);
+    if (decision.action === "error" && decision.mode !== "shadow") this.failures.push(decision);
     if (decision.action === "judged") return;  // it speaks of the whole stream
-    if (decision.channel === "prompt" || decision.output_index === null) this.view.promptDecision(decision);
-    else this.#block(this.#channelOf(decision), decision.tool_name ?? null).decide(decision);
+    if (decision.channel === "prompt" || decision.output_index === null) {
+      if (decision.action !== "error") this.view.promptDecision(decision);
+    } else this.#block(this.#channelOf(decision), decision.tool_name ?? null).decide(decision);
   }
 
   #hold(held) {
@@ -118,8 +142,8 @@ export class Answer {
 
   #record(record) {
     record.at = (this.now() - this.started) / 1000;
-    this.numRecords += 1;
-    if (this.records.length < MAX_RECORDS) this.records.push(record);
+    if (this.records.length >= MAX_WITH_TOKENS) record.tokens = [];
+    this.records.push(record);
     this.view.record(record);
   }
 }

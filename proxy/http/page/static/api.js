@@ -33,8 +33,9 @@ export function refuseDecisions() {
   decisionsRefused = true;
 }
 
-export async function getJson(path, { signal } = {}) {
-  const response = await send(path, { signal });
+// `client`: the client's key, if it is another than the visitor's.
+export async function getJson(path, { signal, client } = {}) {
+  const response = await send(path, { signal, client });
   return response.json();
 }
 
@@ -45,14 +46,14 @@ export async function* follow(path, { signal }) {
 }
 
 // The events of a chat's answer up to `[DONE]`, each with a name and a value. Throws `CutError` without a `[DONE]`.
-export async function* streamChat(body, { signal }) {
+export async function* streamChat(body, { signal, client }) {
   let response;
   try {
-    response = await post("v1/chat/completions", body, signal);
+    response = await post("v1/chat/completions", body, { signal, client });
   } catch (error) {
     if (!(error instanceof ApiError) || error.status !== 403 || decisionsRefused || !namesDecisions(error)) throw error;
     decisionsRefused = true;
-    response = await post("v1/chat/completions", body, signal);
+    response = await post("v1/chat/completions", body, { signal, client });
   }
   try {
     for await (const { name, data } of eventsOf(response)) {
@@ -69,18 +70,38 @@ function namesDecisions(error) {
   return `${error.message} ${error.param ?? ""}`.toLowerCase().includes(DECISIONS.toLowerCase());
 }
 
-function post(path, body, signal) {
+function post(path, body, options) {
   const headers = { "Content-Type": "application/json" };
   if (!decisionsRefused) headers[DECISIONS] = "true";
-  return send(path, { method: "POST", body: JSON.stringify(body), headers, signal });
+  return send(path, { method: "POST", body: JSON.stringify(body), headers, ...options });
 }
 
-export async function send(path, { headers = {}, ...options }) {
-  if (keys.client) headers["Authorization"] = `Bearer ${keys.client}`;
-  if (keys.admin) headers["X-Weir-Admin-Key"] = keys.admin;
+export async function send(path, { headers = {}, client = keys.client, admin = keys.admin, ...options }) {
+  if (client) headers["Authorization"] = `Bearer ${client}`;
+  if (admin) headers["X-Weir-Admin-Key"] = admin;
   const response = await fetch(new URL(path, document.baseURI), { ...options, headers, cache: "no-store" });
   if (!response.ok) throw await errorOf(response);
   return response;
+}
+
+// What is wrong with keys that the visitor enters, by name. A key that is not given is not asked about.
+export async function keyFaults({ client, admin }) {
+  const found = {};
+  if (client && (await statusOf("v1/models", { client, admin: "" })) === 401) found.client = "The server does not know this key.";
+  // Where the operator has a port of their own, another port knows nothing of the key: that is no fault.
+  const status = admin ? await statusOf("admin/policies", { client: "", admin }) : 200;
+  if (status === 401) found.admin = "The server does not know this admin key.";
+  if (status === 403) found.admin = "This server has no admin key (--admin-key).";
+  return found;
+}
+
+async function statusOf(path, options) {
+  try {
+    await send(path, options);
+    return 200;
+  } catch (error) {
+    return error.status ?? null;  // null: nothing is known of the key while the server cannot be reached
+  }
 }
 
 async function errorOf(response) {
@@ -112,6 +133,7 @@ export function explain(error) {
     return { title: "Too many requests", text: message + wait };
   }
   if (status === 503) return { title: "The server is not ready", text: message };
-  if (error.type === "guardrail_error") return { title: "A guard failed, so the answer ended", text: message };
+  if (error.type === "guardrail_error") return { title: "A guard failed, so the answer ended.", text: "" };
+  if (status === 200) return { title: "The answer broke off.", text: message };
   return { title: status >= 500 ? "The server had an error" : "The request was refused", text: message };
 }

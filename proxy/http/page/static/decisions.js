@@ -3,6 +3,7 @@
 import { kind } from "./answer-view.js";
 import { getJson } from "./api.js";
 import { byId, h, replace } from "./dom.js";
+import { filterBy, queryOf, toAddress } from "./filters.js";
 import { operatorNote, table } from "./live.js";
 import { showDecision } from "./popover.js";
 import { ACTION_NAMES, actionLabel, clock, day, number, seconds, shortName } from "./words.js";
@@ -11,7 +12,7 @@ const PAGE = 50;
 
 export const KEPT = {
   true: "",
-  false: "This server keeps none: it needs an admin key (--admin-key) or a store (--store).",
+  false: "Without a store (--store) or an admin key (--admin-key), one process keeps the latest 500 in memory, from the first look at this page on.",
 };
 
 export class Decisions {
@@ -20,12 +21,16 @@ export class Decisions {
     this.box = byId("decisions");
     this.form = byId("decision-filters");
     this.form.elements.action.append(...ACTION_NAMES.map((action) => h("option", { value: action }, actionLabel({ action }))));
-    this.form.addEventListener("submit", (event) => { event.preventDefault(); this.#load(); });
-    this.form.addEventListener("change", () => this.#load());
+    this.form.addEventListener("submit", (event) => { event.preventDefault(); if (!toAddress("decisions", this.form)) this.#load(); });
+    this.form.addEventListener("change", () => toAddress("decisions", this.form));
     byId("decisions-more").addEventListener("click", () => this.#load(this.cursor));
   }
 
-  start() { this.#load(); }
+  start(query) {
+    filterBy(this.form, query);
+    this.#load();
+  }
+
   stop() { this.asked = null; }
 
   async #load(cursor = null) {
@@ -60,17 +65,6 @@ export class Decisions {
         this.records.map(rowOf), { caption: "Decisions, the newest first" }))
       : h("p", { class: "empty" }, `No decision was found. ${KEPT[this.isKept]}`));
   }
-}
-
-// The filters of a form that are filled in, as a query.
-export function queryOf(form, more = {}) {
-  const query = new URLSearchParams();
-  for (const [name, value] of [...new FormData(form), ...Object.entries(more)]) {
-    if (value === null || value === "") continue;
-    if (name === "last") query.set("since", (Date.now() / 1000 - Number(value)).toFixed(0));
-    else query.set(name, value);
-  }
-  return query;
 }
 
 function rowOf(decision) {

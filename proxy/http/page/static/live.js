@@ -1,6 +1,6 @@
 // The dashboard: what the server does now, drawn each second.
 
-import { explain, follow } from "./api.js";
+import { explain, follow, getJson } from "./api.js";
 import { byId, h, replace } from "./dom.js";
 import { Series } from "./series.js";
 import { RunningRequests } from "./running.js";
@@ -39,6 +39,7 @@ export class Live {
   async #run(signal) {
     while (!signal.aborted) {
       try {
+        for (const moment of (await getJson("admin/live/past", { signal })).data) this.series.add(moment, { isPast: true });
         for await (const snapshot of follow("admin/live", { signal })) {
           this.series.add(snapshot);
           if (this.isPaused) continue;
@@ -115,7 +116,7 @@ function tiles(series) {
 }
 
 function tile(name, value, more, points) {
-  return h("section", { class: "tile" }, h("h3", {}, name), h("p", { class: "figure" }, value), h("p", { class: "hint" }, more),
+  return h("section", { class: "tile" }, h("h2", {}, name), h("p", { class: "figure" }, value), h("p", { class: "hint" }, more),
     points ? sparkline(points, `${name}, the last two minutes`) : null);
 }
 

@@ -1,5 +1,6 @@
 // The page: its views, keys and theme.
 
+import { keyFaults } from "./api.js";
 import { Chat } from "./chat.js";
 import { Decisions } from "./decisions.js";
 import { byId } from "./dom.js";
@@ -16,16 +17,17 @@ let shown = null;
 
 function showView() {
   const first = setup.hasModels ? "chat" : OPERATORS;
-  const asked = location.hash.slice(1);
+  const [asked, query = ""] = location.hash.slice(1).split("?");
   const name = Object.hasOwn(VIEWS, asked) && (asked !== "chat" || setup.hasModels) ? asked : first;
-  if (name === shown) return;
-  shown = name;
+  if (`${name}?${query}` === shown) return;
+  shown = `${name}?${query}`;
   for (const one of Object.keys(VIEWS)) {
     byId(`view-${one}`).hidden = one !== name;
     const link = document.querySelector(`nav a[href="#${one}"]`);
     if (one === name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
-    VIEWS[one]?.[one === name ? "start" : "stop"]();
+    if (one === name) VIEWS[one]?.start(new URLSearchParams(query));
+    else VIEWS[one]?.stop();
   }
   document.title = `${document.querySelector(`nav a[href="#${name}"]`).textContent} – Weir`;
 }
@@ -38,17 +40,33 @@ function initTheme() {
 }
 
 function openKeys() {
+  for (const name of ["client", "admin"]) showFault(name);
   byId("client-key").value = keys.client;
   byId("admin-key").value = keys.admin;
   byId("keys").showModal();
 }
 
+function showFault(name, fault) {
+  const box = byId(`${name}-key`);
+  byId(`${name}-key-fault`).textContent = fault ?? "";
+  if (!fault) {
+    box.removeAttribute("aria-invalid");
+    return;
+  }
+  box.setAttribute("aria-invalid", "true");
+  box.focus();
+}
+
 function initKeys() {
   for (const id of ["open-keys", "role-keys"]) byId(id).addEventListener("click", openKeys);
   byId("keys-cancel").addEventListener("click", () => byId("keys").close());
-  byId("keys-form").addEventListener("submit", (event) => {
+  byId("keys-form").addEventListener("submit", async (event) => {
     event.preventDefault();
-    keys.set({ client: byId("client-key").value, admin: byId("admin-key").value });
+    const given = { client: byId("client-key").value.trim(), admin: byId("admin-key").value.trim() };
+    const faults = await keyFaults(given);
+    for (const name of ["client", "admin"]) showFault(name, faults[name]);
+    if (faults.client || faults.admin) return;
+    keys.set(given);
     byId("keys").close();
   });
 }

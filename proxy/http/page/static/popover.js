@@ -1,5 +1,6 @@
 // The details of one decision, beside the mark that was pressed.
 
+import { seesDecisions } from "./api.js";
 import { byId, h, replace } from "./dom.js";
 import { actionLabel, judged, plural, seconds } from "./words.js";
 
@@ -10,10 +11,11 @@ export function showDecision(decision, button) {
   const box = byId("details");
   opener = button;
   replace(box,
-    h("header", {},
+    h("div", { class: "head" },
       h("h2", { id: "details-title" }, actionLabel(decision)),
       h("button", { type: "button", class: "quiet icon", "aria-label": "Close", onclick: () => box.hidePopover() }, "×")),
-    facts(decision));
+    facts(decision),
+    linkTo(decision));
   box.showPopover();
   place(box, button);
   box.querySelector("button").focus();
@@ -48,6 +50,15 @@ export function facts(decision) {
   return h("div", {}, list,
     h("p", { class: "label" }, "Withheld text, kept by the server’s setting"),
     h("pre", { class: "withheld", dir: "auto", tabindex: "0" }, decision.withheld));
+}
+
+// To the decision among those that the server keeps, or from there to all of its request.
+function linkTo({ request_id: request, hook, action }) {
+  if (!request || !seesDecisions()) return null;
+  const isThere = location.hash.startsWith("#decisions");
+  const query = new URLSearchParams({ request_id: request, ...(isThere ? {} : { hook, action }), last: "all" });
+  return h("p", { class: "to" }, h("a", { href: `#decisions?${query}`, onclick: () => byId("details").hidePopover() },
+    isThere ? "All decisions of this request" : "This decision in Decisions"));
 }
 
 function place_of({ channel, offset, tool_name: tool }) {

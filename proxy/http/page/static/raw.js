@@ -45,7 +45,7 @@ export class RawView {
   }
 
   #count() {
-    const num = this.answer.numRecords;
+    const num = this.answer.records.length;
     this.caption.textContent = num > MAX_ROWS ? `${plural(num, "piece")}; the last ${MAX_ROWS} are shown` : plural(num, "piece");
   }
 }

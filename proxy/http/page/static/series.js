@@ -5,10 +5,13 @@ const SECONDS = 120;
 export class Series {
   constructor() { this.snapshots = []; }
 
-  add(snapshot) {
+  // `isPast`: the server remembers only the main numbers of that moment.
+  add(snapshot, { isPast = false } = {}) {
+    if (!isPast) this.whole ??= snapshot;
     this.snapshots.push(snapshot);
     const oldest = snapshot.time - SECONDS - 1;
     while (this.snapshots[0].time < oldest) this.snapshots.shift();
+    if (this.whole?.time < oldest) this.whole = this.snapshots[0];
   }
 
   get latest() { return this.snapshots.at(-1); }
@@ -40,12 +43,12 @@ export class Series {
   growth(name, labels = {}) { return grown(this.first, this.latest, name, labels); }
 
   // Whether a histogram has values of the last two minutes.
-  isFresh(name) { return this.growth(`${name}_count`) > 0; }
+  isFresh(name) { return grown(this.whole, this.latest, `${name}_count`, {}) > 0; }
 
   // The value below which a share of a histogram's values lie: of those in the last two minutes or, if there are
   // none, of all. Null: no values.
   quantile(name, share) {
-    return quantile(name, share, {}, this.isFresh(name) ? [[this.latest, 1], [this.first, -1]] : [[this.latest, 1]]);
+    return quantile(name, share, {}, this.isFresh(name) ? [[this.latest, 1], [this.whole, -1]] : [[this.latest, 1]]);
   }
 
   // As `quantile`, of all values since the server started that have these labels.

@@ -1,4 +1,4 @@
-// The panel beside the chat: model, guards, system prompt; and the tab with the raw stream.
+// The panel beside the chat: models, guards, system prompt; and the tab with the raw stream.
 
 import { explain, getJson, refuseDecisions, seesDecisions } from "./api.js";
 import { byId, h, replace } from "./dom.js";
@@ -10,8 +10,13 @@ export class Setup {
     this.chosen = new Set();
     this.hasModels = true;  // the operator's own port has none
     this.select = byId("model");
+    this.second = byId("second");
+    this.secondKey = byId("second-key");
+    this.policy = this.secondPolicy = null;
     this.panel = byId("panel");
     this.select.addEventListener("change", () => { this.#changed(); this.loadGuards(); });
+    byId("second-key-field").addEventListener("submit", (event) => event.preventDefault());
+    for (const box of [this.second, this.secondKey]) box.addEventListener("change", () => this.loadSecond());
     for (const name of ["setup", "raw"]) byId(`tab-${name}`).addEventListener("click", () => this.show(name));
     byId("tabs").addEventListener("keydown", (event) => this.#arrow(event));
     byId("open-panel").addEventListener("click", () => this.open());
@@ -25,12 +30,18 @@ export class Setup {
 
   onChange(listener) { this.listeners.push(listener); }
 
-  fields() {
+  // Who answers a message: {name, fields, system, client}. `client`: the key, if it is another than the visitor's.
+  lanes() {
     const fields = { model: this.model, temperature: Number(byId("temperature").value) || 0 };
     const most = Number.parseInt(byId("max-tokens").value, 10);
     if (most > 0) fields.max_tokens = most;
-    if (this.chosen.size) fields.hooks = [...this.chosen];
-    return fields;
+    const hooks = this.chosen.size ? { hooks: [...this.chosen] } : {};
+    const { system } = this;
+    const isAlone = !this.second.value;
+    const first = { name: isAlone ? this.model : nameOf(this.model, this.policy, [...this.chosen]), fields: { ...fields, ...hooks }, system };
+    if (isAlone) return [first];
+    const model = this.second.value;
+    return [first, { name: nameOf(model, this.secondPolicy, []), fields: { ...fields, model }, system, client: this.secondKey.value.trim() || undefined }];
   }
 
   async load() {
@@ -40,6 +51,7 @@ export class Setup {
       const before = this.model;
       replace(this.select, data.map(({ id }) => h("option", { value: id }, id)));
       if (data.some(({ id }) => id === before)) this.select.value = before;
+      replace(this.second, h("option", { value: "" }, "Nothing"), data.map(({ id }) => h("option", { value: id }, id)));
       byId("model-note").textContent = data.length ? "" : "This server lists no model.";
     } catch (error) {
       this.hasModels = error.status !== 404;
@@ -48,18 +60,39 @@ export class Setup {
       replace(byId("model-note"), `${title}. ${text} `, needsKey && h("button", { type: "button", class: "link", onclick: this.openKeys }, "Enter a key"));
     }
     this.#changed();
-    await this.loadGuards();
+    await Promise.all([this.loadGuards(), this.loadSecond()]);
+  }
+
+  // Which policy the second answer is under.
+  async loadSecond() {
+    const note = byId("second-note");
+    const model = this.second.value;
+    byId("second-key-field").hidden = !model;
+    this.secondPolicy = null;
+    note.textContent = "";
+    const asked = this.secondAsked = {};
+    if (!model) return;
+    try {
+      const { hooks, policy } = await getJson(`admin/explain?${new URLSearchParams({ model })}`, { client: this.secondKey.value.trim() || undefined });
+      if (asked !== this.secondAsked) return;
+      this.secondPolicy = policy;
+      note.textContent = `Policy ${policy}: ${hooks.map(({ name }) => name).join(", ") || "no guard"}.`;
+    } catch (error) {
+      if (asked === this.secondAsked) note.textContent = whyUnknown(error);
+    }
   }
 
   async loadGuards() {
     const list = byId("guards");
     const note = byId("guards-note");
     this.chosen.clear();
+    this.policy = null;
     replace(list);
     const asked = this.asked = {};
     try {
       const { hooks, allowed_hooks: allowed, policy } = await getJson(`admin/explain?${new URLSearchParams(this.model && { model: this.model })}`);
       if (asked !== this.asked) return;  // another model or key was chosen meanwhile
+      this.policy = policy;
       replace(list, hooks.map(fixed), allowed.map((hook) => this.#switch(hook)));
       const isGuarded = hooks.length + allowed.length > 0;
       note.textContent = isGuarded ? `Policy ${policy}. A guard without a switch always runs.` : "No guard runs. Start the server with one, such as weir serve --hook pii";
@@ -115,6 +148,11 @@ export class Setup {
   #changed() {
     for (const listener of this.listeners) listener();
   }
+}
+
+// The name of one of two answers that stand side by side.
+function nameOf(model, policy, chosen) {
+  return [model, policy && `policy ${policy}`, ...chosen].filter(Boolean).join(", ");
 }
 
 // Why the guards are not shown.

@@ -2,8 +2,9 @@
 
 import { kind } from "./answer-view.js";
 import { getJson } from "./api.js";
-import { KEPT, queryOf } from "./decisions.js";
+import { KEPT } from "./decisions.js";
 import { byId, h, replace } from "./dom.js";
+import { filterBy, queryOf, toAddress } from "./filters.js";
 import { operatorNote, table } from "./live.js";
 import { actionLabel, number, percent, plural, seconds, shortName } from "./words.js";
 
@@ -12,10 +13,14 @@ export class Shadow {
     this.openKeys = openKeys;
     this.box = byId("shadow");
     this.form = byId("shadow-filters");
-    this.form.addEventListener("change", () => this.#load());
+    this.form.addEventListener("change", () => toAddress("shadow", this.form));
   }
 
-  start() { this.#load(); }
+  start(query) {
+    filterBy(this.form, query);
+    this.#load();
+  }
+
   stop() { this.asked = null; }
 
   async #load() {

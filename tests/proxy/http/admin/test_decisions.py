@@ -1,5 +1,6 @@
 """`/admin/decisions` and `/admin/shadow`."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,12 @@ from pydantic import SecretStr
 from hooks import Chunk, Verdict, emit, hold, redact
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
+from proxy.service.operator import decision_writer
+from proxy.service.operator.operator_store import OperatorStore
+from proxy.storage.records import Asker
+from proxy.telemetry.feed import DecisionFeed
 from tests.helpers import Script, ScriptedEngine, make_deltas
-from tests.proxy.conftest import CHAT, Client, Serve
+from tests.proxy.conftest import CHAT, Client, Serve, settings_of
 from tests.proxy.http.admin.conftest import ADMIN, ask
 
 
@@ -181,9 +186,38 @@ async def test_decisions_outlive_the_server(serve: Serve, tmp_path: Path, client
     assert shadow["data"][0]["seen"]["requests"] == 1
 
 
-async def test_a_newcomers_server_keeps_no_decisions(serve: Serve) -> None:
+async def seen(client: Client) -> list[str]:
+    """The guards whose decisions a newcomer finds."""
+    status, body = await client.get("/admin/decisions")
+    found = orjson.loads(body)
+    assert (status, found["kept"]) == (200, False)  # they end with the server
+    return [one["hook"] for one in found["data"]]
+
+
+async def test_a_newcomers_server_keeps_the_latest_decisions_from_the_first_look_on(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decision_writer, "MAX_IN_MEMORY", 3)
     engine = ScriptedEngine(lambda _: make_deltas(["well ", "a zeb", "ra7 ran"]))
     client = await serve(engine, pipeline=pipeline())
     await say(client)
-    status, body = await client.get("/admin/decisions")
-    assert (status, orjson.loads(body)["data"], orjson.loads(body)["kept"]) == (200, [], False)
+    assert await seen(client) == []  # nobody looked on, so no decision was made
+    await say(client)
+    assert await seen(client) == ["pii", "trial"]
+    await say(client)
+    assert await seen(client) == ["pii", "trial", "pii"]
+    _, body = await client.get("/admin/shadow")
+    (report,) = orjson.loads(body)["data"]
+    assert (report["hook"], report["seen"]["requests"]) == ("trial", 2)
+
+
+@pytest.mark.parametrize(("workers", "is_heard"), [(1, True), (2, False)])
+async def test_one_of_several_processes_keeps_none_in_memory(workers: int, is_heard: bool) -> None:
+    feed = DecisionFeed()
+    operator = OperatorStore(settings_of(engine="echo", workers=workers), feed, lambda: ())
+    await operator.start()
+    operator.keep_latest_decisions()
+    await asyncio.sleep(0)
+    assert (feed.listener(Asker("t", "k", "p", "m")) is not None) == is_heard
+    await operator.write_decisions()
+    await operator.aclose()
