@@ -19,9 +19,7 @@ class TrackedRequest:
     """A request that runs. Its engine keeps `usage` up to date."""
 
     __slots__ = ("usage",)
-
-    def __init__(self) -> None:
-        self.usage = _UNUSED
+    usage: Usage
 
 
 class RequestTracker:
@@ -83,6 +81,7 @@ class RequestTracker:
         """Count one request's work. A request that is closed, cancelled or shut down counts as aborted."""
         self.check()
         request = TrackedRequest()
+        request.usage = _UNUSED
         self._running.add(request)
         try:
             yield request
