@@ -73,6 +73,37 @@ def test_a_failing_hook(weir_play):
     assert "KeyError: 'a'" in ended.stdout
 
 
+def test_an_assertion_shows_the_line_of_the_test_and_none_of_its_own(run: Run) -> None:
+    test = """
+import re
+
+from hooks import emit, redact
+from hooks.testing import assert_never_released
+
+def passes(chunk):
+    return emit(chunk.pending)
+
+def misses_ways(chunk):
+    return redact([(one.start(), one.end(), "") for one in re.finditer("[abc]", chunk.pending)])
+
+def fails(chunk):
+    return {}[chunk.text]
+
+def test_a_leak():
+    assert_never_released(passes, "abc", "abc")
+
+def test_a_way():
+    assert_never_released(misses_ways, "abc", "abc")
+
+def test_a_failure():
+    assert_never_released(fails, "abc", "abc")
+"""
+    ended = run(test_leaks=test)
+    assert "3 failed" in ended.stdout, ended.stdout
+    assert "KeyError: " in ended.stdout, "a hook's own error is shown"
+    assert [line for line in ended.stdout.splitlines() if "hooks/testing/" in line] == []
+
+
 def test_pytest_lists_the_fixtures_with_what_they_do(run: Run) -> None:
     shown = run("--fixtures", test_none="").stdout
     assert re.search(r"^weir_play -- .*pytest_weir.py:\d+\n +`hooks.testing.play`:", shown, re.MULTILINE)

@@ -105,8 +105,9 @@ def assert_never_released(
     cuts = list(all_cuts(stream, num_random=num_random, seed=seed))
     tried = [one for secret in secrets for one in _attempts(secret, stream, not_tried)]
     with logged_once():
-        run(_assert_no_leak(load(hooks), stream, cuts, secrets))
-        run(_assert_no_way(load(hooks), tried))
+        fault = run(_first_leak(load(hooks), stream, cuts, secrets)) or run(_missed(load(hooks), tried))
+    if fault:
+        raise fault
 
 
 def _attempts(secret: str, stream: Recording, not_tried: Collection[str]) -> list[Attempt]:
@@ -116,23 +117,27 @@ def _attempts(secret: str, stream: Recording, not_tried: Collection[str]) -> lis
     return [] if text is None else attempts(secret, text, request=stream.request, without=not_tried)
 
 
-async def _assert_no_way(hooks: list[LoadedHook], tried: list[Attempt]) -> None:
+async def _missed(hooks: list[LoadedHook], tried: list[Attempt]) -> AssertionError | None:
+    """The error that shows each way in which a client gets a secret. None: there is no such way."""
     async with started(hooks), opened(hooks) as opener:
 
         async def play(stream: Recording, places: Places) -> Released:
             return await play_once(opener, cut(scored(stream, hooks), places))
 
         missed = await missed_ways(play, tried, hooks)
-    if missed:
-        ways = ", ".join(dict.fromkeys(repr(one.attempt.way) for one in missed))
-        lines = "\n".join(map(str, missed))
-        message = f"{lines}\n(not_tried=[{ways}] leaves these ways out)"
-        raise AssertionError(message) from next((e.__cause__ for one in missed if (e := one.failure)), None)
+    if not missed:
+        return None
+    ways = ", ".join(dict.fromkeys(repr(one.attempt.way) for one in missed))
+    lines = "\n".join(map(str, missed))
+    cause = next((e.__cause__ for one in missed if (e := one.failure)), None)
+    return _error(f"{lines}\n(not_tried=[{ways}] leaves these ways out)", cause)
 
 
-async def _assert_no_leak(
+async def _first_leak(
     hooks: list[LoadedHook], stream: Recording, cuts: list[Cut], secrets: tuple[str, ...]
-) -> None:
+) -> AssertionError | None:
+    """The error for the first cut that releases a secret, or proves nothing. None: there is no such cut."""
+
     def leak_of(released: Released) -> str | None:
         places = ((secret, leaks.find(secret, released.deltas)) for secret in secrets)
         return next((f"{secret!r} is released: in {place}" for secret, place in places if place), None)
@@ -143,13 +148,23 @@ async def _assert_no_leak(
                 released = await mode.play(places)
                 if leak := leak_of(released):
                     fewer = await mode.smallest(places, leak_of)
-                    raise AssertionError(f"{leak}, {cut_at(fewer)} ({mode.where})")
-                _assert_complete(released, f"{cut_at(places)} ({mode.where})")
+                    return AssertionError(f"{leak}, {cut_at(fewer)} ({mode.where})")
+                if fault := _incomplete(released, f"{cut_at(places)} ({mode.where})"):
+                    return fault
+    return None
 
 
-def _assert_complete(released: Released, how: str) -> None:
+def _incomplete(released: Released, how: str) -> AssertionError | None:
+    """The error for a run that ended before the stream did. None: it did not."""
     if isinstance(released.failure, HookError):
         message = f"a hook fails, {how}, so this proves nothing: {failure_of(released)}"
-        raise AssertionError(message) from released.failure.__cause__
+        return _error(message, released.failure.__cause__)
     if released.refused is not None:
-        raise AssertionError(f"the prompt was refused: {released.refused}, so this proves nothing")
+        return AssertionError(f"the prompt was refused: {released.refused}, so this proves nothing")
+    return None
+
+
+def _error(message: str, cause: BaseException | None) -> AssertionError:
+    error = AssertionError(message)
+    error.__cause__ = cause
+    return error

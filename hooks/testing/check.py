@@ -97,7 +97,8 @@ class Result:
     differing: list[str] = field(default_factory=list)
     """The cuts whose released stream differs from that of the whole text in one chunk."""
     num_leaked: int = 0
-    """Most characters that were released with a cut and are withheld with the whole text in one chunk."""
+    """Most characters that were released with a cut and are withheld with the whole text in one chunk. For a
+    secret: most characters of it that left."""
     num_held: int = 0
     """Most characters that were undecided at a time, with the text cut into tokens."""
     num_calls_held: int = 0
@@ -228,7 +229,9 @@ class _Checker:
 
         probe.reset()
         attempts = attempts_in([secret], self._task.texts)
-        result.missed += map(str, await missed_ways(play, attempts, [probe.hook]))
+        missed = await missed_ways(play, attempts, [probe.hook])
+        result.missed += map(str, missed)
+        result.num_leaked = max((one.num_leaked for one in missed), default=0)
         result.num_held, result.num_calls_held = probe.num_held, probe.num_calls_held
         result.microseconds = probe.microseconds
         return result

@@ -79,9 +79,14 @@ class Attempt:
         yield tuple(place for place in places if place)
         yield from ((place,) for place in _spread(places) if place)
 
+    @property
+    def sought(self) -> str:
+        """The secret, or the part of it that a client can get in this way."""
+        return self.secret[:-1] if self.way == "cut" else self.secret
+
     def place_of_leak(self, released: Released) -> str | None:
         """The place where a client can read the secret, in words; None: nowhere."""
-        secret = self.secret[:-1] if self.way == "cut" else self.secret
+        secret = self.sought
         for (index, channel, *_), text in released.outcome.texts.items():
             text = (self.lead if channel == "content" else "") + text
             if any(secret.translate(TYPOGRAPHY) in one for one in _plain(text)):
@@ -104,6 +109,11 @@ class Missed:
         error = self.released.failure
         return error if isinstance(error, HookError) else None
 
+    @property
+    def num_leaked(self) -> int:
+        """Characters of the secret that a client gets."""
+        return 0 if self.where is None else len(self.attempt.sought)
+
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
@@ -117,7 +127,11 @@ class Missed:
         yield f"  way     {attempt.way}"
         if attempt.lead:
             yield f"  lead    {attempt.lead!r}"
-        yield f"  text    {''.join(timed.delta.text for timed in attempt.stream.deltas)!r}"
+        call = attempt.stream.deltas[0].delta.tool_call
+        if attempt.way == "tool_name" and call is not None:
+            yield f"  tool    {call.name!r}"
+        else:
+            yield f"  text    {''.join(timed.delta.text for timed in attempt.stream.deltas)!r}"
 
 
 Report = Callable[[str], None]

@@ -44,6 +44,11 @@ def test_a_guard_written_by_hand_is_shown_each_way_that_it_misses() -> None:
     assert ways_missed(ByHand) == ["tool_name", "json_escape", "typography", "lead", "cut"]
 
 
+def test_a_tools_name_is_shown_where_the_secret_stands_in_it() -> None:
+    with pytest.raises(AssertionError, match=f"  way     tool_name\n  tool    {SAID!r}\n"):
+        assert_never_released(ByHand, SAID, SECRET)
+
+
 def test_ways_are_left_out_by_name() -> None:
     assert ways_missed(ByHand, not_tried=["lead", "cut", "tool_name"]) == ["json_escape", "typography"]
     assert_never_released(ByHand, SAID, SECRET, not_tried=WAYS)

@@ -67,6 +67,8 @@ def test_a_secret_that_leaves_is_shown(tmp_path: Path) -> None:
     ran = check(tmp_path, "examples/banned_phrase.py:BannedPhrase", "--secret", "project bluebird")
     assert ran.returncode == 1
     assert "secret 1: 'project bluebird' is released, begun in the text that the output" in ran.stdout
+    (row,) = (line.split() for line in ran.stdout.splitlines() if line.startswith("secret 1  "))
+    assert row[3:5] == ["leaks", str(len("project bluebird"))]
     ran = check(tmp_path, "examples/order_numbers.py:OrderNumbers", "--secret", "ORD-2026-000123")
     assert ran.returncode == 0
     assert "this hook changed none" not in ran.stdout
