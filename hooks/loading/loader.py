@@ -243,7 +243,12 @@ def _load(spec: HookSpec) -> LoadedHook:
         place = _line_of(init) if is_call else ""  # the arguments do not fit, so no line of it has run
         raise HookLoadError(f"hook {spec.path!r} could not be built: {reason}{place}") from error
     if not callable(instance):
-        raise HookLoadError(f"hook {spec.path!r} has no __call__(self, chunk)")
+        hint = (
+            "; one that reads prompts alone answers emit(chunk.pending)"
+            if hasattr(instance, "on_request")
+            else ""
+        )
+        raise HookLoadError(f"hook {spec.path!r} has no __call__(self, chunk){hint}")
     try:
         return LoadedHook.of(spec.label, instance, is_shadow=spec.mode == "shadow")
     except TypeError as error:

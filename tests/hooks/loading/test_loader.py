@@ -32,6 +32,10 @@ class Slow(Guard):
 class Deaf:
     pass
 
+class PromptsAlone:
+    def on_request(self, request):
+        return request
+
 class Broken:
     def __init__(self):
         raise RuntimeError("no model here")
@@ -112,6 +116,7 @@ def test_classes_of_one_file_share_their_module(folder: Path) -> None:
         (HookSpec("broken_guards.Guard"), "No module named 'no_such_module'"),
         (HookSpec("Guard"), "names no class"),
         (HookSpec("acme_guards:"), "names no class"),
+        (HookSpec("acme_guards.PromptsAlone"), r"has no __call__\(self, chunk\); .* emit\(chunk.pending\)"),
     ],
     ids=lambda value: value.path if isinstance(value, HookSpec) else "",
 )
