@@ -4,6 +4,7 @@ A key of the store is made here, and shown once. A key of the file is changed in
 and the file have a key of the same name, the name means the store's here.
 """
 
+import math
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -101,13 +102,16 @@ async def change_key(http: web.Request) -> web.Response:
 
 
 async def rotate_key(http: web.Request) -> web.Response:
-    """Gives the key a new value, which the answer alone has. The value so far stays valid for a while."""
+    """Gives the key a new value, which the answer alone has. The value so far stays valid for a while. The
+    request may have no body."""
     operator = operator_store(http)
     name = http.match_info["name"]
     service = http.config_dict[SERVICE]
-    kept = (await read(http, Rotation)).keep_seconds
+    rotation = await read(http, Rotation) if http.can_read_body else Rotation()
     secret = new_key()
-    steps = keys.rotate(name, digest_of(secret.encode()), time.time() + kept, admin_name(http))
+    steps = keys.rotate(
+        name, digest_of(secret.encode()), time.time() + rotation.keep_seconds, admin_name(http)
+    )
     key = await operator.store.run(steps)
     if key is None:
         raise _not_changed(service, name)
@@ -154,13 +158,19 @@ def _given(fields: KeyFields) -> dict[str, Any]:
 
 def _key_object(key: StoredKey) -> dict[str, Any]:
     settings = {**dict.fromkeys(KeyFields.model_fields), **key.settings}
-    previous = settings.pop("previous", None)
-    times = {
-        "previous_until": _iso(previous["until"]) if previous else None,
-        "created": key.created,
-        "revoked": key.revoked,
-    }
+    settings.pop("previous", None)
+    times = {"previous_until": _previous_until(key), "created": key.created, "revoked": key.revoked}
     return {"object": "key", "name": key.name, "source": "store", **settings, **times}
+
+
+def _previous_until(key: StoredKey) -> str | None:
+    """The time from which on the earlier value is not valid: never later than the key itself."""
+    previous = key.settings.get("previous")
+    if previous is None:
+        return None
+    expires = key.settings.get("expires")
+    end = math.inf if expires is None else datetime.fromisoformat(expires).timestamp()
+    return _iso(min(previous["until"], end))
 
 
 def _file_object(key: Key, configured: Iterable[Key]) -> dict[str, Any]:

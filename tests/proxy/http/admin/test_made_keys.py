@@ -83,6 +83,26 @@ async def test_a_rotated_key_has_two_values_for_a_while(client: Client, clock: C
     assert [await status(client, key) for key in (old, new)] == [401, 200]
 
 
+async def test_a_rotation_without_a_body_keeps_the_old_value_for_a_day(client: Client, clock: Clock) -> None:
+    old = (await ask(client, "POST", KEYS, {"name": "alice"}))[1]["key"]
+    code, rotated = await ask(client, "POST", f"{KEYS}/alice/rotate")
+    assert (code, rotated["previous_until"]) == (200, "2027-01-16T08:00:00Z")
+    assert [await status(client, key) for key in (old, rotated["key"])] == [200, 200]
+    assert (await ask(client, "POST", KEYS))[0] == 415, "no other request does without"
+
+
+async def test_the_old_value_is_not_listed_as_valid_for_longer_than_the_key(
+    client: Client, clock: Clock
+) -> None:
+    await ask(client, "POST", KEYS, {"name": "alice"})
+    await ask(client, "POST", f"{KEYS}/alice/rotate", {"keep_seconds": 3600})
+    ends = "2027-01-15T08:30:00Z"
+    changed = (await ask(client, "PATCH", f"{KEYS}/alice", {"expires": ends}))[1]
+    assert (changed["expires"], changed["previous_until"]) == (ends, ends)
+    changed = (await ask(client, "PATCH", f"{KEYS}/alice", {"expires": None}))[1]
+    assert (changed["expires"], changed["previous_until"]) == (None, "2027-01-15T09:00:00Z")
+
+
 async def test_a_second_rotation_ends_the_first_value(client: Client) -> None:
     values = [(await ask(client, "POST", KEYS, {"name": "alice"}))[1]["key"]]
     for body in ({}, {"keep_seconds": 0}):
