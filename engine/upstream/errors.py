@@ -72,6 +72,7 @@ def stream_error(
 
 def stream_broke() -> EngineError:
     """The error to raise for a stream that ends too early."""
+    _log.warning("upstream's answer broke off, or is no answer of this API")
     return EngineError("The upstream engine's answer broke off.", status=502)
 
 

@@ -54,7 +54,7 @@ _DRESSED = (
     {"-": "\u2013", " ": "\u202f"},
     {chr(code): chr(code + 0xFEE0) for code in range(0x21, 0x7F) if chr(code).isalnum()},
 )
-"""What writers and models put in the place of plain characters."""
+"""The characters that writers and models put in the place of plain ones."""
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([^u]))")
 
 

@@ -1,4 +1,4 @@
-"""Reports requests that a limit refuses to those who listen to hooks' decisions."""
+"""Each request that a limit refuses is published as a decision, without a hook."""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ MAX_KNOWN = 4096
 
 
 class LimitRefusals:
-    """One process's."""
+    """Reports the refusals of one process."""
 
     def __init__(self, feed: DecisionFeed, clock: Callable[[], float] = time.monotonic) -> None:
         self._feed = feed

@@ -39,8 +39,8 @@ async def list_shadow(http: web.Request) -> web.Response:
 
 
 def filters(http: web.Request, *names: str) -> dict[str, str]:
-    """The values that fields must have. Raises `APIError` 400 for a name in the query that is not known, and
-    for an action or a mode that there is not."""
+    """The values that fields must have. Raises `APIError` 400 for an unknown name in the query, and for an
+    unknown action or mode."""
     known = {*names, "since", "until", "limit", "cursor"}
     for name in http.query:
         if name not in known:

@@ -108,10 +108,9 @@ async def rotate_key(http: web.Request) -> web.Response:
     name = http.match_info["name"]
     service = http.config_dict[SERVICE]
     rotation = await read(http, Rotation) if http.can_read_body else Rotation()
+    until = time.time() + rotation.keep_seconds
     secret = new_key()
-    steps = keys.rotate(
-        name, digest_of(secret.encode()), time.time() + rotation.keep_seconds, admin_name(http)
-    )
+    steps = keys.rotate(name, digest_of(secret.encode()), until, admin_name(http))
     key = await operator.store.run(steps)
     if key is None:
         raise _not_changed(service, name)

@@ -271,6 +271,18 @@ async def test_the_upstreams_fault_gets_general_words(
     assert "sesame" not in caplog.text
 
 
+@pytest.mark.parametrize("page", ["<html>secret", "{}"])
+async def test_an_answer_that_is_none_is_in_the_log(
+    upstream: Any, caplog: pytest.LogCaptureFixture, page: str
+) -> None:
+    upstream.script = lambda body: web.Response(text=page, content_type="text/html")
+    async with started(upstream.url) as engine:
+        with pytest.raises(EngineError, match="broke off"):
+            await collect(engine)
+    assert "upstream's answer broke off, or is no answer of this API" in caplog.text
+    assert "secret" not in caplog.text
+
+
 @pytest.mark.parametrize("status", [200, 400, 401, 429, 500])
 async def test_no_log_has_an_upstreams_words(
     upstream: Any, caplog: pytest.LogCaptureFixture, status: int
