@@ -167,10 +167,11 @@ class Deployment:
         choice = self.directory.choose(key, asked)
         model, policy = self.models[choice.model.name], self.policies[choice.policy.name]
         rules, own = policy.settings, key.name or key.digest
+        # The quotes keep names with colons apart: 'p:q' and 'r', and 'p' and 'q:r'.
         subjects = (
             Subject("key", own, key.limits),
-            Subject("policy_key", f"{policy.name}:{own}", rules.limits_per_key),
-            Subject("policy_tenant", f"{policy.name}:{key.tenant}", rules.limits_per_tenant),
+            Subject("policy_key", f"{policy.name!r}:{own}", rules.limits_per_key),
+            Subject("policy_tenant", f"{policy.name!r}:{key.tenant}", rules.limits_per_tenant),
             Subject("policy", policy.name, rules.limits),
         )
         limited = tuple(one for one in subjects if one.limits != NO_LIMITS)

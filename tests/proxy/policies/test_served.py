@@ -260,6 +260,24 @@ async def test_a_policys_limit_is_shared_by_all_by_a_tenant_or_by_nobody(
         assert set(refused) == {"ann", *expected}
 
 
+@pytest.mark.parametrize("limited", ["limits_per_key", "limits_per_tenant"])
+async def test_names_with_colons_share_no_limit(limited: str) -> None:
+    rules = {limited: {"requests_per_minute": 1}}
+    settings = ServeSettings(
+        port=0,
+        shutdown_timeout=0,
+        models={"a": {"engine": "echo"}},
+        policies={"p": rules, "p:q": rules},
+        keys={
+            "q:ann": key("one", tenant="q:acme", policy="p"),
+            "ann": key("other", tenant="acme", policy="p:q"),
+        },
+    )
+    async with serving(settings) as (_, http):
+        statuses = [(await ask(http, name, "a"))[0] for name in ("one", "other", "one", "other")]
+    assert statuses == [200, 200, 429, 429]
+
+
 async def test_a_key_of_the_file_expires_and_has_an_earlier_value() -> None:
     earlier = {"hash": f"sha256:{digest_of(b'ann-1')}", "until": "2200-01-01T00:00:00Z"}
     ended = {"hash": f"sha256:{digest_of(b'bob-1')}", "until": "2001-01-01T00:00:00Z"}
