@@ -12,6 +12,16 @@ from tests.page.fake_server import FakeServer, Script, Wire
 pytestmark = pytest.mark.slow
 
 
+WATCH_TASKS = """() => {
+    window.longest = 0;
+    new PerformanceObserver((list) => {
+        const tasks = list.getEntries().map((one) => one.duration);
+        window.longest = Math.max(window.longest, ...tasks);
+    }).observe({ type: "longtask" });
+}"""
+"""Notes the longest task of the page, in milliseconds."""
+
+
 def ask(page: Any, text: str = "Hello") -> None:
     page.get_by_label("Message", exact=True).fill(text)
     page.get_by_label("Message", exact=True).press("Enter")
@@ -166,15 +176,7 @@ def test_an_answer_of_a_megabyte_stays_fast(fake: FakeServer, open_page: Open, l
 
     fake.script = script
     page = open_page(fake.url)
-    page.evaluate(
-        """() => {
-            window.longest = 0;
-            new PerformanceObserver((list) => {
-                const tasks = list.getEntries().map((one) => one.duration);
-                window.longest = Math.max(window.longest, ...tasks);
-            }).observe({ type: "longtask" });
-        }"""
-    )
+    page.evaluate(WATCH_TASKS)
     page.set_default_timeout(60_000)
     answer = ask_and_wait(page)
     assert answer.locator(".content .text").evaluate("one => one.textContent.length") == 260 * 4000

@@ -335,6 +335,8 @@ def test_two_answers_to_one_message_stream_at_once_side_by_side(
     page.get_by_label("Side by side with").select_option("other")
     page.get_by_text("Policy strict: pii, trial.").wait_for()
     page.get_by_label("Key of the second answer").fill("k2")
+    page.get_by_label("Key of the second answer").press("Tab")
+    page.get_by_text("Policy strict: pii, trial.").wait_for()  # it is asked for anew, with the key
     assert faults(page) == []
     if page.get_by_role("button", name="Close the panel").is_visible():
         page.get_by_role("button", name="Close the panel").click()
@@ -358,8 +360,14 @@ def test_two_answers_to_one_message_stream_at_once_side_by_side(
     ask_and_wait(page, "Again")
     histories = {body["model"]: body["messages"][1]["content"] for body in fake.bodies[-2:]}
     assert histories == {"m": "I am m.", "other": "I am other."}
+    page.get_by_role("button", name="Keys", exact=True).click()
+    page.get_by_label("Admin key").fill("boss")
+    page.keyboard.press("Enter")
+    page.get_by_role("dialog", name="Keys").wait_for(state="hidden")
+    ask_and_wait(page, "With other keys")
+    assert fake.bodies[-1]["model"] != fake.bodies[-2]["model"]  # the choice stays
     page.reload()
-    assert page.locator(".answer").count() == 4
+    assert page.locator(".answer").count() == 6
 
 
 async def is_cut_by_two(wire: Wire) -> None:

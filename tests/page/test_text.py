@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.page.conftest import Open, faults
 from tests.page.fake_server import FakeServer, Script, Wire
-from tests.page.test_chat import ask, ask_and_wait
+from tests.page.test_chat import WATCH_TASKS, ask, ask_and_wait
 
 pytestmark = pytest.mark.slow
 
@@ -62,6 +62,7 @@ WRITE = """async ([texts, isPlain]) => {
     for (const one of texts) {
         if (one === null) text.insert(document.createElement("i"));
         else text.append(one);
+        text.draw();
     }
     return (STRUCTURE)(root);
 }""".replace("STRUCTURE", STRUCTURE)
@@ -224,3 +225,23 @@ def test_a_text_full_of_signs_without_ends_is_drawn_at_once(fake: FakeServer, op
     page = open_page(fake.url)
     for sign in ("*a ", "_a ", "`a ``", "[a](", "~~a ", "**a *b ", "> ", "- ", "| a "):
         page.evaluate(WRITE, [[sign * 3000], False])
+
+
+def test_an_answer_of_a_thousand_marks_stays_fast(fake: FakeServer, open_page: Open) -> None:
+    async def script(wire: Wire) -> None:
+        for i in range(1000):
+            await wire.held(3)
+            await wire.text("*to* ")
+            await wire.decision(offset=5 * i + 5, num_withheld=3, num_released=3)
+            await wire.held(0)
+            await wire.text("[x]")
+        await wire.end()
+
+    fake.script = script
+    page = open_page(fake.url)
+    page.set_default_timeout(60_000)
+    page.evaluate(WATCH_TASKS)
+    answer = ask_and_wait(page)
+    assert answer.locator(".text .mark").count() == 1000
+    assert answer.locator(".text .held").count() == 0
+    assert page.evaluate("longest") < 2000  # milliseconds that the page did not answer, on a busy machine

@@ -248,6 +248,15 @@ async def test_closing_early_ends_the_work(backend: Backend) -> None:
     assert engine.stats().generation_tokens_total < 400
 
 
+async def test_tokens_count_while_their_request_runs(backend: Backend) -> None:
+    engine = backend.engine
+    async with aclosing(engine.generate(backend.long)) as stream:
+        await anext(stream)
+        await anext(stream)
+        await until(lambda: engine.stats().generation_tokens_total > 0)
+        assert engine.stats().num_running == 1
+
+
 async def test_cancelling_the_reader_ends_the_work(backend: Backend) -> None:
     engine = backend.engine
     async with asyncio.TaskGroup() as group:

@@ -110,6 +110,7 @@ class BlockView {
       this.element = h("details", { class: name, open: true }, summary, root);
     } else this.element = h("section", { class: name }, channel === "content" ? null : this.heading, root);
     this.hasMarks = false;
+    this.heldNow = null;
     this.heldView = null;
     this.pending = [];
   }
@@ -130,11 +131,11 @@ class BlockView {
   }
 
   mark(decision, covers) {
-    this.flush();
+    this.#take();
     const mark = markOf(decision, covers);
     this.hasMarks = true;
     this.rich.insert(mark);
-    this.#placeHeld();
+    this.schedule();
     return mark;
   }
 
@@ -146,30 +147,36 @@ class BlockView {
   }
 
   held(held) {
-    if (!held) {
-      this.heldView?.element.remove();
-      this.heldView = null;
-      return;
-    }
-    this.flush();
-    this.heldView ??= new HeldView();
-    this.heldView.show(held);
-    this.#placeHeld();
+    this.heldNow = held;
+    this.schedule();
   }
 
+  // Show all that came. Most pieces bring events about held text, so all of them are drawn at once.
   flush() {
+    this.#take();
+    this.rich.draw();
+    this.#showHeld();
+  }
+
+  #take() {
     const text = this.pending.join("");
     this.pending = [];
     if (!text) return;
     this.rich.append(text);
     this.heldView?.moved();
-    this.#placeHeld();
   }
 
   // Held text stands at the end.
-  #placeHeld() {
-    const held = this.heldView?.element;
-    if (held && this.rich.end.lastChild !== held) this.rich.end.append(held);
+  #showHeld() {
+    if (!this.heldNow) {
+      this.heldView?.element.remove();
+      this.heldView = null;
+      return;
+    }
+    this.heldView ??= new HeldView();
+    this.heldView.show(this.heldNow);
+    const { element } = this.heldView;
+    if (this.rich.end.lastChild !== element) this.rich.end.append(element);
   }
 }
 

@@ -12,7 +12,7 @@ const PAGE = 50;
 
 export const KEPT = {
   true: "",
-  false: "Without a store (--store) or an admin key (--admin-key), one process keeps the latest 500 in memory, from the first look at this page on.",
+  false: "Without a store (--store) or an admin key (--admin-key), a server of one process keeps the latest 500, from the first look at this page on.",
 };
 
 export class Decisions {

@@ -30,35 +30,48 @@ export class StreamedText {
     this.objects = new Map();
     this.before = new Blocks(root, level);  // the state behind what is final
     this.drawn = null;  // the blocks of `source`, as they are drawn
+    this.isStale = false;  // `source` has more than is drawn
   }
 
+  // `draw` shows it.
   append(text) {
     if (this.#isSimple(text)) {
       this.source += text;
       this.drawn.last.appendData(text);
       return;
     }
+    this.isStale = true;
     for (let from = 0; from < text.length; ) {
       const to = whole(text, from + LONG);
       this.source += text.slice(from, to);
       this.#settle();
       from = to;
     }
-    this.#draw();
   }
 
-  // An element in the place of one character.
+  // An element in the place of one character. `draw` shows it.
   insert(element) {
     this.objects.set(this.source.length, element);
     this.source += OBJECT;
-    this.#draw();
+    this.isStale = true;
+  }
+
+  draw() {
+    if (!this.isStale) return;
+    this.isStale = false;
+    const focused = document.activeElement;
+    const hadFocus = [...this.objects.values()].includes(focused);
+    this.#erase();
+    this.drawn = this.before.copy();
+    this.drawn.draw(this.source, this.objects, this.isPlain);
+    if (hadFocus) focused.focus({ preventScroll: true });
   }
 
   // The element that the text's end stands in.
   get end() { return this.drawn?.end ?? this.before.end; }
 
   #isSimple(text) {
-    if (!this.drawn?.last || SPECIAL.test(text) || this.source.length + text.length > LONG) return false;
+    if (this.isStale || !this.drawn?.last || SPECIAL.test(text) || this.source.length + text.length > LONG) return false;
     if (SPECIAL.test(this.source.at(-1))) return false;  // what it says may depend on the next character
     return this.isPlain || this.source.length - this.source.lastIndexOf("\n") > LINE_START;
   }
@@ -79,15 +92,6 @@ export class StreamedText {
     this.before.rest();
     this.source = this.source.slice(length);
     this.objects = new Map([...this.objects].filter(([place]) => place >= length).map(([place, one]) => [place - length, one]));
-  }
-
-  #draw() {
-    const focused = document.activeElement;
-    const hadFocus = [...this.objects.values()].includes(focused);
-    this.#erase();
-    this.drawn = this.before.copy();
-    this.drawn.draw(this.source, this.objects, this.isPlain);
-    if (hadFocus) focused.focus({ preventScroll: true });
   }
 
   #erase() {

@@ -51,7 +51,9 @@ export class Setup {
       const before = this.model;
       replace(this.select, data.map(({ id }) => h("option", { value: id }, id)));
       if (data.some(({ id }) => id === before)) this.select.value = before;
+      const second = this.second.value;
       replace(this.second, h("option", { value: "" }, "Nothing"), data.map(({ id }) => h("option", { value: id }, id)));
+      if (data.some(({ id }) => id === second)) this.second.value = second;
       byId("model-note").textContent = data.length ? "" : "This server lists no model.";
     } catch (error) {
       this.hasModels = error.status !== 404;
