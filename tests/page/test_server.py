@@ -10,6 +10,7 @@ import pytest
 
 from proxy.deployment.keys import digest_of
 from tests.page.conftest import Open, faults
+from tests.page.fake_server import FakeServer, Wire
 from tests.page.test_chat import ask, ask_and_wait, panel
 from tests.proxy.storage.shared.conftest import free_port
 from tests.serving import serving
@@ -317,3 +318,47 @@ def test_a_message_is_answered_with_and_without_guards_side_by_side(
     assert faults(page) == []
     if size[0] > 1000:
         picture(page, "page-side-by-side")
+
+
+def test_an_upstream_that_dies_in_an_answer_is_not_called_a_refusal(
+    fake: FakeServer, weir_serve: Callable[..., str], open_page: Open
+) -> None:
+    async def dies(wire: Wire) -> None:
+        await wire.text("Half an ")
+        wire.cut()
+
+    fake.script = dies
+    page = open_page(weir_serve("--engine", "openai", "--upstream", f"{fake.url}v1", "--hook", "pii") + "/")
+    page.locator("#model option").first.wait_for(state="attached")
+    answer = ask_and_wait(page)
+    assert "Half" in answer.inner_text()  # the guard held the rest
+    assert "The answer broke off." in answer.inner_text()
+    assert "refused" not in answer.inner_text()
+
+
+FAILING_HOOK = """
+from hooks import emit
+
+class Fails:
+    def __call__(self, chunk):
+        if "wrong" in chunk.pending:
+            raise ValueError("its text may be a secret")
+        return emit(chunk.pending)
+"""
+
+
+def test_the_cause_of_a_guards_failure_is_shown_until_an_answer_comes_without_it(
+    weir_serve: Callable[..., str], open_page: Open, tmp_path: Path
+) -> None:
+    hook = tmp_path / "fails.py"
+    hook.write_text(FAILING_HOOK)
+    page = open_page(weir_serve("--engine", "echo", "--hook", f"{hook}:Fails") + "/")
+    page.locator("#model option").first.wait_for(state="attached")
+    for text in ("This goes wrong", "wrong"):  # with a part of the answer, and without any
+        ask_and_wait(page, text)
+        alert = page.get_by_role("alert").locator("visible=true")
+        assert re.search(r"The guard Fails failed: ValueError .*fails\.py", alert.inner_text())
+        assert page.get_by_text(re.compile("ValueError")).locator("visible=true").count() == 1
+        assert "secret" not in page.content()
+    ask_and_wait(page, "All is well")
+    assert page.get_by_role("alert").locator("visible=true").count() == 0
