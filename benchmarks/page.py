@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from asyncio.events import Handle
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -129,15 +129,16 @@ async def dashboard(num_streams: int, seconds: float) -> None:
             print(f"  {name}: {turns}")
         metrics = server.service.metrics
         past = Past(metrics.collect, Peers())
-        for name, make in {
+        works: dict[str, Callable[[], object]] = {
             "a snapshot": lambda: live.snapshot([live.samples_of(metrics.collect())], [], time.time()),
             "noting a second": lambda: past.note(time.time()),
-        }.items():
+        }
+        for name, work in works.items():
             made = []
             for _ in range(20):
                 await asyncio.sleep(0.1)  # as often as in service, other work has the processor's caches
                 begin = time.thread_time()
-                make()
+                work()
                 made.append(time.thread_time() - begin)
             print(f"  {name}: {1000 * statistics.median(made):.2f} ms, at most {1000 * max(made):.2f} ms")
 
