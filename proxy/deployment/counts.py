@@ -34,7 +34,8 @@ class Counts:
                 if id(model) not in engines[name]:
                     engines[name][id(model)] = model.stats()
         return {
-            name: _sum([*engines[name].values(), *self._closed_engines[name]])
+            # An entry of a closed engine is made by `retire` alone.
+            name: _sum([*engines[name].values(), *self._closed_engines.get(name, ())])
             for name in (*engines, *(self._closed_engines.keys() - engines.keys()))
         }
 
