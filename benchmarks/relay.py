@@ -236,6 +236,7 @@ def own(*arguments: str) -> list[str]:
 
 def weir(upstream: str, *options: str) -> list[str]:
     serve = [sys.executable, "-m", "proxy", "serve", "--log-level", "error", "--port", "0"]
+    serve += ["--max-requests-per-caller", "4096"]  # all streams are of one address
     return [*serve, "--engine", "openai", "--upstream", upstream, *options]
 
 
