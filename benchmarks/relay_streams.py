@@ -1,4 +1,4 @@
-"""What streams through Weir feel beside streams through a bare relay: `make bench-relay-streams`.
+"""Measures streams through Weir beside streams through a bare relay: `make bench-relay-streams`.
 
     python -m benchmarks.relay_streams [--streams 1 64 512] [--rounds 3] [--idle 2000] [--also NAME=COMMAND]
 
@@ -137,9 +137,9 @@ def resident_kilobytes(pid: int) -> int:
 
 class Idle(NamedTuple):
     kilobytes: float
-    """Of a stream."""
+    """The memory of a stream."""
     processor: float
-    """Percent of a core, of all streams together."""
+    """The percent of a core that all streams take together."""
 
 
 async def idle(server: Server, num_streams: int, seconds: float) -> Idle:

@@ -1,1 +1,1 @@
-"""What the host costs a GPU: the real engine and service on a simulated device."""
+"""Measures what the host costs a GPU: the real engine and service on a simulated device."""

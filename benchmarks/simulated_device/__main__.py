@@ -1,4 +1,4 @@
-"""What the host costs a GPU: the engine and the service on a simulated device. No GPU is needed.
+"""Measures what the host costs a GPU: the engine and the service on a simulated device. No GPU is needed.
 
     python -m benchmarks.simulated_device [--part engine|service] [--seconds 12] [--json]
 

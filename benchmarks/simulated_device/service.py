@@ -24,7 +24,7 @@ from proxy.settings.serve import ServeSettings
 
 STREAMS = (1, 16, 64, 256)
 TOKENS, TOKENS_ALONE = 200, 800
-"""Of each stream among others, and of one alone."""
+"""Tokens of each stream among others, and of one alone."""
 HOOKS: dict[str, list[str]] = {"none": [], "pii": ["pii"]}
 
 

@@ -1,4 +1,4 @@
-"""What a GPU must be able to do for Weir's own engine."""
+"""Weir's own engine needs a GPU of some least compute capability."""
 
 import torch
 

@@ -102,7 +102,7 @@ class Budget(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What a step was planned with."""
+    """The numbers that a step was planned with."""
 
     decodes: _DecodeSteps
     """The group that the step compares with. If it is new, it has no steps."""
@@ -124,9 +124,9 @@ class StepBudget:
         """The share, in units and in tokens, of the last step whose share prompts used up. Half of the first
         share before there is such a step."""
         self._plan = _UNPLANNED
-        """Of the step planned last."""
+        """The plan of the step that was planned last."""
         self._begun: _Plan | None = None
-        """Of the step whose time is measured."""
+        """The plan of the step whose time is measured."""
         self._decode_steps: list[_DecodeSteps] = []
         """The group that was used last is the last one."""
         self._prompt_share = float(FEWEST_PROMPT_TOKENS)

@@ -27,7 +27,7 @@ class UpstreamHealth:
         self._failed_at = 0.0
         self._lacks_model = False
         self._listing: str | None = None
-        """What is wrong with the upstream's list of models."""
+        """The fault of the upstream's list of models. None: the list came, or was not asked for."""
 
     @property
     def problem(self) -> str | None:

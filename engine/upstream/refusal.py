@@ -16,9 +16,9 @@ _FIELD_NAME = re.compile(r"\w+")
 _UNKNOWN_MODEL = re.compile(
     r"model\b.{0,200}\b(?:does not exist|not found|not served)|\Amodel: ", re.I | re.S
 )
-"""Of a status 404."""
+"""It matches the message of a status 404 for a model."""
 _INVALID_MODEL = re.compile(r"\b(?:invalid|unknown) model\b|not a valid model\b|\bmodel_not_found\b", re.I)
-"""Of a status 400: LiteLLM, OpenRouter and Mistral have no 404 for it."""
+"""It matches the message of a status 400 for a model: LiteLLM, OpenRouter and Mistral send no 404."""
 _TOO_LONG = re.compile(
     r"maximum (?:context|model) length|context length is only|context[ _](?:length|window|size)"
     r"|prompt is too long|exceed context limit|exceeds? the (?:configured )?limit of [\d,]+ tokens"

@@ -187,7 +187,7 @@ def attempts_in(secrets: Sequence[str], texts: Sequence[str]) -> list[Attempt]:
 
 
 def described(stream: Recording, places: Places) -> str:
-    """What a hook is shown, in words."""
+    """A stream as a hook is shown it, in words."""
     text = "".join(timed.delta.text for timed in stream.deltas)
     return f"{text!r} on channel {stream.deltas[0].delta.channel}, {cut_at(places)}"
 
@@ -198,7 +198,7 @@ def check_ways(names: Collection[str]) -> None:
 
 
 def not_tried(secrets: Sequence[str]) -> list[str]:
-    """What is not tried, in words."""
+    """The ways that are not tried, in words."""
     if not secrets:
         return ["whether a secret leaves (--secret)"]
     short = [f"{secret!r} {WAYS[way]}" for secret in secrets if len(secret) < 2 for way in ("lead", "cut")]
@@ -218,7 +218,7 @@ class _Context:
         secret, before, after = self.secret, self.before, self.after
         for channel in CHANNELS:
             if channel == "tool_call":
-                yield self._arguments("tool_call", json.dumps(secret, ensure_ascii=False)[1:-1])
+                yield self._arguments("tool_call", _quoted(secret))
             else:
                 yield self._attempt(channel, secret, channel=channel)
         yield self._named()

@@ -111,7 +111,7 @@ def _problems(results: list[Result]) -> Iterator[str]:
 
 
 def _warnings(results: list[Result], secrets: Sequence[str]) -> Iterator[str]:
-    """What good results do not show."""
+    """Sentences about what good results leave open."""
     if not any(r.is_changed or r.failure for r in results):
         yield "this hook changed none of the texts; this shows nothing about what it finds (--text, --secret)"
     if all(r.holds_all for r in results if r.name in RECORDINGS):

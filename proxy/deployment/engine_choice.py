@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from engine.protocol.demo import MODEL_DIR
 from engine.protocol.options import EngineOptions
 from engine.protocol.parts import MissingPart, load
-from proxy.settings.model import AUTO, OF_VLLM, WITH_LOGITS, EngineSettings, ModelSettings
+from proxy.settings.model import AUTO, OF_VLLM, WITH_LOGITS, EngineSettings, ModelSettings, has_vllm
 
 logger = logging.getLogger("weir.proxy")
 
@@ -43,7 +43,7 @@ class ChosenEngine(NamedTuple):
 
 @cache
 def this_machine() -> Machine:
-    return Machine(_num_gpus() > 0, _torch_cuda(), _file_of("vllm") is not None)
+    return Machine(_num_gpus() > 0, _torch_cuda(), has_vllm())
 
 
 def _num_gpus() -> int:
@@ -63,28 +63,24 @@ def _num_gpus() -> int:
 
 
 def _torch_cuda() -> str | None:
-    file = _file_of("torch")
-    if file is None:
+    try:
+        spec = find_spec("torch")
+    except ModuleNotFoundError:  # an import hook forbids torch
         return None
-    version = file.with_name("version.py")
+    if spec is None or spec.origin is None:
+        return None
+    version = Path(spec.origin).with_name("version.py")
     found = _CUDA.search(version.read_text()) if version.is_file() else None
     return found[1] if found else None
-
-
-def _file_of(package: str) -> Path | None:
-    """The file of an installed package, which is not imported."""
-    try:
-        spec = find_spec(package)
-    except ModuleNotFoundError:  # of one that may not be imported
-        return None
-    return Path(spec.origin) if spec and spec.origin else None
 
 
 def choose_engine(
     settings: EngineSettings, machine: Machine | None = None, *, only_guards: bool = False
 ) -> ChosenEngine:
-    """The engine that `auto` stands for. `only_guards`: whether only guards use the model."""
+    """The engine that `auto` stands for. `only_guards`: only guards use the model. A `ModelSettings` may say
+    so itself."""
     machine = machine or this_machine()
+    only_guards = only_guards or (isinstance(settings, ModelSettings) and settings.only_guards)
     device = "CUDA" if machine.has_gpu and machine.torch_cuda and settings.device != "cpu" else "the CPU"
 
     def local(reason: str, *, is_amiss: bool = False) -> ChosenEngine:
@@ -137,7 +133,7 @@ def describe_engine(model: ModelSettings) -> ChosenEngine | None:
     """Which engine runs the model, on which device, and why. None: the model is not on this machine."""
     if model.engine not in WITH_LOGITS:
         return None
-    choice = choose_engine(model, only_guards=model.only_guards)
+    choice = choose_engine(model)
     if choice.engine == model.engine:
         return choice
     return ChosenEngine(model.engine, choice.device, "the option engine says so", choice.is_amiss)

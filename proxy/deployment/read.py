@@ -62,7 +62,7 @@ def _models(settings: ServeSettings) -> list[ModelSettings]:
 
 
 def _model(name: str, model: ModelSettings) -> ModelSettings:
-    model = with_engine(model, only_guards=model.only_guards)
+    model = with_engine(model)
     names = names_of(model, [name, *model.aliases])
     if model.engine in UPSTREAM_ENGINES and model.upstream_model is None:
         # An upstream knows none of the aliases.

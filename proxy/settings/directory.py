@@ -5,14 +5,21 @@ With them, these options are the defaults of each.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from importlib.util import find_spec
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from engine.protocol.options import mapping
 from hooks.pipeline.options import PipelineOptions
-from proxy.settings.model import AUTO, OF_VLLM, WITH_LOGITS, WITHOUT_MODEL, EngineSettings, ModelSettings
+from proxy.settings.model import (
+    AUTO,
+    OF_VLLM,
+    WITH_LOGITS,
+    WITHOUT_MODEL,
+    EngineSettings,
+    ModelSettings,
+    has_vllm,
+)
 from proxy.settings.policy import HookSettings, KeySettings, PolicySettings
 from proxy.settings.values import Names
 
@@ -23,7 +30,7 @@ def _unfit(engine: Any) -> Collection[str]:
     """Options that the engine refuses: as defaults they are for other models."""
     if engine in WITH_LOGITS:
         # With vLLM's options, `auto` is vLLM.
-        takes_vllm = engine == "vllm" or (engine == AUTO and find_spec("vllm") is not None)
+        takes_vllm = engine == "vllm" or (engine == AUTO and has_vllm())
         return () if takes_vllm else OF_VLLM
     of_engines = OF_VLLM | _OF_LOGITS
     return of_engines | {"tokenizer"} if engine in WITHOUT_MODEL else of_engines

@@ -1,4 +1,4 @@
-"""How much the requests of one key, or of one policy, may ask for."""
+"""Limits say how much requests may ask for: those of a key, of a policy, or of a key or tenant under it."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, NamedTuple
@@ -36,14 +36,14 @@ WHOSE: Mapping[Kind, str] = {
     "policy_key": "this key under its policy",
     "policy_tenant": "this tenant, whose keys share it",
 }
-"""Whose a limit is, in words for the client."""
+"""The owner of a limit by its kind, in words for the client."""
 SETTINGS: Mapping[Kind, str] = {
     "key": "keys.limits",
     "policy": "policies.limits",
     "policy_key": "policies.limits_per_key",
     "policy_tenant": "policies.limits_per_tenant",
 }
-"""Where a limit stands, for the operator."""
+"""The setting that holds a limit, by the limit's kind."""
 
 
 class Subject(NamedTuple):

@@ -6,6 +6,7 @@ The in-process engine's options are in `engine.protocol.options`, those of upstr
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from types import new_class
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
@@ -69,6 +70,11 @@ AUTO = "auto"
 """The machine chooses: `local` or `vllm`."""
 WITH_LOGITS = (AUTO, "local", "vllm")
 """Engines that have a model in their process. They run logits processors, in one process."""
+
+
+def has_vllm() -> bool:
+    """Whether vLLM is installed. It is not imported."""
+    return find_spec("vllm") is not None
 
 
 def _logits_processor(value: Any) -> Any:

@@ -81,7 +81,7 @@ class ProcessorRun:
             rows = [row for row in calls[entry] if row.at not in self._failed]
             if entry.batch is not None and rows:
                 self._call_batch(rows, entry.batch, logits)
-            elif kind == "mask" and rows and hasattr(rows[0].started.call, "forbidden"):
+            elif kind == "mask" and rows and callable(getattr(rows[0].started.call, "forbidden", None)):
                 self._forbid(rows, logits)
             else:
                 for row in rows:

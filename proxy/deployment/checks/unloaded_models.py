@@ -81,7 +81,7 @@ class UnloadedEngine(_Unloaded):
 
     def _read(self) -> None:
         settings = self._settings
-        engine = engine_of(settings)
+        engine = engine_of(settings, only_guards=True)
         if engine != "local":
             _check_here(settings.tokenizer)
             if engine == "vllm":

@@ -16,7 +16,8 @@ from tests.serve.test_cuts import (
     test_an_answer_that_the_client_ends_inside_a_phrase_has_no_part_of_it as test_cuts,
 )
 from tests.serve.test_guided import ASK, FORMAT
-from tests.serve.test_rewind import CONFIG, FORBIDDEN
+from tests.serve.test_rewind import FORBIDDEN
+from tests.serve.test_rewind import client as client
 from tests.serving import serving
 
 __all__ = ["test_cuts"]
@@ -35,17 +36,6 @@ def weir_serve(vllm_environment: None) -> Iterator[Callable[..., str]]:
     """As the fixture of all tests, on vLLM. Each start takes a minute."""
     with ExitStack() as stack:
         yield cache(lambda *options: stack.enter_context(serving(*ON_VLLM, *options, weir=WEIR)))
-
-
-@pytest.fixture(params=[(), ("--hook-workers", "1")], scope="module")
-def client(
-    request: pytest.FixtureRequest, weir_serve: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[OpenAI]:
-    file = tmp_path_factory.mktemp("rewind") / "weir.yaml"
-    file.write_text(CONFIG)
-    url = weir_serve("--config", str(file), *request.param)
-    with OpenAI(base_url=url + "/v1", api_key="none", max_retries=0) as client:
-        yield client
 
 
 def fields_of(question: str) -> dict[str, Any]:

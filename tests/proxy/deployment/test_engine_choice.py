@@ -8,6 +8,7 @@ import pytest
 from proxy.deployment import engine_choice
 from proxy.deployment.engine_choice import Machine, choose_engine, engine_of, log_engine, this_machine
 from proxy.deployment.read import directory_of
+from proxy.settings.model import ModelSettings
 from proxy.settings.serve import ServeSettings
 
 CPU = Machine(has_gpu=False, torch_cuda=None, has_vllm=False)
@@ -38,6 +39,7 @@ def test_the_machine_and_the_options_choose(
 
 def test_a_model_for_guards_runs_on_weir_s_own_code() -> None:
     assert choose_engine(ServeSettings(model="org/some"), GPU, only_guards=True).engine == "local"
+    assert choose_engine(ModelSettings(model="org/some", only_guards=True), GPU).engine == "local"
 
 
 def test_a_named_engine_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:

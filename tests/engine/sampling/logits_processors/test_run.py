@@ -23,7 +23,7 @@ from engine.sampling.logits_processors.run import ProcessorRun
 from engine.sampling.sampler import Sampled, SampledToken, Sampler
 from engine.scheduling.sequence import Sequence
 from tests.engine.conftest import VOCAB_SIZE, completion
-from tests.engine.sampling.logits_processors.processors import ALL, EVERYTHING, Ban, kinds, named
+from tests.engine.sampling.logits_processors.processors import ALL, EVERYTHING, Ban, Only, kinds, named
 
 INF = float("inf")
 
@@ -102,6 +102,16 @@ def test_a_mask_that_lists_tokens_masks_them_in_its_own_row(
     assert not failed
     for row, ids in enumerate([*lists, []]):
         assert rows[row].isneginf().nonzero().flatten().tolist() == sorted({*ids})
+
+
+def test_a_mask_with_an_attribute_of_that_name_is_called(
+    sampler: Sampler, sequence: Callable[..., Sequence], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A processor that was written before may keep its own tokens in `forbidden`."""
+    monkeypatch.setattr(Only, "forbidden", [3], raising=False)
+    rows, failed = processed(sampler, logits_of(1), [sequence(only={"token_id": 5})])
+    assert not failed
+    assert rows[0].isfinite().nonzero().flatten().tolist() == [5]
 
 
 @pytest.mark.parametrize(
