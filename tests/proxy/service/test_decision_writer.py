@@ -52,7 +52,8 @@ async def stored(store: Store) -> int:
     return len((await store.run(decisions.find({}, limit=10_000))).records)
 
 
-async def test_what_is_told_is_written_in_a_while(store: Fragile) -> None:
+async def test_what_is_told_is_written_in_a_while(store: Fragile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "MAX_IN_MEMORY", 1200)
     feed = DecisionFeed()
     one = make(store, feed)
     one.start()
