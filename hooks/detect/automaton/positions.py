@@ -8,11 +8,8 @@ from functools import lru_cache, reduce
 from operator import or_
 from typing import NamedTuple
 
-from hooks.api.extras import from_extra
+from hooks.detect.automaton.regex_analysis import compiled
 from hooks.detect.automaton.tree import After, Ahead, Behind, Either, Join, Next, Node, One, Repeat
-
-with from_extra("guards", "regex"):
-    import regex
 
 MOST_COPIES = 4
 """Most positions that one repeat becomes. The automaton does not count further: it goes round."""
@@ -169,5 +166,5 @@ def _either(branches: list[Fragment]) -> Fragment:
 
 
 def _allowing(node: One | Behind | Next) -> Callable[[str], object]:
-    match = regex.compile(node.pattern).match
+    match = compiled(node.pattern).match
     return (lambda char: match(char, len(char))) if isinstance(node, Behind) else match

@@ -23,6 +23,9 @@ if not regex.compile("ab").search("a", 0, None, None, True, None):
 UNLIMITED = 1 << 32
 """A width without a bound, or with a bound too large to be useful."""
 
+MOST_PATTERNS = 5000
+"""Patterns that are kept: the guards that ship have 2,000."""
+
 TOKEN = re.compile(
     r"""
     (?P<comment>\(\?\#[^)]*\))
@@ -60,19 +63,25 @@ class Analysis:
     """A pattern for partial search. It finds places where a match depends on more text."""
 
 
-@lru_cache(maxsize=1000)
+compiled = lru_cache(maxsize=MOST_PATTERNS)(regex.compile)
+"""Compiles a pattern once for all guards that have it. The cache of `regex` itself holds fewer patterns than
+one guard has, and is emptied whole."""
+
+
+@lru_cache(maxsize=MOST_PATTERNS)
 def analyse(pattern: str) -> Analysis:
     """Raises `ValueError` for a pattern that `regex` refuses, or that cannot be searched in a stream."""
     walk = _Walk()
     for token in TOKEN.finditer(pattern):
         walk.take(token)
+    opened = f"(?:{walk.opened})\\Z[\\s\\S]"
     try:
-        regex.compile(pattern)
-        regex.compile(walk.opened)
+        compiled(pattern)
+        compiled(opened)
     except regex.error as error:
         raise ValueError(f"pattern {pattern!r}: {error}") from error
     whole = walk.groups[0]
-    return Analysis(whole.narrowest, whole.widest, walk.ahead, walk.behind, f"(?:{walk.opened})\\Z[\\s\\S]")
+    return Analysis(whole.narrowest, whole.widest, walk.ahead, walk.behind, opened)
 
 
 def bounds_of(repeat: re.Match[str]) -> tuple[int, int]:
@@ -88,8 +97,7 @@ Find = Callable[..., "regex.Match[str] | None"]
 
 def finder(pattern: str, timeout: float | None, *, partial: bool = False, is_fixed: bool = False) -> Find:
     """Return the pattern's `search`; or its `match`, which finds a match only at the place (`is_fixed`)."""
-    compiled = regex.compile(pattern)
-    find: Any = compiled.match if is_fixed else compiled.search
+    find: Any = compiled(pattern).match if is_fixed else compiled(pattern).search
     if timeout is None and not partial:
         return find  # type: ignore[no-any-return]
     # Positional arguments make a search three times as fast as named ones.

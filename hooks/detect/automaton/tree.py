@@ -7,8 +7,9 @@ ask for, as boundaries and longer look-behinds, only makes matches fewer, so the
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from hooks.detect.automaton.regex_analysis import TOKEN, UNLIMITED, bounds_of
+from hooks.detect.automaton.regex_analysis import MOST_PATTERNS, TOKEN, UNLIMITED, bounds_of
 
 _LINE_BREAK = r"[\n\v\f\r\x85\u2028\u2029]"
 
@@ -75,6 +76,7 @@ _RARE = 4
 """A match that begins with as many literals is so rare that its other characters need not be known."""
 
 
+@lru_cache(maxsize=MOST_PATTERNS)
 def tree_of(pattern: str) -> Node | None:
     """Return the tree of a pattern that `analyse` accepts; None: the pattern has no tree."""
     parser = _Parser(pattern)
