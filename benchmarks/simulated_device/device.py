@@ -1,6 +1,7 @@
 """A device that takes time and computes nothing, behind a real `ModelRunner`.
 
-It works in order, and the host waits only where it reads (`HostCopy`). A step's time is looked up in a table.
+It works in order, each of its streams beside the others, and the host waits only where it reads (`HostCopy`).
+A step's time is looked up in a table.
 The model's logits are fixed: their best tokens are words. Everything that the host does for a step is real.
 """
 
@@ -81,7 +82,9 @@ class SimulatedDevice:
         """`takes_time`: False to measure the host alone."""
         self.clock = clock
         self.takes_time = takes_time
-        self._free_at = 0.0
+        self._free_at: dict[str, float] = {}
+        """When each stream has done all that it was given."""
+        self._stream = ""
         self._num_unread = 0
         self.reset()
 
@@ -100,24 +103,35 @@ class SimulatedDevice:
         self._work(ms / 1e3)
         if self.takes_time:
             self.clock.work(LAUNCH_SECONDS)
-            self._free_at = max(self._free_at, self.clock.now() + LAST_KERNEL_SECONDS)
+            last = self.clock.now() + LAST_KERNEL_SECONDS
+            self._free_at[self._stream] = max(self._free_at[self._stream], last)
 
     def _work(self, seconds: float) -> None:
         self.num_steps += 1
         self.num_ahead += self._num_unread > 0
         if self.takes_time:
-            self._free_at = max(self._free_at, self.clock.now()) + seconds
+            begin = max(self._free_at.get(self._stream, 0.0), self.clock.now())
+            self._free_at[self._stream] = begin + seconds
             self.busy_seconds += seconds
 
     @contextmanager
+    def stream(self, name: str) -> Iterator[None]:
+        """What the thread gives the device inside goes into this stream, as by `torch.cuda.stream`."""
+        before, self._stream = self._stream, name
+        try:
+            yield
+        finally:
+            self._stream = before
+
+    @contextmanager
     def serving_copies(self) -> Iterator[None]:
-        """Every `HostCopy` made inside arrives when the device has done what it was given before."""
+        """Every `HostCopy` made inside arrives when the device has done what its stream was given before."""
         make, read = HostCopy.__init__, HostCopy.tensors
         ready: dict[HostCopy, float] = {}
 
         def made(copy: HostCopy, tensors: Any) -> None:
             make(copy, tensors)
-            ready[copy] = self._free_at
+            ready[copy] = self._free_at.get(self._stream, 0.0)
             self._num_unread = len(ready)
 
         def waited(copy: HostCopy) -> Any:

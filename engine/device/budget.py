@@ -1,9 +1,10 @@
 """The share of a device's memory that is left for a model's keys and values. Arithmetic on given numbers.
 
-All models of the process share one budget, and load one after another. Their steps take turns, so the memory
-in which they compute is that of the largest step. CUDA graphs keep theirs.
+All models of the process share one budget, and load one after another. Steps of served models take turns, so
+the memory in which they compute is that of the largest step. Guard models take turns beside them, in memory
+of their own. CUDA graphs keep theirs.
 
-    room = share of the device - what this process holds - the largest step - the graphs
+    room = share of the device - what this process holds - the largest step of both - the graphs
 
 The share is `gpu_memory_utilization`. This process counts as the holder of all memory that was free when the
 budget was made and is not any more: weights and caches of earlier models, and parts that other programs have
@@ -35,14 +36,17 @@ class DeviceBudget:
     def __init__(self, memory: DeviceMemory) -> None:
         self.memory = memory
         self._free_at_first = memory.free()
-        self._largest_step = 0
+        self._largest_steps = {True: 0, False: 0}
+        """Of guard models, and of served models."""
 
-    def room(self, utilization: float, needs: StepMemory) -> int:
+    def room(self, utilization: float, needs: StepMemory, *, only_guards: bool = False) -> int:
         """Bytes for the cache of a model that is loaded and needs this much to compute. `utilization`: the
-        share of the whole device that this process may fill. Raises `ValueError` if nothing is left."""
+        share of the whole device that this process may fill. `only_guards`: whether it is a guard model.
+        Raises `ValueError` if nothing is left."""
         total, free = self.memory.total, self.memory.free()
         held = self._free_at_first - free
-        step = max(self._largest_step, needs.step)
+        largest = max(self._largest_steps[only_guards], needs.step)
+        step = largest + self._largest_steps[not only_guards]
         room = int(min(utilization * total - held, free - SLACK * total)) - step - needs.graphs
         if room <= 0:
             raise ValueError(
@@ -53,7 +57,7 @@ class DeviceBudget:
                 " gpu_memory_utilization, or kv_cache_memory), or this model a larger gpu_memory_utilization"
                 " or smaller steps (max_num_batched_tokens, max_num_seqs), or end other programs on the GPU."
             )
-        self._largest_step = step
+        self._largest_steps[only_guards] = largest
         return room
 
 

@@ -15,6 +15,9 @@ import numpy.typing as npt
 Ids = npt.NDArray[np.int64]
 MAX_SPAN = 8
 """The longest span whose tokens attend as single tokens. A longer span is a chunk."""
+MAX_JUDGED_SPAN = 32
+"""The same for texts that are classified, where graphs run single tokens: a guard often judges as many tokens
+together. Each token reads the keys of its text anew, which costs less than the launches of a short step."""
 
 
 class Span(Protocol):
@@ -79,13 +82,14 @@ class Layout(NamedTuple):
         return len(self.block_tables)
 
     @classmethod
-    def of(cls, scheduled: Sequence[Span], block_size: int) -> "Layout":
-        """`logit_rows` has the `num_samples` of all sequences, then their `prompt_logprob_positions`."""
+    def of(cls, scheduled: Sequence[Span], block_size: int, max_span: int = MAX_SPAN) -> "Layout":
+        """A span of more than `max_span` tokens is a chunk. `logit_rows` has the `num_samples` of all
+        sequences, then their `prompt_logprob_positions`."""
         drawn: list[Span] = []
         known: list[Span] = []
         chunks: list[Span] = []
         for s in scheduled:
-            spans = chunks if s.num_tokens > MAX_SPAN else known if s.drawn_row is None else drawn
+            spans = chunks if s.num_tokens > max_span else known if s.drawn_row is None else drawn
             spans.append(s)
         ordered = [*drawn, *known, *chunks]
         token_ids = [0] * len(drawn)

@@ -10,7 +10,7 @@ from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 from engine.device.batch import Batch
 from engine.device.budget import budget_of, gib
 from engine.device.kv_cache import KVCache
-from engine.device.layout import Layout, Span
+from engine.device.layout import MAX_JUDGED_SPAN, MAX_SPAN, Layout, Span
 from engine.device.loss import raise_if_lost
 from engine.device.threads import Threads
 from engine.device.trials import TrialRecord
@@ -130,7 +130,9 @@ class ModelRunner:
         `drawn`: the tokens of the last draw, `[rows]`, for the spans that have a `drawn_row`.
         """
         self._threads.use(sum(s.num_tokens for s in scheduled))
-        layout = Layout.of(scheduled, self.kv_cache.block_size)
+        judges_in_graphs = self.graphs is not None and self.model.labels is not None
+        max_span = MAX_JUDGED_SPAN if judges_in_graphs else MAX_SPAN
+        layout = Layout.of(scheduled, self.kv_cache.block_size, max_span)
         if self.graphs is not None and self.graphs.has_room(layout):
             logits = self.graphs.run(layout, drawn).float()
         else:

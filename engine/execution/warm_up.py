@@ -104,7 +104,7 @@ def room_for_cache(warm_ups: Sequence[WarmUp], config: EngineConfig) -> int:
         return free_host_memory() // max(part, 4)
     needs = [warm_up.measure(budget.memory) for warm_up in warm_ups]
     both = StepMemory(max(n.step for n in needs), sum(n.graphs for n in needs))
-    return budget.room(config.gpu_memory_utilization, both) // part
+    return budget.room(config.gpu_memory_utilization, both, only_guards=config.only_guards) // part
 
 
 def longest_texts(

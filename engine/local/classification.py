@@ -34,8 +34,8 @@ class LocalClassifier:
     that started it."""
 
     def __init__(self, config: EngineConfig) -> None:
-        self.config = config
-        self._running = RunningCore(config.model, self._load, self._deliver, self._fail, judges=True)
+        self.config = config = config.model_copy(update={"only_guards": True})
+        self._running = RunningCore(config, self._load, self._deliver, self._fail)
         self.labels: dict[str, tuple[str, ...]] = {}
         """`start` fills it, and the three that follow. The core itself is not kept: closing frees it."""
         self.max_model_len = 0

@@ -47,9 +47,7 @@ class LocalEngine(PreparingEngine):
         """`start` fills it, and `tokenizer`."""
         self.tokenizer: Tokenizer | None = None
         self._failure: Failure | None = not_started
-        self._core = RunningCore(
-            config.model, self._load, self._deliver, self._fail, judges=config.only_guards
-        )
+        self._core = RunningCore(config, self._load, self._deliver, self._fail)
         self._preparation = Preparation(config.tokenizer_pool_size)
         self._streams: dict[SequenceGroup, DeltaQueue] = {}
         self._admission = Admission(config)

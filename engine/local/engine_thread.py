@@ -26,7 +26,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -73,6 +73,7 @@ class _Place:
     deliver: Deliver
     fail: Callable[[], None]
     judges: bool
+    turn: Callable[[], AbstractContextManager[object]]
     seconds: float = 0.0
     """The time that its steps took, and the time of other cores' steps while it had no work."""
     had_work: bool = False
@@ -94,15 +95,23 @@ class EngineThread:
         self._num_turns = 0
 
     def add(
-        self, name: str, core: Core, deliver: Deliver, fail: Callable[[], None], *, judges: bool = False
+        self,
+        name: str,
+        core: Core,
+        deliver: Deliver,
+        fail: Callable[[], None],
+        *,
+        judges: bool = False,
+        turn: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        """Give the core turns. `name`: the model's, for the log. `judges`: only guards use the model.
+        """Give the core turns. `name`: the model's, for the log. `judges`: only guards use the model. `turn`
+        is entered around each step and call of the core.
 
         On this thread, `deliver` gets the core's outputs after each step, and its numbers also when a call
         leaves it without work. `fail` is called once if the core raises.
         """
         with self._lock:
-            self._inbox.put(partial(self._add, _Place(name, core, deliver, fail, judges)))
+            self._inbox.put(partial(self._add, _Place(name, core, deliver, fail, judges, turn)))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="weir-engine", daemon=True)
                 self._thread.start()
@@ -206,7 +215,8 @@ class EngineThread:
     def _dropping(self, place: _Place) -> Iterator[None]:
         """Drop the core if it raises inside, and every core if the device is lost."""
         try:
-            yield
+            with place.turn():
+                yield
         except DeviceLostError:
             logger.critical("the device is lost, and all engines with it", exc_info=True)
             self._drop_all()

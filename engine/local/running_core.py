@@ -6,11 +6,15 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from engine.device.streams import Turn, turns_of
 from engine.local.engine_thread import ENGINE_THREAD, Core
+from engine.models.load import device_of
 from engine.protocol import EngineError, EngineStats
+from engine.protocol.options import EngineConfig
 
 logger = logging.getLogger("weir.engine")
 
@@ -27,32 +31,35 @@ class RunningCore(Generic[C]):
 
     def __init__(
         self,
-        name: str,
+        config: EngineConfig,
         load: Callable[[], C],
         deliver: Callable[[Sequence[Any], EngineStats], None],
         fail: Callable[[], None],
-        *,
-        judges: bool = False,
     ) -> None:
-        """`name`: the model's, for the log. `load` makes the core. It runs on its own thread. `judges`:
-        see `EngineThread.add`."""
-        self._name = name
+        """`load` makes the core. It runs on its own thread."""
+        self._config = config
         self._load = load
         self._deliver = deliver
         self._fail = fail
-        self._judges = judges
         self._loaded: Future[C] | None = None
+        self._turn: Turn = nullcontext
 
     async def start(self) -> None:
         """Load the model, and give its core turns. Raises what `load` raises."""
         self._loop = asyncio.get_running_loop()
-        loaded = self._loaded = _on_own_thread(self._load)
+        loaded = self._loaded = _on_own_thread(self._load_in_turn)
         core = await asyncio.wrap_future(loaded)
         if self._loaded is None:
             raise EngineError("The engine is shutting down.", status=503)
         self._deliver((), core.stats())
         deliver, fail = partial(self.post, self._deliver), partial(self.post, self._fail)
-        ENGINE_THREAD.add(self._name, core, deliver, fail, judges=self._judges)
+        config = self._config
+        ENGINE_THREAD.add(config.model, core, deliver, fail, judges=config.only_guards, turn=self._turn)
+
+    def _load_in_turn(self) -> C:
+        self._turn = turns_of(device_of(self._config), only_guards=self._config.only_guards)
+        with self._turn():
+            return self._load()
 
     def call(self, call: Callable[[C], object]) -> None:
         """Call `call(core)` on the engine thread, between two steps and after all earlier calls. Nothing

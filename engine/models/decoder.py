@@ -96,11 +96,8 @@ class Decoder:
             raise ValueError(f"it has tensors that this decoder does not know: {', '.join(sorted(left)[:3])}")
         self.device = self._embedding.device
         self.dtype = self._embedding.dtype
-        # Graphs of torch's kernels would always gather as many blocks as the widest table has room for. Texts
-        # that are classified grow by several tokens at a time, for which there are no graphs.
-        self.can_be_captured = (
-            self.device.type == "cuda" and not isinstance(kernels, TorchKernels) and heads is None
-        )
+        # Graphs of torch's kernels would always gather as many blocks as the widest table has room for.
+        self.can_be_captured = self.device.type == "cuda" and not isinstance(kernels, TorchKernels)
         self._capture: Capture | None = None
         self._takers: dict[int, Callable[[Tensor], None]] = {}
         """Take the outputs of the captured layers. The final norm counts as the layer behind the last."""

@@ -44,6 +44,16 @@ def test_the_host_waits_where_it_reads_and_the_device_works_in_order() -> None:
     assert (device.num_steps, device.num_replays, device.num_ahead) == (2, 2, 1)
 
 
+def test_the_host_does_not_wait_for_another_stream() -> None:
+    device = SimulatedDevice(clock := Clock())  # type: ignore[arg-type]
+    with device.serving_copies():
+        device.replay(256)
+        with device.stream("guards"):
+            device.replay(16)
+            HostCopy([torch.tensor([1.0])]).tensors()
+        assert clock.seconds == pytest.approx(0.0045)
+
+
 def test_a_step_that_no_graph_covers_keeps_the_host_busy() -> None:
     device = SimulatedDevice(clock := Clock())  # type: ignore[arg-type]
     with device.serving_copies():

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from engine.core.classification.budget import JudgingBudget
 from engine.core.isolation import attempt, run_what_fits
 from engine.device.layout import TokenSpan
+from engine.device.transfers import HostCopy
 from engine.execution.model_runner import ModelRunner
 from engine.models.heads import labels_of
 from engine.protocol import EngineError, EngineStats, GenerationRequest
@@ -143,7 +144,7 @@ class ClassifierCore:
         """Compute the tokens, and keep their logits."""
         logits, _ = self.runner.run([_of_every_token(s) for s in scheduled])
         slots = [slot for s in scheduled for slot in self._slots(s.sequence, s.start, s.end)]
-        self._logits[slots] = logits.cpu().numpy()
+        self._logits[slots] = HostCopy([logits]).tensors()[0].numpy()
 
     def _deliver(self, seq: Sequence) -> Output:
         rows = self._logits[self._slots(seq, self._first_wanted.pop(seq), seq.num_tokens)]

@@ -55,6 +55,15 @@ def test_a_later_model_gets_what_is_left_below_its_own_share() -> None:
     assert memory.held + room == (72 - 4) * GIB, "both compute in the memory of the larger step"
 
 
+def test_guard_models_compute_in_memory_of_their_own() -> None:
+    memory = FakeMemory()
+    budget = DeviceBudget(memory)
+    budget.room(0.5, StepMemory(4 * GIB))
+    for step in (2, 1):
+        assert budget.room(0.9, StepMemory(step * GIB), only_guards=True) == (72 - 4 - 2) * GIB
+    assert budget.room(0.9, StepMemory(3 * GIB)) == (72 - 4 - 2) * GIB
+
+
 def test_a_second_model_without_a_share_of_its_own_is_told_what_to_set() -> None:
     memory = FakeMemory()
     budget = DeviceBudget(memory)

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -119,6 +120,21 @@ def bench() -> Iterator[Bench]:
     yield bench
     for core in bench.told:
         bench.thread.remove(core).result(WAIT)
+
+
+def test_each_step_and_each_call_is_inside_the_cores_turn(bench: Bench) -> None:
+    @contextmanager
+    def turn() -> Iterator[None]:
+        bench.log.append("begin")
+        yield
+        bench.log.append("end")
+
+    guard = FakeCore("guard", bench.clock, bench.log, 0.1)
+    told = bench.told[guard] = Told()
+    bench.thread.add("guard", guard, told.deliver, told.has_failed.set, judges=True, turn=turn)
+    bench.give(guard=2)
+    bench.wait(guard)
+    assert bench.log == ["begin", "end"] * 2 + ["begin", "guard", "end"] * 2
 
 
 def test_cores_with_work_compute_for_equally_long_however_long_their_steps_are(bench: Bench) -> None:

@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.simulated_device.device import SimulatedDevice, milliseconds
 from engine.core.classification.core import new_text
 from engine.device.layout import Span
 from engine.scheduling.sequence import SequenceGroup
+from tests.benchmarks.test_simulated_device import Clock
 from tests.engine.core.classification.cores import Classified, kv_cache_memory
 from tests.engine.device.classifiers import GUARD_LABELS, GuardModel
 from tests.engine.device.decoders import prompts_of
+from tests.engine.device.recorded import RecordingPool
+from tests.engine.device.steps import graphs_of
 
 CACHES: dict[str, dict[str, Any]] = {
     "cached": {},
@@ -49,6 +53,40 @@ def test_a_text_has_the_logits_of_a_plain_reference_at_every_cut(
         for piece in pieces(ids, cut):
             assert len(classifier.feed(text, piece)) == len(piece)
         assert_as_plain(classifier.rows(text), guard, ids)
+
+
+@pytest.mark.parametrize("cut", [1, 7, 32])
+def test_graphs_run_the_steps_of_texts_that_grow_by_several_tokens(cut: int, guard: GuardModel) -> None:
+    classifier = Classified(guard.path, cpu_kernels="torch")
+    pool = RecordingPool()
+    runner = classifier.core.runner
+    with torch.inference_mode():
+        runner.graphs = graphs_of(runner, max_rows=64, capture=pool)
+    for ids in prompts_of(1, 100):
+        text = classifier.open()
+        for piece in pieces(ids, cut):
+            classifier.feed(text, piece)
+        assert_as_plain(classifier.rows(text), guard, ids)
+    assert pool.num_replays == 1 + -(-100 // cut)
+
+
+def test_texts_wait_for_their_own_streams_copy_alone(guard: GuardModel) -> None:
+    device = SimulatedDevice(clock := Clock())  # type: ignore[arg-type]
+    classifier = Classified(guard.path)
+    runner = classifier.core.runner
+    run = runner.run
+
+    def timed(scheduled: Seq[Span]) -> tuple[torch.Tensor, torch.Tensor]:
+        device.replay(16)
+        return run(scheduled)
+
+    with device.serving_copies(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "run", timed)
+        device.replay(256)  # a step of the served model
+        text = classifier.open()
+        with device.stream("guards"):
+            classifier.feed(text, [5, 6])
+    assert clock.seconds == pytest.approx(milliseconds(16) / 1e3)
 
 
 @pytest.mark.gpu
