@@ -22,6 +22,7 @@ LADDERS = {
 """By element type: the instruction sets that the code makes use of, each with the compiler's option that
 leaves out those above it. With AVX and with less, the types' code differs in loads and stores only, so each
 of these two has one type."""
+OFTEN = ("", "-mno-avx2", "-mno-avx512f")
 
 
 def builds(features: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -31,10 +32,14 @@ def builds(features: Collection[str]) -> Iterator[tuple[str, str]]:
         yield from ((dtype, option) for option in ["", *options[1:]])
 
 
-BUILDS = list(builds(native_library.processor().decode().split()))
+BUILDS = [
+    pytest.param(build, marks=() if build[1] in OFTEN else pytest.mark.slow, id=" ".join(build))
+    for build in builds(native_library.processor().decode().split())
+]
+"""A build takes ten seconds of a core, so most tests run the code of this processor and of one with less."""
 
 
-def build(dtype: str, options: str = "") -> Library:
+def build_of(dtype: str, options: str = "") -> Library:
     """The library, compiled once for all test files and all runs: the user's cache keeps each build."""
     with pytest.MonkeyPatch.context() as patch:
         if options:
@@ -46,4 +51,4 @@ def build(dtype: str, options: str = "") -> Library:
     return library
 
 
-library_of = functools.cache(build)
+library_of = functools.cache(build_of)

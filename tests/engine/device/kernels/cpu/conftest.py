@@ -4,7 +4,7 @@ from engine.device.kernels.cpu.native_library import Library
 from tests.engine.device.kernels.cpu.builds import BUILDS, library_of
 
 
-@pytest.fixture(scope="module", params=BUILDS, ids=" ".join)
+@pytest.fixture(scope="module", params=BUILDS)
 def library(request: pytest.FixtureRequest) -> Library:
-    """Each test runs with every instruction set that this machine has."""
+    """Several of the instruction sets that this machine has; with the slow tests, all of them."""
     return library_of(*request.param)

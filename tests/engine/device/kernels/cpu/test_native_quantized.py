@@ -20,7 +20,7 @@ from engine.device.trials import TrialRecord
 from engine.models.linear import torch_linear
 from engine.models.linear_trial import LinearTrial
 from engine.models.quantized import quantize_int4, quantize_int8
-from tests.engine.device.kernels.cpu.builds import build, library_of
+from tests.engine.device.kernels.cpu.builds import build_of, library_of
 
 FORMATS: dict[str, Callable[[torch.Tensor], QuantizedWeight]] = {
     "int8": quantize_int8,
@@ -144,7 +144,7 @@ def test_torch_multiplies_if_groups_end_elsewhere(fastest: Library) -> None:
 def test_it_compiles_without_any_vector_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     replaced = {"-O3": "-O0", "-march=native": "-march=x86-64"}
     monkeypatch.setattr(native_library, "FLAGS", tuple(replaced.get(f, f) for f in native_library.FLAGS))
-    library = build("bfloat16")
+    library = build_of("bfloat16")
     weight = made("int4, groups of 32", 64, 64)
     x = torch.randn(3, 64).bfloat16()
     assert is_close(
