@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[1]
 FORK_SERVER = multiprocessing.get_context("forkserver")
 FORK_SERVER.set_forkserver_preload(
     [
-        *("proxy.cli.cli", "proxy.cli.hooks", "proxy.cli.replays.command", "proxy.cli.evaluation.command"),
-        *("hooks.testing", "engine.local.engine", "tests.fork_server"),
+        *("proxy.cli.cli", "proxy.cli.serve", "proxy.cli.hooks", "proxy.cli.replays.command"),
+        *("proxy.cli.evaluation.command", "hooks.testing", "engine.local.engine", "tests.fork_server"),
     ]
 )
 

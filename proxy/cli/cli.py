@@ -8,9 +8,7 @@ from functools import partial
 
 from engine.protocol.parts import Kind, PartError
 from proxy import __version__
-from proxy.cli.serve import serve
 from proxy.settings.parser import CommandParser
-from proxy.settings.serve import load_settings
 
 DESCRIPTION = """\
 Weir runs a language model behind guardrail hooks, on an OpenAI-compatible API.
@@ -55,6 +53,10 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a subcommand. Exits with 0, with 1 or 2 and a reason on standard error, or with 130 at Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["serve"]:  # its options are read by pydantic-settings
+        # No other command needs the server's code, which takes half a second to import.
+        from proxy.cli.serve import serve
+        from proxy.settings.serve import load_settings
+
         read = partial(load_settings, arguments[1:])
         serve(read(), read)
         return
