@@ -24,6 +24,7 @@ def serve(settings: ServeSettings, read: Read) -> None:
         check_directory(settings)
         run((_serve if settings.workers == 1 else _supervise)(settings, read))
     except START_ERRORS as error:
+        flush_log()  # the reason is the last line
         raise SystemExit(f"weir serve: {start_error(error)}") from error
 
 

@@ -98,7 +98,7 @@ def test_lines_are_written_in_order() -> None:
 
 
 def test_a_log_that_nobody_reads_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines are lost then, and once somebody reads again, a line says how many."""
+    """Lines are lost then, and once somebody reads again, it is said how many."""
     monkeypatch.setattr(logs, "MAX_LINES", 50)
     monkeypatch.setattr(logs, "FLUSH_SECONDS", 0.05)
     read, write = os.pipe()
@@ -112,6 +112,5 @@ def test_a_log_that_nobody_reads_holds_nobody_up(monkeypatch: pytest.MonkeyPatch
         writer.flush()
         stream.close()
         done.join(WAIT_LIMIT)
-    told = [line for line in lines if "lost" in line]
-    assert len(told) == 1
-    assert int(told[0].split()[0]) == 100 - sum(line.startswith("x") for line in lines) > 0
+    told = [int(line.split()[0]) for line in lines if "lost" in line]
+    assert sum(told) == 100 - sum(line.startswith("x") for line in lines) > 0
