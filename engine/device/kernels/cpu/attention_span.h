@@ -2,8 +2,8 @@
    other, while it is in the first cache. A token's result does not depend on the other tokens.
 
    A token weighs keys tile by tile, and rescales its sums when a greater score comes (Milakov and Gimelshein, 2018).
-   Functions are inlined for each usual `dim` and number of rows: their loops then have constant lengths, and what they
-   compute stays in registers. A row is the query of a token and a head. */
+   There is a function for each usual `dim` and number of rows: its loops then have constant lengths, and what it
+   computes stays in registers. A row is the query of a token and a head. */
 
 #define SPAN 8  /* tokens that share a tile of keys */
 #define HEADS 4 /* rows of a token that are computed together */
@@ -147,15 +147,21 @@ INLINE void attend_tile(SpanMemory *m, int64_t row, Tile *tile, int from, int en
     tile->is_fetched = 1;
 }
 
-INLINE void attend_token(SpanMemory *m, int64_t row, Tile *tile, int from, int end, float scale, int64_t group,
-                         const int64_t dim) {
-    for (; group > 0; group -= HEADS, row += HEADS) switch (group) {
-        case 1: attend_tile(m, row, tile, from, end, scale, dim, 1); break;
-        case 2: attend_tile(m, row, tile, from, end, scale, dim, 2); break;
-        case 3: attend_tile(m, row, tile, from, end, scale, dim, 3); break;
-        default: attend_tile(m, row, tile, from, end, scale, dim, HEADS);
-        }
-}
+typedef void AttendTile(SpanMemory *m, int64_t row, Tile *tile, int from, int end, float scale, int64_t dim);
+
+/* They are not inlined: a compiler takes three times as long for one function of all of them. */
+#define FOR_ROWS(name, length, rows) \
+    static __attribute__((noinline)) void attend_tile_##name##_##rows(SpanMemory *m, int64_t row, Tile *tile, \
+                                                                      int from, int end, float scale, int64_t dim) { \
+        attend_tile(m, row, tile, from, end, scale, length, rows); \
+    }
+#define FOR_DIM(name, length) \
+    FOR_ROWS(name, length, 1) FOR_ROWS(name, length, 2) FOR_ROWS(name, length, 3) FOR_ROWS(name, length, 4) \
+    static AttendTile *const attend_tile_##name[HEADS] = {attend_tile_##name##_1, attend_tile_##name##_2, \
+                                                          attend_tile_##name##_3, attend_tile_##name##_4};
+FOR_DIM(64, 64)
+FOR_DIM(128, 128)
+FOR_DIM(any, dim)
 
 /* Consecutive tokens of a sequence, at most SPAN, and a key head. */
 typedef struct {
@@ -184,7 +190,8 @@ static inline void find_keys(const scalar **key, const scalar **value, const Sha
     }
 }
 
-INLINE void attend_rows(const Shape *s, const Layer *layer, const Span *span, const Span *next, const int64_t dim) {
+INLINE void attend_rows(const Shape *s, const Layer *layer, const Span *span, const Span *next, const int64_t dim,
+                        AttendTile *const *of_rows) {
     SpanMemory memory, *m = &memory;
     const int64_t pieces = PIECES(dim), group = s->num_heads / s->num_kv_heads, rows = span->tokens * group;
     const int64_t stride = (s->num_heads + 2 * s->num_kv_heads) * dim;
@@ -209,7 +216,10 @@ INLINE void attend_rows(const Shape *s, const Layer *layer, const Span *span, co
             int64_t end = span->position + i + 1 - begin, from = layer->window ? end - layer->window : 0;
             from = from > 0 ? from : 0;
             end = end < TILE ? end : TILE;
-            if (from < end) attend_token(m, i * group, &tile, from, end, scale, group, dim);
+            for (int64_t head = 0; from < end && head < group; head += HEADS) {
+                int64_t heads = group - head < HEADS ? group - head : HEADS;
+                of_rows[heads - 1](m, i * group + head, &tile, from, end, scale, dim);
+            }
         }
     }
     for (int64_t row = 0; row < rows; row++) {
@@ -223,9 +233,9 @@ INLINE void attend_rows(const Shape *s, const Layer *layer, const Span *span, co
 /* Attention of a span, for the query heads of its key head. It begins to load what the span `next`, or NULL, reads. */
 static void attend_span(const Shape *s, const Layer *layer, const Span *span, const Span *next) {
     switch (s->head_dim) {
-    case 64: attend_rows(s, layer, span, next, 64); break;
-    case 128: attend_rows(s, layer, span, next, 128); break;
-    default: attend_rows(s, layer, span, next, s->head_dim);
+    case 64: attend_rows(s, layer, span, next, 64, attend_tile_64); break;
+    case 128: attend_rows(s, layer, span, next, 128, attend_tile_128); break;
+    default: attend_rows(s, layer, span, next, s->head_dim, attend_tile_any);
     }
 }
 
