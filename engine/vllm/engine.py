@@ -82,7 +82,9 @@ class VLLMEngine(PreparingEngine, TrackedEngine):
                     finished: set[int] = set()
                     while len(finished) < request.num_outputs:
                         void: set[int] = set()
-                        for delta in await outputs.queue.get():
+                        deltas = await outputs.queue.get()
+                        tracked.usage = group.usage
+                        for delta in deltas:
                             if delta.index in void:
                                 continue
                             if delta.finish_reason is not None:
