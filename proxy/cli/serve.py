@@ -2,6 +2,7 @@
 
 from proxy.deployment.checks.directory import check_directory
 from proxy.deployment.start_errors import START_ERRORS, start_error
+from proxy.http.arrival import needs_keys
 from proxy.service.reload import Read
 from proxy.settings.serve import ServeSettings
 from proxy.telemetry.logs import flush_log, log_to_stderr
@@ -35,7 +36,8 @@ async def _serve(settings: ServeSettings, read: Read) -> None:
         reloads.read = read
         signalled = signals.obey(server.ending.leave, reloads.signal)
         try:
-            _greet(url, server.service.deployment.default_name, settings)
+            model = server.service.deployment.default_name
+            _greet(url, model, settings, has_keys=needs_keys(server.service))
             has_failed = await until_over(signalled, lambda: server.service.deployment.check_alive())
         finally:
             if not signalled.is_set():
@@ -48,11 +50,11 @@ async def _supervise(settings: ServeSettings, read: Read) -> None:
     signals = Signals()
     async with supervised(settings, read) as (supervisor, url):
         signalled = signals.obey(supervisor.ending.leave, supervisor.reload_by_signal)
-        _greet(url, supervisor.model, settings)
+        _greet(url, supervisor.model, settings, has_keys=supervisor.needs_keys)
         await supervisor.wait(signalled)
 
 
-def _greet(url: str, model: str, settings: ServeSettings) -> None:
+def _greet(url: str, model: str, settings: ServeSettings, *, has_keys: bool) -> None:
     guarded = (
         _count(len(settings.policies), "policy", "policies")
         if settings.policies
@@ -68,10 +70,11 @@ def _greet(url: str, model: str, settings: ServeSettings) -> None:
     if not model:
         print(f"Weir serves an upstream at {url}/v1{processes}, with {guarded}. {_NAMELESS}", flush=True)
         return
+    key = '    -H "Authorization: Bearer $WEIR_API_KEY" \\\n' if has_keys else ""  # the reader's own
     page = f"Open {url}/ in a browser, or try" if settings.page else "Try"
     print(
         f"Weir serves {model} at {url}/v1{processes}, with {guarded}. {page}:\n\n"
-        f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+        f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n{key}"
         f'    -d \'{{"model": "{model}", "stream": true, '
         '"messages": [{"role": "user", "content": "Hello!"}]}\'\n',
         flush=True,

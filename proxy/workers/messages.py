@@ -37,6 +37,8 @@ class Ready:
     """A name that no other process has (`Service.process`)."""
     salt: bytes
     """The shared state's."""
+    needs_keys: bool
+    """Whether requests need a key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,6 +149,7 @@ class Supervisor:
         """The name of the latest process of each number."""
         self._salt: bytes | None = None
         self.model = ""
+        self.needs_keys = False
         """The name that requests may use. Known once a worker serves."""
 
     async def start(self) -> None:
@@ -200,7 +201,8 @@ class Supervisor:
             )
             worker = WorkerProcess(start, self._take)
             ready = await worker.start()
-            self.model, self._processes[number], self._salt = ready.model, ready.process, ready.salt
+            self.model, self.needs_keys = ready.model, ready.needs_keys
+            self._processes[number], self._salt = ready.process, ready.salt
             if start.configuration == self._configuration:
                 break
             worker.kill()

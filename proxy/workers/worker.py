@@ -10,6 +10,7 @@ from engine.protocol import DeadEngineError
 from hooks.workers.messages import Connection
 from hooks.workers.process import inherited
 from proxy.deployment.start_errors import START_ERRORS, start_error
+from proxy.http.arrival import needs_keys
 from proxy.network.listener import SharedPort
 from proxy.settings.serve import ServeSettings
 from proxy.storage.errors import StateError
@@ -59,7 +60,10 @@ async def _serve(start: Start, connection: Connection) -> None:
                 ReloadAnswers(service.reloads, partial(board.loading, index)).answers
             )
             siblings = Siblings(connection, metrics, service.peers.answers)
-            connection.send(Ready(service.deployment.default_name, service.process, service.state.salt))
+            ready = Ready(
+                service.deployment.default_name, service.process, service.state.salt, needs_keys(service)
+            )
+            connection.send(ready)
             connection.flush()  # the supervisor expects this message alone, before any question
             service.render_metrics = siblings.render_metrics
             service.peers.ask = siblings.ask

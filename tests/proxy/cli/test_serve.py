@@ -1,11 +1,14 @@
 """`weir serve` as a process: its first lines, its refusals to start, its end at a signal."""
 
 import asyncio
+import os
 import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -14,6 +17,7 @@ import pytest
 from engine.protocol import DeadEngineError
 from proxy.workers.run import until_over
 from tests.processes import WAIT_LIMIT, killed_at_end
+from tests.proxy.cli.conftest import weir
 from tests.weir import ROOT, run_weir
 
 
@@ -29,6 +33,55 @@ async def test_the_first_lines_name_the_address_and_a_command_to_try(
     ran = await asyncio.to_thread(run, ["bash", "-c", command])
     assert '"content":"HELLO!"' in ran.stdout
     assert ran.stdout.endswith("data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("options", [(), ("--workers", "2"), ("--admin-key", "boss")], ids=" ".join)
+def test_the_command_to_try_sends_a_key_where_the_server_has_keys(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    key = "of-a-client"
+    store = f"sqlite:///{tmp_path}/weir.sqlite"
+    arguments = ("serve", "--engine", "echo", "--port", "0", "--store", store, *options)
+    with weir(*arguments, WEIR_API_KEY=key) as process:
+        assert process.stdout
+        assert key not in process.stdout.readline()
+        process.stdout.readline()
+        command = "".join(process.stdout.readline() for _ in range(3))
+        assert '-H "Authorization: Bearer $WEIR_API_KEY"' in command
+        assert key not in command
+        for sent, told in ((key, "data: [DONE]"), ("another", "invalid_api_key")):
+            environment = {**os.environ, "WEIR_API_KEY": sent}
+            ran = subprocess.run(
+                ["bash", "-c", command],
+                capture_output=True,
+                text=True,
+                check=True,
+                env=environment,
+                timeout=WAIT_LIMIT,
+            )
+            assert told in ran.stdout
+
+
+def test_the_command_to_try_sends_a_key_once_the_operator_has_made_one(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/weir.sqlite"
+    arguments = ("serve", "--engine", "echo", "--port", "0", "--store", store, "--admin-key", "boss")
+    for has_keys in (False, True):
+        with weir(*arguments) as process:
+            assert process.stdout
+            url = process.stdout.readline().split(" at ")[1].split("/v1")[0]
+            process.stdout.readline()
+            command = "".join(process.stdout.readline() for _ in range(2))
+            assert ("$WEIR_API_KEY" in command) == has_keys
+            asked = urllib.request.Request(
+                f"{url}/admin/keys",
+                data=b'{"name": "alice"}',
+                headers={"Content-Type": "application/json", "Authorization": "Bearer boss"},
+            )
+            if not has_keys:
+                with urllib.request.urlopen(asked) as answer:
+                    assert answer.status in (200, 201)
+            process.send_signal(signal.SIGTERM)
+            process.wait(WAIT_LIMIT)
 
 
 async def test_sigterm_ends_an_idle_server_with_0(echo: tuple["subprocess.Popen[str]", str]) -> None:

@@ -36,6 +36,7 @@ class Service:
         self.state = self
         self.peers = Peers()
         self.reloads = SimpleNamespace(run=None)
+        self.operator = SimpleNamespace(keys=SimpleNamespace(has_any=True))
 
     async def forget(self, process: str) -> None:
         assert process == "p1"
@@ -71,7 +72,7 @@ async def test_a_question_follows_the_first_message_in_a_frame_of_its_own(
 ) -> None:
     """The supervisor reads one frame, and expects one message."""
     async with serving(tmp_path, monkeypatch, Service()) as (supervisor, _):
-        assert await supervisor.receive() == [Ready("m", "p2", b"salt")]
+        assert await supervisor.receive() == [Ready("m", "p2", b"salt", needs_keys=True)]
         assert await supervisor.receive() == [AskAll(0, WriteMetrics())]
         await supervisor.close()
 
