@@ -161,7 +161,7 @@ class _Player:
     async def play(self, path: Path, speed: float) -> Replayed:
         """Raises `ValueError` if the file is not a recording, names a hook that is not allowed, or lacks
         scores that a hook reads."""
-        recording = Recording.load(path)
+        recording = _load(path)
         named = [hook for name, hook in self._pipeline.allowed.items() if name in recording.request.hooks]
         check_scores((*self._pipeline.hooks, *named), recording, str(path))
         unguarded = replace(recording.request, hooks=())
@@ -249,6 +249,32 @@ def _recordings(paths: Iterable[Path]) -> Iterator[Path]:
         if not files:
             raise ValueError(f"{path}: there is no recording")
         yield from files
+
+
+def _load(path: Path) -> Recording:
+    """Raises `ValueError` for a file that is no recording, or that cannot be read."""
+    try:
+        return Recording.load(path)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: there is no such file or folder") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError:
+        if _is_conversation(path):
+            reason = (
+                "a conversation that the page saved, and no recording. Press Recording below an answer there"
+            )
+            raise ValueError(f"{path}: this is {reason}, and replay the file of it") from None
+        raise
+
+
+def _is_conversation(path: Path) -> bool:
+    """Whether the page's Save wrote the file (`conversation.js`)."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and isinstance(found.get("turns"), list)
 
 
 def _coloured(lines: Iterable[str]) -> Iterator[str]:

@@ -44,6 +44,18 @@ def test_the_output_is_the_one_in_the_guide() -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+def test_a_conversation_that_the_page_saved_is_told_from_a_recording(tmp_path: Path) -> None:
+    file = tmp_path / "weir-chat.json"
+    turn = {"message": "a secret", "answers": []}
+    file.write_text(json.dumps({"version": 1, "turns": [turn]}, indent=2))
+    ended = replay(file)
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        f"weir replay: {file}: this is a conversation that the page saved, and no recording. Press Recording"
+        " below an answer there, and replay the file of it\n"
+    )
+
+
 def test_a_change_is_reported_and_can_be_accepted(recording: Path) -> None:
     assert replay(recording, "--hook", REDACT, "--accept").returncode == 0
     same = replay(recording, "--hook", REDACT)
@@ -247,7 +259,15 @@ def test_ctrl_c_ends_the_command(recording: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"), [("{}", "line 1: not a recording of version 1"), (None, "No such file")]
+    ("content", "reason"),
+    [
+        ("{}", ", line 1: not a recording of version 1"),
+        ("", ", line 1: no request"),
+        ("[" * 100_000, ", line 1: "),
+        ('{"turns": 1}', ", line 1: not a recording of version 1"),
+        (None, ": there is no such file or folder\n"),
+    ],
+    ids=["another version", "empty", "deep", "no conversation either", "missing"],
 )
 def test_a_file_that_is_no_recording_is_refused(tmp_path: Path, content: str | None, reason: str) -> None:
     path = tmp_path / "x.jsonl"
@@ -255,8 +275,8 @@ def test_a_file_that_is_no_recording_is_refused(tmp_path: Path, content: str | N
         path.write_text(content)
     ended = replay(path)
     assert ended.returncode == 2
-    assert ended.stderr.startswith("weir replay: ")
-    assert reason in ended.stderr
+    assert ended.stderr.startswith(f"weir replay: {path}{reason}")
+    assert "Traceback" not in ended.stderr
 
 
 @pytest.mark.parametrize("content", ["[]", "{", '{"version": 1}'])
