@@ -46,6 +46,9 @@ class ReplicaStats:
     first_token_seconds: Histogram
     problem: str | None = None
     """The engine's fault, in general words; None: no fault is known."""
+    last_request_failed: bool = False
+    """Whether the latest request that the engine answered or failed was a failure. The breaker may still be
+    closed: it opens after several failures."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,9 @@ def _upstreams(names: Labels, engines: _Engines) -> Iterator[Metric]:
     ]
     text = "1 for the state of an upstream's circuit breaker, or draining; 0 for other states."
     yield gauge("upstream_state", text, (*label, "state"), states)
+    failed = [(labels, one.last_request_failed) for labels, one in each]
+    text = "1 if the latest request that an upstream answered or failed was a failure; else 0."
+    yield gauge("upstream_last_request_failed", text, label, failed)
     text = "Requests to an upstream, by end: as weir_requests, and full (it has too many)."
     ends = [((*labels, outcome), n) for labels, one in each for outcome, n in one.outcomes.items()]
     yield counter("upstream_requests", text, (*label, "outcome"), ends)

@@ -59,6 +59,7 @@ class Replica(Candidate):
         self.max_connections = max_connections
         self._serves_all = serves_all
         self._outcomes: Counter[ReplicaOutcome] = Counter()
+        self._last_request_failed = False
         self._retries = 0
         self._first_token_seconds = Histogram(FIRST_TOKEN_SECONDS)
 
@@ -114,6 +115,7 @@ class Replica(Candidate):
             state="draining" if self.is_draining else self.breaker.state(self.clock()),
             first_token_seconds=self._first_token_seconds,
             problem=self.problem,
+            last_request_failed=self._last_request_failed,
         )
 
     async def probe(self) -> bool:
@@ -182,6 +184,7 @@ class Attempt:
         """The first delta came."""
         replica = self._replica
         self.has_begun = True
+        replica._last_request_failed = False
         seconds = replica.clock() - self._began
         replica._first_token_seconds.observe(seconds)
         self.span.set({"gen_ai.response.time_to_first_chunk": seconds})
@@ -206,6 +209,8 @@ class Attempt:
         replica.outstanding -= 1
         outcome = _outcome(error)
         replica._outcomes[outcome] += 1
+        if outcome in ("finished", "refused", "failed"):  # the others say nothing about the replica
+            replica._last_request_failed = outcome == "failed"
         if outcome in ("finished", "refused"):
             replica.breaker.succeed(trial=self.is_trial)
         elif outcome != "failed" or isinstance(error, LogitsProcessorError):

@@ -40,6 +40,7 @@ SHOWN = frozenset(
         "weir_hook_unjudged_tokens",
         "weir_upstream_outstanding",
         "weir_upstream_state",
+        "weir_upstream_last_request_failed",
         "weir_upstream_requests",
         "weir_upstream_retries",
     }

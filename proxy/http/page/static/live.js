@@ -196,12 +196,19 @@ const STATES = { closed: "healthy", half_open: "tried again", open: "left out", 
 function upstreams(series) {
   const names = series.labels("weir_upstream_state", ["upstream"]).map(({ upstream }) => upstream);
   if (!names.length) return null;
-  const stateOf = (upstream) => Object.keys(STATES).filter((state) => series.now("weir_upstream_state", { upstream, state }));
+  const statesOf = (upstream) => Object.keys(STATES).filter((state) => series.now("weir_upstream_state", { upstream, state }));
+  const stateOf = (upstream) => {
+    const states = statesOf(upstream);
+    const hasFailed = series.now("weir_upstream_last_request_failed", { upstream }) > 0;
+    const words = states.filter((state) => state !== "closed" || !hasFailed).map((state) => STATES[state]);
+    if (hasFailed) words.push("last request failed");
+    return h("span", { class: `state ${hasFailed || states.includes("open") ? "bad" : "good"}` }, words.join(", "));
+  };
   return board("Upstreams", "Their state now, and requests since the start", table(
     ["Upstream", "State", "Running", "Finished", "Failed", "Went elsewhere"],
     names.map((upstream) => [
       upstream,
-      h("span", { class: `state ${stateOf(upstream).includes("open") ? "bad" : "good"}` }, stateOf(upstream).map((state) => STATES[state]).join(", ")),
+      stateOf(upstream),
       number(series.now("weir_upstream_outstanding", { upstream })),
       number(series.now("weir_upstream_requests_total", { upstream, outcome: "finished" })),
       number(series.now("weir_upstream_requests_total", { upstream, outcome: "failed" })),

@@ -142,6 +142,35 @@ async def test_if_all_queues_are_full_the_caller_is_told_so(make_pool: MakePool)
     assert pool.outcomes("a") == {"full": 1}
 
 
+async def test_the_stats_say_whether_the_last_request_failed(make_pool: MakePool) -> None:
+    pool = await make_pool(a=well)
+
+    def has_failed() -> bool:
+        return pool.stats().replicas["a"].last_request_failed
+
+    assert not has_failed()
+    pool.scripts["a"] = failing(UNREACHABLE)
+    with pytest.raises(EngineError):
+        await collect(pool)
+    assert has_failed()
+    pool.scripts["a"] = failing(QueueFullError("full"))  # this says nothing of the engine
+    with pytest.raises(QueueFullError):
+        await collect(pool)
+    assert has_failed()
+    pool.scripts["a"] = failing(RequestError("The request is wrong."))
+    with pytest.raises(RequestError):
+        await collect(pool)
+    assert not has_failed()
+    pool.scripts["a"] = failing(UNREACHABLE)
+    with pytest.raises(EngineError):
+        await collect(pool)
+    pool.scripts["a"] = well
+    async with aclosing(pool.generate(REQUEST)) as deltas:
+        await anext(deltas)  # the engine answers
+        assert not has_failed()
+    assert not has_failed()
+
+
 async def test_outstanding_requests_are_counted_until_they_end(make_pool: MakePool) -> None:
     pool = await make_pool(a=hanging, routing=LeastOutstanding())
     stream = pool.generate(REQUEST)
