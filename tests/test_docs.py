@@ -6,9 +6,9 @@ A page's blocks run in order, in one temporary folder with `examples/`, `tests/r
   a file in `examples/` is left to the tests of examples; a line `...` stands for lines that are not shown.
   Any other block is executed.
 - `console`: each line after `$` is run. The lines shown below it must be in its output, in that order; a
-  decimal number stands for any. With nothing shown, the command must succeed. `weir serve` is started only if
-  a client comes after it; otherwise its options are read. `weir hooks fuzz` draws the same texts in each run.
-  `make` is not carried out; its target must exist.
+  decimal number stands for any, and `...` for what is left out. With nothing shown, the command must succeed.
+  `weir serve` is started only if a client comes after it; otherwise its options are read. `weir hooks fuzz`
+  draws the same texts in each run. `make` is not carried out; its target must exist.
 - `yaml`: the block is read as the configuration of `weir serve`.
 - `text`, `json` and no name: the block is not run.
 
@@ -169,7 +169,10 @@ def assert_shows(output: str, shown: str, command: str) -> None:
     """Every shown line is in the output, in that order."""
     lines = iter(plain(output))
     for wanted in plain(shown):
-        assert any(wanted in line for line in lines), f"{command}\ndoes not print\n{wanted}\nbut\n{output}"
+        whole = re.compile(".*".join(map(re.escape, wanted.split("..."))))
+        assert any(whole.search(line) for line in lines), (
+            f"{command}\ndoes not print\n{wanted}\nbut\n{output}"
+        )
 
 
 def plain(text: str) -> list[str]:
