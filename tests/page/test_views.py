@@ -119,6 +119,69 @@ def test_filters_live_in_the_address(url: str, open_page: Open) -> None:
     page.wait_for_function("document.querySelector('#shadow-last').value === '3600'")
 
 
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("decisions?action=bogus", "there is no action 'bogus'"),
+        ("decisions?mode=bogus", "there is no mode 'bogus'"),
+        ("decisions?last=bogus", "since: a time is needed"),
+        ("decisions?colour=red", "colour: results are found by"),
+        ("shadow?last=bogus", "since: a time is needed"),
+    ],
+)
+def test_a_filter_that_there_is_not_is_refused_in_the_view(
+    url: str, open_page: Open, address: str, told: str
+) -> None:
+    page = open_page(url)
+    page.set_default_timeout(60_000)
+    ask_and_wait(page, "Tell me a story about an otter")
+    page.goto(f"{url}#{address}")
+    view = page.locator("section.view:visible")
+    view.locator(".notice").get_by_text(told).wait_for()
+    assert view.locator("table").count() == 0
+    assert faults(page) == []
+    if "colour" not in address:  # the form has it, too, and there it can be changed
+        assert view.locator("select").evaluate_all("all => all.map((one) => one.value)").count("bogus") == 1
+        view.locator("select:has(option[data-added])").select_option(index=0)
+        view.locator("table, .empty").first.wait_for()
+        assert view.locator("option[data-added]").count() == 0
+        assert view.locator(".notice").count() == 0
+
+
+LIMITED = """
+engine: echo
+policies:
+  strict:
+    hooks: [pii]
+    limits: {requests_per_minute: 1}
+default_policy: strict
+"""
+
+
+def test_requests_over_a_limit_are_found_and_named(
+    weir_serve: Callable[..., str], open_page: Open, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    config = tmp_path_factory.mktemp("limited") / "weir.yaml"
+    config.write_text(LIMITED)
+    url = weir_serve("--config", str(config)) + "/"
+    page = open_page(url)
+    page.locator("#model option").first.wait_for(state="attached")
+    ask_and_wait(page, "Write to ann@example.com")
+    assert "Too many requests" in ask_and_wait(page, "Again").inner_text()
+    page.goto(f"{url}#decisions?action=limit")
+    row = page.get_by_role("row", name=re.compile(r"requests_per_minute"))
+    row.wait_for()
+    assert page.get_by_label("Decision", exact=True).locator("option:checked").inner_text() == "Over a limit"
+    assert page.get_by_role("row", name=re.compile("pii")).count() == 0
+    row.get_by_role("button", name="Over a limit").click()
+    details = page.get_by_role("dialog", name="Over a limit")
+    assert "the prompt" not in details.inner_text()
+    assert faults(page) == []
+    page.goto("about:blank")
+    page.goto(f"{url}#decisions?key=nobody")  # a filter of the server that the form has no place for
+    page.get_by_text("No decision was found.").wait_for()
+
+
 def test_forced_colours_show_the_current_view_the_current_tab_and_what_is_on(
     url: str, open_page: Open
 ) -> None:

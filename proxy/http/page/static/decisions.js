@@ -27,7 +27,7 @@ export class Decisions {
   }
 
   start(query) {
-    filterBy(this.form, query);
+    this.others = filterBy(this.form, query);
     this.#load();
   }
 
@@ -35,7 +35,7 @@ export class Decisions {
 
   async #load(cursor = null) {
     const asked = this.asked = {};
-    const query = queryOf(this.form, { limit: PAGE, cursor });
+    const query = queryOf(this.form, { ...this.others, limit: PAGE, cursor });
     let found;
     try {
       found = await getJson(`admin/decisions?${query}`);
@@ -52,7 +52,7 @@ export class Decisions {
 
   #showError(error) {
     replace(this.box, operatorNote(error, this.openKeys));
-    this.form.hidden = true;
+    this.form.hidden = error.status !== 400;  // a filter's fault is mended in the form
     byId("decisions-more").hidden = true;
   }
 
@@ -72,7 +72,7 @@ function rowOf(decision) {
   return [
     h("time", { datetime: decision.time }, `${day(decision.time)}, ${clock(decision.time)}`),
     tag,
-    h("span", { title: decision.hook }, shortName(decision.hook)),
+    decision.hook ? h("span", { title: decision.hook }, shortName(decision.hook)) : "–",
     h("span", { class: "wide" }, decision.reason ?? "–"),
     decision.tenant === "default" ? decision.key : `${decision.key} (${decision.tenant})`,
     decision.policy,

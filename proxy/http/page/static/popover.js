@@ -61,7 +61,8 @@ function linkTo({ request_id: request, hook, action }) {
     isThere ? "All decisions of this request" : "This decision in Decisions"));
 }
 
-function place_of({ channel, offset, tool_name: tool }) {
+function place_of({ action, channel, offset, tool_name: tool }) {
+  if (action === "limit") return null;  // the request was refused before anything of it was read
   if (channel === "prompt") return "the prompt";
   const where = channel === "content" ? "the answer" : channel === "tool_call" ? `the call of ${tool ?? "a tool"}` : `the ${channel}`;
   return `${where}, from character ${offset ?? 0}`;

@@ -17,7 +17,7 @@ export class Shadow {
   }
 
   start(query) {
-    filterBy(this.form, query);
+    this.others = filterBy(this.form, query);
     this.#load();
   }
 
@@ -26,14 +26,14 @@ export class Shadow {
   async #load() {
     const asked = this.asked = {};
     try {
-      const { data, kept } = await getJson(`admin/shadow?${queryOf(this.form)}`);
+      const { data, kept } = await getJson(`admin/shadow?${queryOf(this.form, this.others)}`);
       if (asked !== this.asked) return;
       this.form.hidden = false;
       replace(this.box, data.length ? data.map(reportOf)
         : h("p", { class: "empty" }, `No guard was seen in shadow mode in this time. A hook with “mode: shadow” is run, and nothing it says has an effect. ${KEPT[kept]}`));
     } catch (error) {
       if (asked !== this.asked) return;
-      this.form.hidden = true;
+      this.form.hidden = error.status !== 400;  // a filter's fault is mended in the form
       replace(this.box, operatorNote(error, this.openKeys));
     }
   }

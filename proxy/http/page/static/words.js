@@ -14,11 +14,12 @@ const ACTIONS = {
   restore: { label: "Brought back", would: "Would have brought back" },
   taint: { label: "Prompt marked", would: "Would have marked the prompt" },
   rewrite_prompt: { label: "Prompt rewritten", would: "Would have rewritten the prompt" },
+  limit: { label: "Over a limit", would: "Over a limit" },  // no guard decides it
 };
 
 export const ACTION_NAMES = Object.keys(ACTIONS);
 // Those of the verdicts on text that are not just let through.
-export const VERDICTS = ACTION_NAMES.filter((action) => !["judged", "refuse", "rewrite_prompt", "taint"].includes(action));
+export const VERDICTS = ACTION_NAMES.filter((action) => !["judged", "refuse", "rewrite_prompt", "taint", "limit"].includes(action));
 
 export function actionLabel({ action, mode }) {
   const words = ACTIONS[action] ?? { label: action, would: action };
