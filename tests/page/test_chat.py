@@ -95,7 +95,7 @@ def test_the_end_the_withheld_and_the_taken_back_are_seen(fake: FakeServer, open
     assert "Would have redacted by trial" in marks.nth(2).get_attribute("aria-label")
     assert "ended by a guard" in answer.inner_text()
     assert faults(page) == []
-    assert page.get_by_role("status").inner_text() == "The answer is complete. 3 decisions of guards in it."
+    assert page.get_by_role("status").inner_text() == "A guard ended the answer. 3 decisions of guards in it."
 
 
 def test_held_text_is_shown_while_it_is_held(fake: FakeServer, open_page: Open) -> None:

@@ -15,6 +15,7 @@ from engine.streams.recording import Recording
 from tests.page.conftest import Open, faults
 from tests.page.fake_server import FakeServer, Wire
 from tests.page.test_chat import ask, ask_and_wait, error, panel, redacting
+from tests.weir import run_weir
 
 pytestmark = pytest.mark.slow
 
@@ -251,7 +252,7 @@ def test_a_conversation_that_the_browser_has_no_room_for_loses_tokens_and_then_o
     assert texts(page) == ["three", "You said three."]
 
 
-def test_a_conversation_is_saved_as_json(fake: FakeServer, open_page: Open) -> None:
+def test_a_conversation_is_saved_as_json(fake: FakeServer, open_page: Open, tmp_path: Path) -> None:
     fake.script = redacting
     page = open_page(fake.url)
     panel(page, "Setup")
@@ -262,11 +263,15 @@ def test_a_conversation_is_saved_as_json(fake: FakeServer, open_page: Open) -> N
     with page.expect_download() as download:
         page.get_by_role("button", name="Save as JSON").click()
     assert download.value.suggested_filename == "weir-chat.json"
-    (turn,) = json.loads(Path(download.value.path()).read_text())["turns"]
+    file = tmp_path / "weir-chat.json"
+    download.value.save_as(file)
+    (turn,) = json.loads(file.read_text())["turns"]
     (answer,) = turn["answers"]
     assert (turn["message"], answer["content"]) == ("one", "Write to [EMAIL], please.")
     assert (answer["model"], answer["system"], answer["finish_reason"]) == ("m", "Be brief.", "stop")
     assert [one["action"] for one in answer["decisions"]] == ["redact", "hold"]
+    ended = run_weir("replay", file)
+    assert "this is a conversation that the page saved, and no recording" in ended.stderr
 
 
 def test_an_answer_is_saved_as_a_recording_that_weir_replay_reads(
@@ -385,7 +390,7 @@ def test_an_answer_that_one_guard_ended_is_one_decision_and_one_mark(
     answer = ask_and_wait(page)
     assert [one.strip() for one in answer.locator(".mark").all_inner_texts()] == ["ended by phrases"]
     assert answer.get_by_text("1 decision").is_visible()
-    assert page.get_by_role("status").inner_text() == "The answer is complete. 1 decision of guards in it."
+    assert page.get_by_role("status").inner_text() == "A guard ended the answer. 1 decision of guards in it."
 
 
 async def breaks(wire: Wire) -> None:

@@ -11,7 +11,7 @@ import pytest
 from proxy.deployment.keys import digest_of
 from tests.page.conftest import Open, faults
 from tests.page.fake_server import FakeServer, Wire
-from tests.page.test_chat import ask, ask_and_wait, panel
+from tests.page.test_chat import ask, ask_and_wait, error, panel, redacting
 from tests.proxy.storage.shared.conftest import free_port
 from tests.serving import serving
 
@@ -190,12 +190,14 @@ def test_decisions_and_shadow_reports_are_found(kept: str, open_page: Open, size
     assert faults(page) == []
 
 
-def test_the_page_is_used_with_the_keyboard_alone(url: str, open_page: Open) -> None:
-    page = open_page(url)
+@pytest.mark.parametrize("has_touch", [False, True], ids=["by a mouse's pointer", "by touch"])
+def test_the_page_is_used_with_the_keyboard_alone(url: str, open_page: Open, *, has_touch: bool) -> None:
+    page = open_page(url, has_touch=has_touch, is_mobile=has_touch)
     page.get_by_role("button", name="Show me the API key").wait_for()
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Skip to the message field"
-    page.keyboard.press("Enter")
+    if has_touch:  # there, the message field has no focus
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the message field"
+        page.keyboard.press("Enter")
     page.keyboard.type("What is your email address?")
     page.keyboard.press("Enter")
     mark = page.locator(".text .mark.redact")
@@ -318,6 +320,28 @@ def test_a_message_is_answered_with_and_without_guards_side_by_side(
     assert faults(page) == []
     if size[0] > 1000:
         picture(page, "page-side-by-side")
+
+
+def test_live_says_that_the_last_request_to_an_upstream_failed(
+    fake: FakeServer, weir_serve: Callable[..., str], open_page: Open
+) -> None:
+    fake.script = redacting
+    url = weir_serve("--engine", "openai", "--upstream", f"{fake.url}v1") + "/"
+    page = open_page(url)
+    page.locator("#model option").first.wait_for(state="attached")
+
+    def a_message_leaves(state: str, told: str) -> None:
+        page.get_by_role("link", name="Chat").click()
+        assert told in ask_and_wait(page).inner_text()
+        page.get_by_role("link", name="Live").click()
+        page.get_by_role("row", name=re.compile("^127")).get_by_text(state, exact=True).wait_for()
+
+    a_message_leaves("healthy", "[EMAIL]")
+    fake.refusal = lambda _: error(503, "Not now.")
+    a_message_leaves("last request failed", "is not available")
+    assert faults(page) == []
+    fake.refusal = lambda _: None
+    a_message_leaves("healthy", "[EMAIL]")
 
 
 def test_an_upstream_that_dies_in_an_answer_is_not_called_a_refusal(

@@ -66,13 +66,14 @@ export class AnswerView {
     if (answer.firstText !== null) facts.push(`first after ${seconds((answer.firstText - answer.started) / 1000)}`);
     facts.push(seconds(answer.seconds));
     if (usage && usage.completion_tokens > 1) facts.push(`${number(usage.completion_tokens / Math.max(answer.seconds, 0.001))} tokens/s`);
-    if (answer.finishReason && answer.finishReason !== "stop") facts.push(FINISH[answer.finishReason] ?? answer.finishReason);
+    const end = answer.isEndedByGuard ? "content_filter" : answer.finishReason;
+    if (end && end !== "stop") facts.push(FINISH[end] ?? end);
     replace(this.foot,
       h("p", { class: "facts" }, facts.join(" · ")),
       h("div", { class: "actions" },
         answer.content ? copyButton("Copy the answer", () => answer.content, "Copy") : null,
         h("button", { type: "button", class: "quiet", onclick: this.actions.showRaw }, "Raw stream"),
-        h("button", { type: "button", class: "quiet", "aria-label": "Save a recording for weir replay", onclick: this.actions.saveRecording }, "Recording"),
+        answer.hasAnswer ? h("button", { type: "button", class: "quiet", "aria-label": "Save a recording for weir replay", onclick: this.actions.saveRecording }, "Recording") : null,
         h("button", { type: "button", class: "quiet again", onclick: this.actions.again }, "Ask again")),
       decisionList(answer));
   }

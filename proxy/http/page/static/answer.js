@@ -38,9 +38,19 @@ export class Answer {
     return this.blocks.get("content")?.text ?? "";
   }
 
+  // Whether the server has answered, if only by an end.
+  get hasAnswer() {
+    return this.firstText !== null || this.finishReason !== null;
+  }
+
+  // The setting `terminate_finish_reason` has some servers say `stop` of such an end.
+  get isEndedByGuard() {
+    return this.finishReason === "content_filter" || this.decisions.some(({ action, mode }) => action === "terminate" && mode !== "shadow");
+  }
+
   // Whether the model gets it with the next message.
   get isKept() {
-    return Boolean(this.content) && !this.error && this.finishReason !== "content_filter";
+    return Boolean(this.content) && !this.error && !this.isEndedByGuard;
   }
 
   // Take in the records of an answer that ended earlier, with their times. `seconds`: how long it took.

@@ -38,7 +38,7 @@ export class Chat {
     };
     this.#listen();
     setup.onChange(() => this.#examples());
-    this.#take(kept().map(({ text, sides }) => {
+    this.#take(kept().turns.map(({ text, sides }) => {
       const turn = new Turn(text, this.actions);
       turn.restore(sides);
       return turn;
@@ -62,7 +62,8 @@ export class Chat {
       if (this.running) this.running.abort();
       else if (this.editing) this.#stopEditing();
     });
-    addEventListener("pagehide", () => keep(this.turns));
+    byId("panel-setup").addEventListener("change", () => this.#keep());
+    addEventListener("pagehide", () => this.#keep());
   }
 
   #key(event) {
@@ -122,11 +123,13 @@ export class Chat {
     byId("turns").classList.toggle("wide", this.turns.some(({ sides }) => sides.length > 1));
     if (isEmpty) this.#examples();
     this.#showJump();
-    keep(this.turns);
+    this.#keep();
   }
 
+  #keep() { keep(this.turns, this.setup.json); }
+
   send(text = this.input.value) {
-    if (this.running || !text.trim()) return;
+    if (this.running || !text.trim() || !this.setup.check()) return;
     if (this.editing) this.#removeFrom(this.turns.indexOf(this.editing));
     this.#stopEditing();
     this.#write("");
@@ -138,7 +141,7 @@ export class Chat {
   }
 
   again(turn) {
-    if (this.running) return;
+    if (this.running || !this.setup.check()) return;
     this.#removeFrom(this.turns.indexOf(turn) + 1);
     this.#answer(turn);
   }
@@ -233,10 +236,9 @@ export class Chat {
 
   // A screen reader says this once, at the end.
   #announce({ sides }) {
-    const isEarly = sides.some(({ answer }) => answer.error);
     const acted = sides.flatMap(({ answer }) => answer.decisions).filter((one) => one.mode !== "shadow" && one.action !== "hold" && one.action !== "judged");
     const guards = acted.length ? ` ${plural(acted.length, "decision")} of guards in it.` : "";
-    byId("status").textContent = (isEarly ? "The answer ended early." : "The answer is complete.") + guards;
+    byId("status").textContent = endOf(sides.map(({ answer }) => answer)) + guards;
   }
 
   // The cause stands here once, until an answer comes without it: each answer that the guard vets ends for it.
@@ -276,4 +278,13 @@ export class Chat {
     const examples = this.setup.model.startsWith(DEMO) ? EXAMPLES : [];
     replace(byId("examples"), examples.map((text) => h("li", {}, h("button", { type: "button", class: "example", onclick: () => this.send(text) }, text))));
   }
+}
+
+// How one answer, or two side by side, came to their end.
+function endOf(answers) {
+  const ended = answers.filter((answer) => answer.isEndedByGuard);
+  if (answers.some(({ error }) => error)) return "The answer ended early.";
+  if (!ended.length) return answers.some(({ finishReason }) => finishReason === "length") ? "The answer is cut at the most tokens." : "The answer is complete.";
+  if (ended.length === answers.length) return `A guard ended ${answers.length > 1 ? "both answers" : "the answer"}.`;
+  return "A guard ended one of the two answers.";
 }

@@ -3,21 +3,18 @@
 const PLACE = "weir.conversation";
 const VERSION = 1;
 
-// Turns as JSON. Tokens are left out if the browser has no room for them, and then the oldest turns.
-export function keep(turns) {
-  if (!turns.length) {
-    sessionStorage.removeItem(PLACE);
-    return;
-  }
+// Turns and the setup, as `Setup.json` has it. Tokens are left out if the browser has no room for them, and then
+// the oldest turns.
+export function keep(turns, setup) {
   let kept = turns.map(({ text, sides }) => ({ text, sides: sides.map((side) => side.json) }));
-  if (put(kept)) return;
+  if (put(kept, setup)) return;
   for (const { sides } of kept) for (const { answer } of sides) answer.records = joined(answer.records);
-  while (kept.length && !put(kept)) kept = kept.slice(1);
+  while (!put(kept, setup) && kept.length) kept = kept.slice(1);
 }
 
-function put(kept) {
+function put(kept, setup) {
   try {
-    sessionStorage.setItem(PLACE, JSON.stringify({ version: VERSION, turns: kept }));
+    sessionStorage.setItem(PLACE, JSON.stringify({ version: VERSION, turns: kept, setup }));
     return true;
   } catch {
     sessionStorage.removeItem(PLACE);  // the browser has no room: an older state would be no help
@@ -26,8 +23,8 @@ function put(kept) {
 }
 
 export function kept() {
-  const { version, turns } = JSON.parse(sessionStorage.getItem(PLACE) ?? "{}");
-  return version === VERSION ? turns : [];
+  const { version, turns, setup = {} } = JSON.parse(sessionStorage.getItem(PLACE) ?? "{}");
+  return version === VERSION ? { turns, setup } : { turns: [], setup: {} };
 }
 
 // Records without tokens, those of one text as one.

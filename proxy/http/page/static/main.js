@@ -32,6 +32,11 @@ function showView() {
   document.title = `${document.querySelector(`nav a[href="#${name}"]`).textContent} – Weir`;
 }
 
+// Who has come to chat types at once. On a phone, a keyboard would cover the page.
+function focusMessage() {
+  if (!byId("view-chat").hidden && matchMedia("(pointer: fine)").matches) byId("message").focus({ preventScroll: true });
+}
+
 function initTheme() {
   const button = byId("theme");
   const name = () => { button.setAttribute("aria-label", `Colours: ${{ auto: "as the system has them", light: "light", dark: "dark" }[theme()]}`); };
@@ -90,4 +95,5 @@ setup.onChange(() => {
 });
 addEventListener("hashchange", showView);
 showView();
+focusMessage();
 setup.load();

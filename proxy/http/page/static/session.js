@@ -17,6 +17,14 @@ export const keys = {
   },
 
   onChange(listener) { listeners.add(listener); },
+
+  // The client's key of the second answer, if it is another one.
+  get second() { return sessionStorage.getItem("weir.key.second") ?? ""; },
+
+  set second(value) {
+    if (value) sessionStorage.setItem("weir.key.second", value);
+    else sessionStorage.removeItem("weir.key.second");
+  },
 };
 
 const THEMES = ["auto", "light", "dark"];
