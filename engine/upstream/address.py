@@ -1,11 +1,20 @@
 """An upstream as a deployment names it: its URL, the password in it, and what is particular to it."""
 
 import base64
-from typing import Annotated
+import os
+import re
+from collections.abc import Mapping
+from typing import Annotated, Self
 from urllib.parse import unquote, urlsplit
 
-from pydantic import ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic.dataclasses import dataclass
+
+
+def _variable(name: str) -> str:
+    if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError("this must be the name of a variable of the environment")
+    return name
 
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
@@ -17,11 +26,30 @@ class UpstreamConfig:
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     """Its share of the requests, beside other upstreams' weights."""
     api_key: SecretStr | None = None
-    """None: `upstream_api_key`."""
+    """None: that of `api_key_env`, or else `upstream_api_key`."""
+    api_key_env: Annotated[str, AfterValidator(_variable)] | None = None
+    """The variable of the environment that has its key. It is read when the engine is made."""
     model: str | None = None
     """Its name for the model. None: `upstream_model`."""
     max_connections: Annotated[int, Field(ge=1)] | None = None
     """Most requests at the same time. None: `upstream_max_connections`."""
+
+    @model_validator(mode="after")
+    def _has_one_key(self) -> Self:
+        if self.api_key is not None and self.api_key_env is not None:
+            raise ValueError("api_key_env: the upstream has an api_key too: give one of them")
+        return self
+
+    def key(self, default: SecretStr | None, environment: Mapping[str, str] = os.environ) -> str | None:
+        """Its key, or else the one of all upstreams. Raises `ValueError` if the variable is not set. The
+        message names the upstream, and not the variable: somebody may have written the key in its place."""
+        if self.api_key_env is not None:
+            if not (key := environment.get(self.api_key_env)):
+                name = self.name or urlsplit(without_password(self.url)[0]).netloc
+                raise ValueError(f"api_key_env of the upstream {name} names a variable that is not set")
+            return key
+        secret = self.api_key or default
+        return secret.get_secret_value() if secret else None
 
 
 def without_password(upstream: str) -> tuple[str, str | None]:

@@ -85,10 +85,9 @@ def _tokenizer(settings: EngineSettings) -> Tokenizer | None:
 
 
 def _upstream_engine(engine: Any, upstream: UpstreamConfig, settings: EngineSettings) -> "UpstreamEngine":
-    secret = upstream.api_key or settings.upstream_api_key
     made: UpstreamEngine = engine(
         upstream.url,
-        api_key=secret.get_secret_value() if secret else None,
+        api_key=upstream.key(settings.upstream_api_key),
         model=upstream.model or settings.upstream_model,
         options=settings.options(UpstreamOptions),
         **{settings.engine: settings.options(DIALECTS[settings.engine])},

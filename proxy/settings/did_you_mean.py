@@ -48,32 +48,32 @@ def _names_at(annotation: Any, location: Sequence[int | str]) -> set[str]:
     """The names of the options that the value at `location` has, by the type of the outermost one."""
     types = [annotation]
     for step in location:
-        types = [inner for one in types for inner in _inner_types(one, step)]
-    return {name for one in types for name in _options(one)}
+        types = [inner for one in types for inner in inner_types(one, step)]
+    return {name for one in types for name in options_of(one)}
 
 
-def _inner_types(annotation: Any, step: int | str) -> Iterator[Any]:
+def inner_types(annotation: Any, step: int | str) -> Iterator[Any]:
     """The types that the item `step` may have of a value of the type `annotation`."""
-    options = _options(annotation)
+    options = options_of(annotation)
     if options:
-        yield from _members(options[step]) if isinstance(step, str) and step in options else ()
+        yield from members(options[step]) if isinstance(step, str) and step in options else ()
     elif arguments := get_args(annotation):  # of a list the only type, of a mapping the type of its values
-        yield from _members(arguments[-1])
+        yield from members(arguments[-1])
 
 
-def _members(annotation: Any) -> Iterator[Any]:
+def members(annotation: Any) -> Iterator[Any]:
     """The types that a union joins. `Annotated` is left out."""
     origin = get_origin(annotation)
     if origin is Annotated:
-        yield from _members(get_args(annotation)[0])
+        yield from members(get_args(annotation)[0])
     elif origin in (Union, UnionType):
         for member in get_args(annotation):
-            yield from _members(member)
+            yield from members(member)
     else:
         yield annotation
 
 
-def _options(annotation: Any) -> dict[str, Any]:
+def options_of(annotation: Any) -> dict[str, Any]:
     """The options of a group by name, each with its type."""
     if isinstance(annotation, type):
         if issubclass(annotation, BaseModel):

@@ -35,6 +35,7 @@ from proxy.settings.operator import AdminOptions
 from proxy.settings.parser import CommandParser
 from proxy.settings.removed import REMOVED, what_replaces
 from proxy.settings.requests import BodyOptions, CallerOptions
+from proxy.settings.secrets import named_variables
 from proxy.settings.storage import DecisionOptions, StateOptions, StoreOptions
 from proxy.settings.telemetry import TelemetryOptions
 from proxy.settings.values import File, Keys
@@ -259,6 +260,9 @@ def _file_of(arguments: list[str]) -> str | None:
         raise SystemExit(f"weir serve: {file} must hold options by name")
     for line, name in duplicates(tree):
         raise SystemExit(f"weir serve: {file} has the name {name} twice in one place (line {line})")
+    if found := named_variables(content or {}, ServeSettings):
+        lines = "".join(f"\n  {fault}" for fault in found)
+        raise SystemExit(f"weir serve: the settings are wrong{lines}")
     return file
 
 

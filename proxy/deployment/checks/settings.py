@@ -21,6 +21,7 @@ from proxy.network.tls import make_context
 from proxy.settings.did_you_mean import message_of
 from proxy.settings.fault import Fault, Place
 from proxy.settings.model import UPSTREAM_ENGINES, EngineSettings
+from proxy.settings.secrets import named_variables
 from proxy.settings.serve import ServeSettings
 
 _NAMING = ("aliases", "policy", "only_guards")
@@ -39,7 +40,9 @@ def check(content: Mapping[str, Any]) -> list[Fault]:
     """All that is wrong with the content of a settings file. Imports, builds and closes each hook, as a
     server would, and starts it if the rest of the file is right. Loads no weights, makes no engine that runs,
     and asks no other machine."""
-    settings, found = _read(dict(content))
+    variables = named_variables(content, ServeSettings)
+    settings, others = _read(dict(content))
+    found = variables + [fault for fault in others if fault.place not in {one.place for one in variables}]
     if settings is not None:
         found += [fault for faults in _CHECKS for fault in faults(settings)]
     directory = None if settings is None or found else directory_of(settings)
