@@ -12,6 +12,7 @@ import yaml
 from engine.protocol import RequestError
 from engine.protocol.did_you_mean import did_you_mean
 from proxy.deployment.checks.directory import directory_faults
+from proxy.deployment.checks.idle import idle_faults
 from proxy.deployment.checks.settings import check
 from proxy.deployment.directory import Directory
 from proxy.deployment.engine_choice import describe_engine
@@ -59,7 +60,10 @@ def check_config(options: argparse.Namespace) -> None:
     if found:
         raise SystemExit(1)
     print(f"{options.file}: nothing is wrong")
-    for model in directory_of(ServeSettings(**content)).models.values():
+    settings = ServeSettings(**content)
+    for fault in idle_faults(settings):
+        print(f"{options.file}:{_line(tree, fault.place)}: warning: {fault}")
+    for model in directory_of(settings).models.values():
         if engine := describe_engine(model):
             print(f"{options.file}: {model.name} runs on {engine}")
 

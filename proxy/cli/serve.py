@@ -1,6 +1,9 @@
 """`weir serve`: start the service, print a greeting, and serve until a signal."""
 
+import logging
+
 from proxy.deployment.checks.directory import check_directory
+from proxy.deployment.checks.idle import idle_faults
 from proxy.deployment.start_errors import START_ERRORS, start_error
 from proxy.http.arrival import needs_keys
 from proxy.service.reload import Read
@@ -10,6 +13,8 @@ from proxy.workers.event_loop import run
 from proxy.workers.run import ENGINE_FAILED, running, until_over
 from proxy.workers.signals import Signals, leave_within
 from proxy.workers.supervisor import supervised
+
+logger = logging.getLogger("weir.proxy")
 
 _NAMELESS = (
     "It did not say which models it has, so each request names one in its field model,"
@@ -23,6 +28,8 @@ def serve(settings: ServeSettings, read: Read) -> None:
     log_to_stderr(settings.log_level, settings.log_format)
     try:
         check_directory(settings)
+        for fault in idle_faults(settings):
+            logger.warning("%s", fault)
         run((_serve if settings.workers == 1 else _supervise)(settings, read))
     except START_ERRORS as error:
         flush_log()  # the reason is the last line
@@ -36,8 +43,9 @@ async def _serve(settings: ServeSettings, read: Read) -> None:
         reloads.read = read
         signalled = signals.obey(server.ending.leave, reloads.signal)
         try:
-            model = server.service.deployment.default_name
-            _greet(url, model, settings, has_keys=needs_keys(server.service))
+            deployment = server.service.deployment
+            model, names = deployment.default_name, deployment.names_in_words
+            _greet(url, model, names, settings, has_keys=needs_keys(server.service))
             has_failed = await until_over(signalled, lambda: server.service.deployment.check_alive())
         finally:
             if not signalled.is_set():
@@ -50,11 +58,11 @@ async def _supervise(settings: ServeSettings, read: Read) -> None:
     signals = Signals()
     async with supervised(settings, read) as (supervisor, url):
         signalled = signals.obey(supervisor.ending.leave, supervisor.reload_by_signal)
-        _greet(url, supervisor.model, settings, has_keys=supervisor.needs_keys)
+        _greet(url, supervisor.model, supervisor.names, settings, has_keys=supervisor.needs_keys)
         await supervisor.wait(signalled)
 
 
-def _greet(url: str, model: str, settings: ServeSettings, *, has_keys: bool) -> None:
+def _greet(url: str, model: str, names: str, settings: ServeSettings, *, has_keys: bool) -> None:
     guarded = (
         _count(len(settings.policies), "policy", "policies")
         if settings.policies
@@ -73,7 +81,7 @@ def _greet(url: str, model: str, settings: ServeSettings, *, has_keys: bool) -> 
     key = '    -H "Authorization: Bearer $WEIR_API_KEY" \\\n' if has_keys else ""  # the reader's own
     page = f"Open {url}/ in a browser, or try" if settings.page else "Try"
     print(
-        f"Weir serves {model} at {url}/v1{processes}, with {guarded}. {page}:\n\n"
+        f"Weir serves {names} at {url}/v1{processes}, with {guarded}. {page}:\n\n"
         f"  curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n{key}"
         f'    -d \'{{"model": "{model}", "stream": true, '
         '"messages": [{"role": "user", "content": "Hello!"}]}\'\n',

@@ -152,6 +152,18 @@ class Deployment:
         """A name that requests may use. Empty: the engine names none."""
         return next((name for model in self.models.values() for name in model.listed), "")
 
+    @property
+    def names_in_words(self) -> str:
+        """The models as a greeting names them: `a`, `a and b`, or `a and 2 more`. Aliases are left out."""
+        own = [model.settings.given_names[:1] or model.listed for model in self.models.values()]
+        first, *others = [name for names in own for name in names] or [""]
+        match others:
+            case []:
+                return first
+            case [second]:
+                return f"{first} and {second}"
+        return f"{first} and {len(others)} more"
+
     def _find_usable(self, key: Key) -> tuple[ServedModel, ...]:
         return tuple(self.models[model.name] for model in self.directory.models_of(key))
 

@@ -33,6 +33,8 @@ class Ready:
 
     model: str
     """The name that requests may use."""
+    names: str
+    """All models, in words."""
     process: str
     """A name that no other process has (`Service.process`)."""
     salt: bytes

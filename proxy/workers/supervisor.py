@@ -148,9 +148,9 @@ class Supervisor:
         self._processes: dict[int, str] = {}
         """The name of the latest process of each number."""
         self._salt: bytes | None = None
-        self.model = ""
+        self.model = self.names = ""
+        """The name that requests may use, and all models in words. Known once a worker serves."""
         self.needs_keys = False
-        """The name that requests may use. Known once a worker serves."""
 
     async def start(self) -> None:
         """Start every worker. Raises `WorkerError` if one of them cannot start."""
@@ -201,7 +201,7 @@ class Supervisor:
             )
             worker = WorkerProcess(start, self._take)
             ready = await worker.start()
-            self.model, self.needs_keys = ready.model, ready.needs_keys
+            self.model, self.names, self.needs_keys = ready.model, ready.names, ready.needs_keys
             self._processes[number], self._salt = ready.process, ready.salt
             if start.configuration == self._configuration:
                 break

@@ -60,9 +60,8 @@ async def _serve(start: Start, connection: Connection) -> None:
                 ReloadAnswers(service.reloads, partial(board.loading, index)).answers
             )
             siblings = Siblings(connection, metrics, service.peers.answers)
-            ready = Ready(
-                service.deployment.default_name, service.process, service.state.salt, needs_keys(service)
-            )
+            model, names = service.deployment.default_name, service.deployment.names_in_words
+            ready = Ready(model, names, service.process, service.state.salt, needs_keys(service))
             connection.send(ready)
             connection.flush()  # the supervisor expects this message alone, before any question
             service.render_metrics = siblings.render_metrics

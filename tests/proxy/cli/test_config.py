@@ -228,6 +228,41 @@ def test_check_finds_nothing_wrong_with_what_is_right(
     assert "nothing is wrong" in capsys.readouterr().out
 
 
+NO_API = "engine 'none' answers no request, and nobody can have the hooks judge a text without guard_api"
+NO_HOOK = "no hook judges the texts (--hook), so each question about one is an error"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("hooks: [pii]\nengine: none", f"2: warning: engine: {NO_API}"),
+        ("models:\n  a: {engine: none}\n  b: {engine: none}", f"1: warning: models: {NO_API}"),
+        ("engine: none\nguard_api: [litellm]", f"2: warning: guard_api: {NO_HOOK}"),
+        ("engine: echo\nguard_api: [litellm]\nallowed_hooks: [pii]", f"2: warning: guard_api: {NO_HOOK}"),
+        ("engine: echo\nmoderations: true", f"2: warning: moderations: {NO_HOOK}"),
+        (
+            "engine: none\nguard_api: litellm\npolicies: {p: {}, q: }\ndefault_policy: p",
+            f"2: warning: guard_api: {NO_HOOK}",
+        ),
+        ("engine: echo", None),
+        ("models: {a: {engine: none}, b: {engine: echo}}", None),
+        ("engine: none\nmoderations: true\nhooks: [pii]", None),
+        ("engine: none\nmoderations: true\nallowed_hooks: [pii]", None),
+        ("engine: none\nguard_api: litellm\npolicies: {p: {}, q: {hooks: [pii]}}\ndefault_policy: p", None),
+    ],
+)
+def test_check_warns_of_a_server_that_judges_nothing(
+    content: str, told: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "weir.yaml").write_text(content)
+    assert run("check", f"{tmp_path}/weir.yaml") == 0
+    right, *warnings = capsys.readouterr().out.splitlines()
+    assert right.endswith("nothing is wrong")
+    warnings = [line for line in warnings if "runs on" not in line]
+    assert len(warnings) == (told is not None)
+    assert all(str(told) in line for line in warnings)
+
+
 def test_explain_tells_what_a_request_gets_and_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -160,6 +160,44 @@ async def test_a_signal_ends_the_service_whose_engine_is_well() -> None:
     assert not await until_over(signalled, engine.check_alive, interval=60)
 
 
+def greeting_of(*options: str) -> str:
+    """The first line of a server that starts."""
+    command = [sys.executable, "-m", "proxy", "serve", "--port", "0", *options]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with killed_at_end(process):
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=WAIT_LIMIT)
+    return line
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_first_line_names_all_models(workers: str, tmp_path: Path) -> None:
+    file = tmp_path / "weir.yaml"
+    file.write_text("models:\n  m: {engine: echo, aliases: [large]}\n  n: {engine: echo}\n")
+    options = ("--config", str(file), "--workers", workers)
+    assert greeting_of(*options).startswith("Weir serves m and n at http://127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--hook", "pii"], "nobody can have the hooks judge a text without guard_api (--guard-api)"),
+        (["--guard-api", "litellm"], "no hook judges the texts (--hook)"),
+    ],
+)
+def test_a_server_that_judges_nothing_warns(options: list[str], says: str) -> None:
+    command = [sys.executable, "-m", "proxy", "serve", "--engine", "none", "--port", "0", *options]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with killed_at_end(process):
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("Weir judges texts at ")
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=WAIT_LIMIT)
+    assert [line for line in log.splitlines() if " WARNING " in line and says in line]
+
+
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_an_upstream_that_does_not_say_its_models_is_greeted_without_a_made_up_name(
     workers: str, unused_tcp_port: int

@@ -62,3 +62,21 @@ async def test_hooks_are_closed_if_the_server_cannot_be_made(
 def test_a_check_of_the_settings_closes_the_hooks_that_it_builds(notes: str, tmp_path: Path) -> None:
     assert check({"engine": "echo", "hooks": [notes]}) == []
     assert (tmp_path / "closed").exists()
+
+
+ECHO = {"engine": "echo"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"models": {"a": {**ECHO, "aliases": ["x"]}}}, "a"),
+        ({"models": {"a": ECHO, "b": ECHO}}, "a and b"),
+        ({"models": {"a": ECHO, "b": ECHO, "c": ECHO}}, "a and 2 more"),
+        ({"engine": "echo", "served_model_name": ["a", "b"]}, "a"),
+        ({"engine": "openai", "upstream": ["http://127.0.0.1:9"]}, ""),
+    ],
+    ids=str,
+)
+async def test_the_models_are_named_in_words(settings: dict[str, Any], words: str) -> None:
+    assert (await build(ServeSettings(**settings))).names_in_words == words

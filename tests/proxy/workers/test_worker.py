@@ -72,7 +72,7 @@ async def test_a_question_follows_the_first_message_in_a_frame_of_its_own(
 ) -> None:
     """The supervisor reads one frame, and expects one message."""
     async with serving(tmp_path, monkeypatch, Service()) as (supervisor, _):
-        assert await supervisor.receive() == [Ready("m", "p2", b"salt", needs_keys=True)]
+        assert await supervisor.receive() == [Ready("m", "m", "p2", b"salt", needs_keys=True)]
         assert await supervisor.receive() == [AskAll(0, WriteMetrics())]
         await supervisor.close()
 
