@@ -22,6 +22,7 @@ from proxy.deployment.read import directory_of
 from proxy.settings.duplicates import duplicates
 from proxy.settings.fault import Place
 from proxy.settings.serve import ServeSettings, load_settings
+from proxy.settings.yaml_file import read_yaml
 from proxy.wire.errors import APIError
 
 
@@ -44,15 +45,9 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
 def check_config(options: argparse.Namespace) -> None:
     """Exits with 1 if something is wrong, and with 2 if the file cannot be read."""
     try:
-        text = options.file.read_text(encoding="utf-8")
-        content, tree = yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f", line {mark.line + 1}" if mark else ""
-        _leave("check", f"{options.file} cannot be read ({type(error).__name__}{place})")
-    content = {} if content is None else content
-    if not isinstance(content, Mapping) or not all(isinstance(name, str) for name in content):
-        _leave("check", f"{options.file} must hold options by name")
+        content, tree = read_yaml(options.file)
+    except ValueError as error:
+        _leave("check", str(error))
     found = [(_line(tree, fault.place), str(fault)) for fault in check(content)]
     found += [(line, f"{name}: this name stands here twice") for line, name in duplicates(tree)]
     for line, message in sorted(found):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from engine.protocol.did_you_mean import did_you_mean as did_you_mean
+from proxy.settings.elsewhere import option_here
 from proxy.settings.removed import what_replaces
 
 _UNKNOWN = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
@@ -28,7 +29,8 @@ def message_of(problem: ErrorDetails, settings: type[BaseModel]) -> str:
     """The fault, without its place and its value."""
     if problem["type"] in _UNKNOWN:
         *outer, name = problem["loc"]
-        meant = what_replaces(str(name)) or did_you_mean(str(name), _names_at(settings, outer))
+        name, known = str(name), _names_at(settings, outer)
+        meant = what_replaces(name) or option_here(name, known) or did_you_mean(name, known)
         return "there is no such option" + meant
     return problem["msg"].removeprefix("Value error, ") + choice_hint(problem)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from engine.protocol.did_you_mean import did_you_mean
+from proxy.settings.elsewhere import option_here
 from proxy.settings.removed import what_replaces
 
 
@@ -18,8 +19,10 @@ class CommandParser(argparse.ArgumentParser):
         if unknown:
             # The value of a misspelt option may be a key.
             names = [other.partition("=")[0] for other in unknown if other.startswith("-")] or unknown
-            hint = did_you_mean(names[0], list(self._option_string_actions)) if len(names) == 1 else ""
-            removed = [f"; there is no {name}{what}" for name in names if (what := what_replaces(name))]
+            known = list(self._option_string_actions)
+            hint = did_you_mean(names[0], known) if len(names) == 1 else ""
+            meant = [(name, what_replaces(name) or option_here(name, known)) for name in names]
+            removed = [f"; there is no {name}{what}" for name, what in meant if what]
             self.error(f"unrecognized arguments: {' '.join(names)}{''.join(removed) or hint}")
         return known, unknown
 

@@ -1,5 +1,4 @@
-"""The options that Weir had, and those that other servers have by another name. A message about such an
-option says what does its work here."""
+"""The options that Weir had. A message about such an option says what does its work now."""
 
 _BODIES = "the bound is a constant in proxy/settings/requests.py; max_body_size bounds bodies"
 _UPSTREAM = "the bound is a constant in engine/upstream/limits.py"
@@ -56,19 +55,7 @@ REMOVED = {
 """Each option with the end of the message about it."""
 
 
-ELSEWHERE = {
-    **dict.fromkeys(("tls_key", "tls_keyfile", "tls_key_file", "ssl_key", "keyfile"), "ssl_keyfile"),
-    **dict.fromkeys(("tls_cert", "tls_certfile", "tls_cert_file", "ssl_cert", "certfile"), "ssl_certfile"),
-    **dict.fromkeys(("tls_ca", "tls_ca_file", "tls_client_ca", "ssl_ca"), "ssl_ca_certs"),
-}
-"""Each name of another server's option with the option here. It is too unlike to be found by its letters."""
-
-
 def what_replaces(name: str) -> str:
-    """The end of a message about an unknown option: empty if nobody has one of this name."""
-    plain = name.removeprefix("--").replace("-", "_")
-    if (here := ELSEWHERE.get(plain)) is not None:
-        here = f"--{here.replace('_', '-')}" if name.startswith("--") else here
-        return f"; did you mean {here!r}?"
-    instead = REMOVED.get(plain)
+    """The end of a message about an unknown option: empty if Weir never had one of this name."""
+    instead = REMOVED.get(name.removeprefix("--").replace("-", "_"))
     return "" if instead is None else f" any more: {instead}"

@@ -12,7 +12,6 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-import yaml
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
@@ -39,6 +38,7 @@ from proxy.settings.secrets import named_variables
 from proxy.settings.storage import DecisionOptions, StateOptions, StoreOptions
 from proxy.settings.telemetry import TelemetryOptions
 from proxy.settings.values import File, Keys
+from proxy.settings.yaml_file import read_yaml
 
 logger = logging.getLogger("weir.proxy")
 
@@ -247,20 +247,12 @@ def _file_of(arguments: list[str]) -> str | None:
     if not Path(file).is_file():
         raise SystemExit(f"weir serve: there is no configuration file {file}")
     try:
-        text = Path(file).read_text()
-        content, tree = yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader)
-    except OSError as error:
-        raise SystemExit(f"weir serve: {file} cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        # The error itself quotes the line, which may hold a key.
-        mark = getattr(error, "problem_mark", None)
-        place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise SystemExit(f"weir serve: {file} is not YAML{place}") from None
-    if not isinstance(content, dict | None):
-        raise SystemExit(f"weir serve: {file} must hold options by name")
+        content, tree = read_yaml(Path(file))
+    except ValueError as error:
+        raise SystemExit(f"weir serve: {error}") from None
     for line, name in duplicates(tree):
         raise SystemExit(f"weir serve: {file} has the name {name} twice in one place (line {line})")
-    if found := named_variables(content or {}, ServeSettings):
+    if found := named_variables(content, ServeSettings):
         lines = "".join(f"\n  {fault}" for fault in found)
         raise SystemExit(f"weir serve: the settings are wrong{lines}")
     return file

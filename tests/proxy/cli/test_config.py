@@ -8,6 +8,7 @@ import pytest
 
 from proxy.cli.cli import main
 from proxy.deployment.keys import digest_of
+from proxy.settings.serve import load_settings
 
 HASH = f"sha256:{digest_of(b'k')}"
 WRONG = f"""\
@@ -111,6 +112,33 @@ def test_a_file_without_options_by_name_is_refused(
     assert run("check", f"{tmp_path}/weir.yaml") == 2
     assert run("check", f"{tmp_path}/none.yaml") == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("a: 1\nb: [\n c: : hunter2\n", "is not YAML (line 3, column 5)"),
+        ("api_key: hunter2\n\tb: 1", "is not YAML (line 2, column 1)"),
+        ("- hunter2", "must hold options by name"),
+        ("1: hunter2", "must hold options by name"),
+        (None, "No such file"),
+    ],
+)
+def test_check_says_of_a_file_that_is_no_settings_file_what_serve_says(
+    content: str | None, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "weir.yaml"
+    if content is not None:
+        file.write_text(content)
+    assert run("check", str(file)) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"weir config check: {file} ")
+    assert told in said
+    assert "hunter2" not in said
+    if content is not None:
+        with pytest.raises(SystemExit) as left:
+            load_settings(["--config", str(file)])
+        assert str(left.value) == said.strip().replace("config check", "serve")
 
 
 UPSTREAM = "engine: openai\nupstream: "

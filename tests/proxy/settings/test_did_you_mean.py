@@ -1,12 +1,19 @@
 """Wrong settings are told with their place and the name that was meant."""
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
 
 from engine.protocol.engines import ENGINES
+from engine.upstream.address import UpstreamConfig
+from hooks.loading.loader import HookSpec
+from proxy.settings import elsewhere
 from proxy.settings.did_you_mean import problems
+from proxy.settings.limits import Limits as RealLimits
+from proxy.settings.model import ModelSettings
+from proxy.settings.policy import KeySettings, PolicySettings
 from proxy.settings.serve import ServeSettings
 
 
@@ -30,6 +37,35 @@ def problems_of(settings: type[BaseModel], **given: Any) -> list[str]:
         ({"hook_timeot": 3}, "hook_timeot: there is no such option; did you mean 'hook_timeout'?"),
         ({"engine": "opnai"}, f"or {ENGINES.names()[-1]!r}; did you mean 'openai'?"),
         ({"tls_key": "k"}, "tls_key: there is no such option; did you mean 'ssl_keyfile'?"),
+        ({"guardrails": ["x"]}, "guardrails: there is no such option; did you mean 'hooks'?"),
+        ({"api_base": "x"}, "api_base: there is no such option; did you mean 'upstream'?"),
+        (
+            {"upstream": [{"url": "http://a", "api_base": "x"}]},
+            "api_base: there is no such option; did you mean 'url'?",
+        ),
+        (
+            {"policies": {"p": {"guardrails": []}}},
+            "guardrails: there is no such option; did you mean 'hooks'?",
+        ),
+        ({"model_list": []}, "model_list: there is no such option; did you mean 'models'?"),
+        ({"master_key": "x"}, "master_key: there is no such option; did you mean 'admin_key'?"),
+        ({"general_settings": {}}, "no groups here: the options stand at the top of the file"),
+        (
+            {"rpm": 3},
+            "rpm: there is no such option; a key and a policy have it as requests_per_minute under limits",
+        ),
+        (
+            {"policies": {"p": {"limits": {"tpm": 3}}}},
+            "p.limits.tpm: there is no such option; did you mean 'tokens_per_minute'?",
+        ),
+        (
+            {"policies": {"p": {"limits": {"max_parallel_requests": 3}}}},
+            "limits.max_parallel_requests: there is no such option; did you mean 'concurrent_requests'?",
+        ),
+        (
+            {"keys": {"alice": {"hash": f"sha256:{'0' * 64}", "key": "hunter2"}}},
+            "there is no such option; did you mean 'hash'? `weir config key` prints a new key and its hash",
+        ),
         ({"zebra": 3}, "zebra: there is no such option"),
         (
             {"upstream": [{"url": "http://a/v1", "nmae": "x"}]},
@@ -58,3 +94,13 @@ def test_all_problems_are_told_and_no_value() -> None:
     found = problems_of(ServeSettings, port="sk-secret", hook_timeout="sk-secret", api_keys="sk-secret")
     assert len(found) == 3
     assert "sk-secret" not in "".join(found)
+
+
+def test_the_names_of_other_servers_lead_to_options_that_exist() -> None:
+    groups: list[Any] = [ServeSettings, ModelSettings, PolicySettings, KeySettings, RealLimits]
+    known = {name for group in groups for name in group.model_fields}
+    known |= {field.name for group in (UpstreamConfig, HookSpec) for field in fields(group)}
+    for name, options in elsewhere._OPTIONS.items():
+        assert set(options) <= known, name
+    top = set(ServeSettings.model_fields)
+    assert not top & (elsewhere._OPTIONS.keys() | elsewhere._WORDS.keys())

@@ -10,6 +10,7 @@ def parser() -> CommandParser:
     commands = main.add_subparsers(required=True)
     serve = commands.add_parser("serve")
     serve.add_argument("--hook-timeout", type=float)
+    serve.add_argument("--hooks")
     serve.add_argument("--engine", choices=["openai", "echo"])
     return main
 
@@ -24,6 +25,12 @@ def parser() -> CommandParser:
             "See weir serve --help\n",
         ),
         ("serve --engine opnai", "argument --engine: invalid choice: 'opnai'; did you mean 'openai'? (there"),
+        (
+            "serve --guardrail pii",
+            "unrecognized arguments: --guardrail; there is no --guardrail; did you mean '--hooks'?",
+        ),
+        ("serve --rpm 3", "a key and a policy have it as requests_per_minute under limits"),
+        ("serve --model-list x", "unrecognized arguments: --model-list\n"),
         ("serve --nonsense", "unrecognized arguments: --nonsense\n"),
         ("serve nonsense", "unrecognized arguments: nonsense\n"),
     ],
