@@ -88,7 +88,7 @@ class UpstreamEngine(TrackedEngine, ABC):
         self._options = options or UpstreamOptions()
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
         self._session: aiohttp.ClientSession | None = None
-        self.health = UpstreamHealth(self.url)
+        self.health = UpstreamHealth(self.url, has_key=bool(self._headers))
         self._reader = FairThreads(1)
         """Reads whole answers. One with the logprobs of a long prompt takes seconds."""
 

@@ -13,15 +13,20 @@ UNREACHABLE = "cannot be reached"
 REFUSES_KEY = "refuses this service's key"
 LACKS_MODEL = "does not list the model that it is asked for"
 LISTS_NOTHING = "answers the question for its models with HTTP {status}"
+_MAY_BE_THE_KEY = (400, 403, 500)
+"""Statuses that some servers have for a key that is missing or wrong, as LiteLLM without its database."""
 
 _log = logging.getLogger("weir.engine")
 
 
 class UpstreamHealth:
-    """`url`: names the upstream in the log."""
+    """`url`: names the upstream in the log. `has_key`: whether it is sent a key."""
 
-    def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, url: str, clock: Callable[[], float] = time.monotonic, *, has_key: bool = False
+    ) -> None:
         self._url = url
+        self._key_hint = "is its key right?" if has_key else "it is sent no key: does it want one?"
         self._clock = clock
         self._failure: str | None = None
         self._failed_at = 0.0
@@ -55,6 +60,8 @@ class UpstreamHealth:
         list, and some list none."""
         self._set(REFUSES_KEY if status == 401 else None)
         listing = None if status in (200, 401) else LISTS_NOTHING.format(status=status)
+        if listing is not None and status in _MAY_BE_THE_KEY:
+            listing += f" ({self._key_hint})"
         if listing is not None and listing != self._listing:
             _log.warning("upstream %s %s", self._url, listing)
         self._listing = listing

@@ -115,6 +115,8 @@ async def test_strangers_are_told_no_upstreams_name(ready: Any) -> None:
 
 
 async def test_an_upstream_that_lists_no_models_is_a_reason_and_no_failure(ready: Any) -> None:
-    _, ask = await ready({"only": Upstream(500)}, upstream_health_interval=0)
-    problem = {"only": "answers the question for its models with HTTP 500"}
-    assert await ask() == (200, {"status": "ready", "upstreams": {"m": problem}})
+    """The key may be the reason."""
+    for key, hint in (("k", "is its key right?"), (None, "it is sent no key: does it want one?")):
+        _, ask = await ready({"only": Upstream(500)}, upstream_health_interval=0, upstream_api_key=key)
+        problem = {"only": f"answers the question for its models with HTTP 500 ({hint})"}
+        assert await ask() == (200, {"status": "ready", "upstreams": {"m": problem}})

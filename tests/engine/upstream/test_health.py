@@ -54,7 +54,7 @@ def test_a_refused_key_is_a_failure(health: UpstreamHealth) -> None:
         assert health.problem is None
 
 
-@pytest.mark.parametrize("status", [403, 404, 500])
+@pytest.mark.parametrize("status", [404, 405, 501, 503])
 def test_a_list_of_models_that_is_an_error_is_a_problem_and_no_failure(
     health: UpstreamHealth, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -63,6 +63,22 @@ def test_a_list_of_models_that_is_an_error_is_a_problem_and_no_failure(
         assert health.problem == f"answers the question for its models with HTTP {status}"
         health.check()
         health.answered(200)
+    assert [one.message for one in caplog.records] == [f"upstream http://upstream/v1 {health.problem}"]
+    health.listed(200)
+    assert health.problem is None
+
+
+@pytest.mark.parametrize("status", [400, 403, 500])
+@pytest.mark.parametrize(
+    ("has_key", "hint"), [(True, "is its key right?"), (False, "it is sent no key: does it want one?")]
+)
+def test_a_list_of_models_may_be_an_error_because_of_the_key(
+    status: int, has_key: bool, hint: str, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """LiteLLM without its database answers a missing or wrong key so."""
+    health = UpstreamHealth("http://upstream/v1", clock, has_key=has_key)
+    health.listed(status)
+    assert health.problem == f"answers the question for its models with HTTP {status} ({hint})"
     assert [one.message for one in caplog.records] == [f"upstream http://upstream/v1 {health.problem}"]
     health.listed(200)
     assert health.problem is None
