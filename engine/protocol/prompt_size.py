@@ -44,12 +44,14 @@ def too_long(
 def check_num_tokens(num_tokens: int, max_model_len: int | None, param: str) -> None:
     """Raise `RequestError` for more token ids than the model takes."""
     if max_model_len is not None and num_tokens > max_model_len:
-        details = f"the {param} has {num_tokens} tokens. Please reduce its length."
+        details = f"the field {param} has {num_tokens} tokens. Please reduce its length."
         raise too_long(max_model_len, details, param)
 
 
 def check_num_bytes(text: str, max_bytes: int | None, max_model_len: int | None, param: str) -> None:
     """Raise `RequestError` for a text that is too long for the model, whatever tokens it has."""
     if max_bytes is not None and (len(text) > max_bytes or len(text.encode(errors="replace")) > max_bytes):
-        details = f"the {param} has more than {max_bytes} bytes, the most that fit. Please reduce its length."
+        details = (
+            f"the field {param} has more than {max_bytes} bytes, and no more fit. Please reduce its length."
+        )
         raise too_long(max_model_len, details, param)

@@ -126,6 +126,7 @@ class ActingGuard:
         self._template = self._prompt_template if action == "redact" else ""
         self._text = text
         self._withholds = alternatives == "withhold"
+        self.withholds_alternatives = self._withholds and "content" in channels
         self._releases_at_cut = at_cut == "release"
         if template is not None and "redact" not in (action, prompt):
             raise ValueError("template: it is for redact, but neither action nor prompt is redact")

@@ -77,6 +77,8 @@ class LoadedHook:
     """Whether `on_request` may run on another thread, beside the hook's other calls (contract 8.12)."""
     reads_media: bool = False
     """Whether `on_request` looks at the images, sounds and files of a prompt."""
+    withholds_alternatives: bool = False
+    """Whether the hook withholds the top alternatives of the content's tokens."""
     is_copyable: bool = False
     """Whether a copy of the hook's state for a stream is as good as the state (contract 3.19)."""
     reads_text: bool = True
@@ -126,6 +128,7 @@ class LoadedHook:
             bool(getattr(instance, "may_rewind", False)),
             bool(getattr(instance, "thread_safe", False)),
             bool(getattr(instance, "reads_media", False)),
+            bool(getattr(instance, "withholds_alternatives", False)),
             bool(getattr(instance, "copyable", False)),
             bool(getattr(instance, "reads_text", True)),
             bool(getattr(instance, "judges", False)),

@@ -142,8 +142,10 @@ class GuardDriver:
         self._timeout = options.hook_timeout
         self._prompt_threads = prompt_threads
         self._listeners: list[LoadedHook] = []
-        self.reads_prompts = self.decides_prompts = self.reads_media = False
+        self.reads_prompts = self.decides_prompts = self.reads_media = self.withholds_alternatives = False
         for hook in hooks:
+            if hook.withholds_alternatives and not hook.is_shadow:
+                self.withholds_alternatives = True
             self.reads_media = self.reads_media or hook.reads_media
             if hook.on_decision is not None:
                 self._listeners.append(hook)

@@ -28,6 +28,10 @@ class OpenGuard(Protocol):
         """Whether a hook says that it looks at the images, sounds and files of prompts."""
 
     @property
+    def withholds_alternatives(self) -> bool:
+        """Whether a hook says that it withholds the top alternatives of the content's tokens."""
+
+    @property
     def may_rewind(self) -> bool:
         """Whether a hook may rewind outputs, and the engine can. The deltas must then come from
         `engine.streams.generation`: tokens with positions, and an output from its start after a rewind."""
@@ -65,6 +69,7 @@ class PassThrough:
     reads_prompts = False
     decides_prompts = False
     reads_media = False
+    withholds_alternatives = False
 
     def __init__(self, request: GenerationRequest) -> None:
         self.request = request

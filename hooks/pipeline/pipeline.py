@@ -171,6 +171,11 @@ class Pipeline:
         return frozenset(hook.name for hook in self._all if hook.reads_media)
 
     @property
+    def alternative_withholders(self) -> frozenset[str]:
+        """The names of the hooks that withhold the top alternatives of the content's tokens."""
+        return frozenset(hook.name for hook in self._all if hook.withholds_alternatives)
+
+    @property
     def needed_probes(self) -> Mapping[str, ProbeNeeds]:
         return {hook.name: hook.needs_probe for hook in self.hooks if hook.needs_probe is not None}
 

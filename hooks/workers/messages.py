@@ -50,6 +50,8 @@ class Ready:
     """The names of the hooks that read prompts."""
     media_readers: frozenset[str] = frozenset()
     """The names of the hooks that look at the images, sounds and files of prompts."""
+    alternative_withholders: frozenset[str] = frozenset()
+    """The names of the hooks that withhold the top alternatives of the content's tokens."""
     rewinders: frozenset[str] = frozenset()
     """The names of the hooks that may return `rewind`."""
     needed_probes: Mapping[str, ProbeNeeds] = field(default_factory=dict)

@@ -55,6 +55,7 @@ class WorkerPool:
         self.prompt_readers: frozenset[str] = frozenset()
         """The names of the hooks that read prompts. Known once a worker has loaded them, like `rewinders`."""
         self.media_readers: frozenset[str] = frozenset()
+        self.alternative_withholders: frozenset[str] = frozenset()
         self.rewinders: frozenset[str] = frozenset()
         self.needed_probes: Mapping[str, ProbeNeeds] = {}
         self._num_workers = num_workers
@@ -187,6 +188,7 @@ class WorkerProcess(Child):
                         raise HookLoadError(ready.error)
                     self._pool.prompt_readers = ready.prompt_readers
                     self._pool.media_readers = ready.media_readers
+                    self._pool.alternative_withholders = ready.alternative_withholders
                     self._pool.rewinders = ready.rewinders
                     self._pool.needed_probes = ready.needed_probes
                     return
@@ -297,6 +299,10 @@ class RemoteGuard:
     @property
     def reads_media(self) -> bool:
         return bool(self._modes_of(self._pool.media_readers))
+
+    @property
+    def withholds_alternatives(self) -> bool:
+        return "enforce" in self._modes_of(self._pool.alternative_withholders)
 
     @property
     def may_rewind(self) -> bool:

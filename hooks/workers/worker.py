@@ -290,6 +290,7 @@ async def _serve(pipeline: Pipeline, connection: Connection) -> None:
             Ready(
                 prompt_readers=pipeline.prompt_readers,
                 media_readers=pipeline.media_readers,
+                alternative_withholders=pipeline.alternative_withholders,
                 rewinders=pipeline.rewinders,
                 needed_probes=pipeline.needed_probes,
             )

@@ -145,6 +145,10 @@ class Exchange(Generic[F]):
         """Whether hooks must see all text before the caller."""
         return not isinstance(self._opened(), PassThrough)
 
+    def withholds_alternatives(self) -> bool:
+        """Whether a hook withholds the top alternatives of tokens."""
+        return self._opened().withholds_alternatives
+
     async def ask_upstream(
         self, path: str, body: Callable[[GenerationRequest], Mapping[str, Any]]
     ) -> tuple[GenerationRequest, bytes]:

@@ -22,6 +22,7 @@ from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, Span
 from proxy.deployment.deployment import Deployment, Route
 from proxy.deployment.keys import ANONYMOUS, Key, digest_of
 from proxy.http.dialect import DIALECTS, dialect_of, speaks_messages
+from proxy.network.errors import SERVER
 from proxy.service.metrics import RequestMetrics
 from proxy.service.service import Service
 from proxy.storage.shared.protocol import Owner
@@ -267,6 +268,7 @@ def _too_many(things: str, limit: str) -> APIError:
 async def add_headers(http: web.Request, response: web.StreamResponse) -> None:
     """For the application's `on_response_prepare`. The arrival is not needed afterwards: the request drops
     it, so that neither waits for the garbage collector."""
+    response.headers.update(SERVER)
     if (arrival := http.pop(ARRIVAL, None)) is not None:
         response.headers["X-Request-Id"] = arrival.request_id
         response.headers.update(arrival.headers)

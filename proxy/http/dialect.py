@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import orjson
 from aiohttp import web
 
+from proxy.http.meant_path import hint_for, without_second_version
 from proxy.network.errors import api_error, response_of
 from proxy.telemetry.logs import REQUEST_ID
 from proxy.wire.answer_decisions import AnswerDecisions
@@ -40,7 +41,8 @@ def dialect_of(request: web.Request) -> Dialect | None:
 
 def speaks_messages(request: web.Request) -> bool:
     """Whether the client of a request reads the shapes of the Messages API."""
-    is_path = request.path == PATHS or request.path.startswith(f"{PATHS}/")
+    path = without_second_version(request.path)  # where it is answered with a hint
+    is_path = path == PATHS or path.startswith(f"{PATHS}/")
     return is_path or (request.path.startswith("/v1/models") and VERSION in request.headers)
 
 
@@ -55,6 +57,8 @@ def error_answer(
     failure = api_error(error)  # it logs the server's errors
     if has_begun:
         raise error
+    if isinstance(error, web.HTTPNotFound):
+        failure.message += hint_for(http)
     response, body = response_of(failure), failure.body()
     if speaks_messages(http):
         request_id = REQUEST_ID.get() or new_id("req", "_")

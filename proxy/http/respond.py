@@ -15,7 +15,7 @@ from engine.protocol import Delta
 from proxy.http.admission import Exchange
 from proxy.wire.errors import APIError, to_api_error
 from proxy.wire.openai.answer import COMMENT, Answer
-from proxy.wire.openai.endpoint_fields import ignored_header
+from proxy.wire.openai.endpoint_fields import ignored_header, names_of
 
 logger = logging.getLogger("weir.proxy")
 
@@ -112,6 +112,8 @@ async def respond(exchange: Exchange[Any], answer: Answer) -> web.StreamResponse
     2.5)."""
     http = exchange.arrival.http
     ignored = exchange.arrival.ignored = answer.fields.ignored(exchange.support)
+    if answer.request.sampling.logprobs and _withholds_alternatives(exchange, answer):
+        ignored.append("top_logprobs")
     headers = answer.headers | ignored_header(ignored) if ignored else answer.headers
     async with aclosing(await exchange.generation()) as deltas:
         if answer.request.stream:
@@ -131,6 +133,11 @@ async def respond(exchange: Exchange[Any], answer: Answer) -> web.StreamResponse
         if exchange.arrival.decisions is not None:
             body = exchange.arrival.decisions.added_to(body)
         return web.Response(body=body, content_type="application/json", headers=headers)
+
+
+def _withholds_alternatives(exchange: Exchange[Any], answer: Answer) -> bool:
+    """Whether a hook withholds what the field `top_logprobs` asks for. Completions do not have the field."""
+    return "top_logprobs" in names_of(type(answer.fields)) and exchange.withholds_alternatives()
 
 
 async def _send_events(

@@ -7,6 +7,9 @@ from aiohttp import web
 
 from proxy.wire.errors import APIError, to_api_error
 
+SERVER = {"Server": "Weir"}
+"""The header of every answer: aiohttp would name its version, and Python's."""
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -17,7 +20,7 @@ def api_error(error: Exception) -> APIError:
 
 def response_of(error: APIError) -> web.Response:
     """The error in OpenAI's shape."""
-    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+    headers = {**SERVER} if error.retry_after is None else {**SERVER, "Retry-After": str(error.retry_after)}
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     response = web.Response(

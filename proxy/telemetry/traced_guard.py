@@ -74,6 +74,10 @@ class TracedGuard:
         return self._guard.reads_media
 
     @property
+    def withholds_alternatives(self) -> bool:
+        return self._guard.withholds_alternatives
+
+    @property
     def may_rewind(self) -> bool:
         return self._guard.may_rewind
 

@@ -148,15 +148,20 @@ def check_ends(fields: Mapping[str, Any]) -> None:
 def known_names(names: Iterable[str]) -> str:
     """The names for the log. A name that Weir does not know is the caller's own words, and is `other`, unless
     it is a known name with a slip of the pen."""
-    shown: dict[str, None] = {}
+    shown = (
+        name if is_known(name) else "other" if meant is None else f"{name} ({meant}?)"
+        for name, meant in _with_meant(names)
+    )
+    return ", ".join(dict.fromkeys(shown))
+
+
+def _with_meant(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
+    """Each name with the field that was meant. None: it is a field's name, or like none."""
     num_compared = 0
     for name in names:
-        if not is_known(name):
-            num_compared += 1
-            meant = _misspelt(name) if num_compared <= _MAX_COMPARED else None
-            name = "other" if meant is None else f"{name} ({meant}?)"
-        shown[name] = None
-    return ", ".join(shown)
+        num_compared += not is_known(name)
+        may_compare = num_compared <= _MAX_COMPARED and not is_known(name)
+        yield name, _misspelt(name) if may_compare else None
 
 
 @lru_cache(1024)
@@ -169,8 +174,12 @@ def _misspelt(name: str) -> str | None:
 
 def ignored_header(names: list[str]) -> dict[str, str]:
     """The header that names ignored fields. Callers choose names of fields, so it holds few, and only those
-    that look like names."""
-    shown = [name if _NAME.fullmatch(name) else "other" for name in names[:MAX_NAMES]]
+    that look like names. It is a list of RFC 8941: `max_tokenz;meant=max_tokens, store`."""
+    shown = [
+        (name if _NAME.fullmatch(name) else "other")
+        + (f";meant={meant}" if meant and "." not in name else "")
+        for name, meant in _with_meant(names[:MAX_NAMES])
+    ]
     shown += ["other"] if len(names) > MAX_NAMES else []
     return {HEADER: ", ".join(dict.fromkeys(shown))} if shown else {}
 

@@ -120,7 +120,9 @@ OF_ANY_LENGTH = Token(2, " on", b" on", -0.5, (TopLogprob(3, b" an", -0.75),))
 async def test_each_withholds_alternatives_unless_told_to_keep_them(name: str) -> None:
     deltas = [Delta(text=one.text, tokens=(one,)) for one in (ALIKE, OF_ANY_LENGTH)]
     for kept, num_kept in (("withhold", 0), ("keep", 1)):
-        guard = load_hook(HookSpec(name, {**ARGUMENTS[name], "alternatives": kept})).call
+        hook = load_hook(HookSpec(name, {**ARGUMENTS[name], "alternatives": kept}))
+        assert hook.withholds_alternatives is (not num_kept)
+        guard = hook.call
         released = await guard_all(pipeline_of(guard), [*deltas, Delta(finish_reason="stop")], make_request())
         assert text_of(released) == "hunter1 on"
         assert [len(token.top) for delta in released for token in delta.tokens] == [num_kept] * 2

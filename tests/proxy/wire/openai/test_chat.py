@@ -5,6 +5,10 @@ from typing import Any
 import pytest
 
 from engine.protocol import Delta, Token, ToolCall, TopLogprob, Usage
+from engine.protocol.fields.support import FieldSupport
+from hooks.loading.loader import HookSpec
+from hooks.pipeline.pipeline import Pipeline
+from hooks.workers.pool import WorkerPool
 from tests.helpers import ScriptedEngine, make_deltas, make_token
 from tests.proxy.conftest import CHAT, Serve
 
@@ -113,6 +117,43 @@ async def test_the_alternatives_are_those_asked_for(serve: Serve, path: str, log
         assert [one["token"] for one in told["content"][0]["top_logprobs"]] == ["d", "b", "c"]
     else:
         assert told["top_logprobs"] == [{"d": -3.0, "b": -1.0, "c": -2.0, "a": -0.1}]
+
+
+RESPOND = {"model": "m", "input": "Hi", "include": ["message.output_text.logprobs"], "top_logprobs": 2}
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize(
+    ("args", "mode", "is_named"),
+    [
+        ({}, "enforce", True),
+        ({"alternatives": "keep"}, "enforce", False),
+        ({"channels": ["reasoning"]}, "enforce", False),
+        ({}, "shadow", False),
+    ],
+    ids=str,
+)
+async def test_alternatives_that_a_guard_withholds_are_named_in_the_header(
+    serve: Serve, args: dict[str, Any], mode: Any, is_named: bool, num_workers: int
+) -> None:
+    """Each list of them would be empty in silence."""
+    top = (TopLogprob(1, b"a", -0.1), TopLogprob(2, b"b", -2.5))
+    deltas = [Delta(text="a", tokens=(Token(1, "a", b"a", -0.1, top),)), Delta(finish_reason="stop")]
+    spec = HookSpec("pii", args, mode)
+    pool: Any = WorkerPool(1, [spec]) if num_workers else await Pipeline.load([spec])
+    engine = ScriptedEngine(lambda r: deltas)
+    engine.fields = FieldSupport(honoured=frozenset({"logprobs"}))
+    client = await serve(engine, pipeline=pool)
+    for path, body in ((PATH, {**CHAT, "logprobs": True, "top_logprobs": 2}), ("/v1/responses", RESPOND)):
+        _, answer, headers = await client.post(path, body)
+        assert (headers.get("X-Weir-Ignored-Fields") == "top_logprobs") is is_named
+        stream = await client.stream(path, body)
+        assert (stream.headers.get("X-Weir-Ignored-Fields") == "top_logprobs") is is_named
+        if path == PATH:
+            (token,) = answer["choices"][0]["logprobs"]["content"]
+            assert bool(token["top_logprobs"]) is (not is_named)
+    _, _, headers = await client.post(PATH, {**CHAT, "logprobs": True})
+    assert "X-Weir-Ignored-Fields" not in headers
 
 
 async def test_logprobs_are_given_only_if_requested(serve: Serve) -> None:

@@ -19,6 +19,8 @@ CHATS, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 ASK = {"max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}]}
 RESPOND = {"input": "Hi"}
+MISSPELT = "max_tokenz;meant=max_tokens, my_own, store"
+"""A list of RFC 8941: each name is an item, and what was probably meant its parameter."""
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -29,7 +31,8 @@ RESPOND = {"input": "Hi"}
         (CHATS, {**CHAT, "n": 1, "service_tier": None, "modalities": ["text"]}, None),
         (CHATS, {**CHAT, "service_tier": "flex", "store": True}, "service_tier, store"),
         (CHATS, {**CHAT, "top_p": 0.5, "seed": 7}, "top_p, seed"),  # the engine has no model
-        (COMPLETIONS, {**COMPLETION, "temprature": 0.2}, "temprature"),
+        (COMPLETIONS, {**COMPLETION, "temprature": 0.2}, "temprature;meant=temperature"),
+        (CHATS, {**CHAT, "max_tokenz": 5, "my_own": 1, "store": True}, MISSPELT),
         (CHATS, {**CHAT, "enable_thinking": False, "store": False, "unheard_of": None}, "enable_thinking"),
         (CHATS, {**CHAT, "detokenize": False}, "detokenize"),  # a field of completions
         (
