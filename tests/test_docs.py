@@ -8,7 +8,8 @@ A page's blocks run in order, in one temporary folder with `examples/`, `tests/r
 - `console`: each line after `$` is run. The lines shown below it must be in its output, in that order; a
   decimal number stands for any, and `...` for what is left out. With nothing shown, the command must succeed.
   `weir serve` is started only if a client comes after it; otherwise its options are read. `weir hooks fuzz`
-  draws the same texts in each run. `make` is not carried out; its target must exist.
+  draws the same texts in each run. `make` is not carried out; its target must exist. `NAME=value` before `weir`
+  sets a variable for it.
 - `yaml`: the block is read as the configuration of `weir serve`.
 - `text`, `json` and no name: the block is not run.
 
@@ -23,6 +24,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, cast
 
@@ -99,17 +101,20 @@ class Reader:
                 assert code == 0, f"{block.place}: {command}\n{output}"
 
     def _output_of(self, command: str) -> tuple[str, int]:
-        program, *arguments = shlex.split(command)
+        words = shlex.split(command)
+        variables = list(takewhile(re.compile(r"[A-Z_]+=").match, words))
+        program, *arguments = words[len(variables) :]
+        environment = dict(word.split("=", 1) for word in variables)
         if program == "make":
             return self._make(arguments)
         if Path(program).name == "weir":
-            return self._weir(*arguments)
+            return self._weir(*arguments, **environment)
         if program == "curl" and shutil.which(program) is None:
             pytest.skip("there is no curl here")
         known = {"pytest": [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"], "curl": ["curl"]}
         return self._outcome([*known[program], *map(self._addressed, arguments)])
 
-    def _weir(self, command: str, *arguments: str) -> tuple[str, int]:
+    def _weir(self, command: str, *arguments: str, **environment: str) -> tuple[str, int]:
         if command == "serve":
             check_guards(load_settings(list(arguments)))
             own = {file.name: str(file) for file in self._folder.glob("*.yaml")}
@@ -119,7 +124,7 @@ class Reader:
             arguments = (*arguments, "--url", self._addressed(f"http://{ADDRESS}/v1"))
         if arguments[:1] == ("fuzz",):
             arguments = (*arguments, "--seed", "1")
-        ended = run_weir(command, *arguments, cwd=self._folder, env=ENVIRONMENT)
+        ended = run_weir(command, *arguments, cwd=self._folder, env={**ENVIRONMENT, **environment})
         return ended.stdout + ended.stderr, ended.returncode
 
     def _make(self, arguments: list[str]) -> tuple[str, int]:
