@@ -142,6 +142,7 @@ gpu-check:
 	$(PYTHON) -m benchmarks.gpu_check
 
 $(VENV)/.engine: pyproject.toml constraints.txt
+	@echo "Installing Weir and its libraries into $(VENV): a minute or more, the first time."
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[engine,guards,chat,uvloop]'
 	rm -rf $(TORCH_TESTS)
@@ -149,6 +150,7 @@ $(VENV)/.engine: pyproject.toml constraints.txt
 
 # One installation for both: a second one goes through every package again.
 $(VENV)/.dev: pyproject.toml constraints.txt
+	@echo "Installing Weir, its libraries and its tools into $(VENV): minutes, the first time."
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[engine,guards,dev]'
 	rm -rf $(TORCH_TESTS)
