@@ -8,8 +8,8 @@ A page's blocks run in order, in one temporary folder with `examples/`, `tests/r
 - `console`: each line after `$` is run. The lines shown below it must be in its output, in that order; a
   decimal number stands for any, and `...` for what is left out. With nothing shown, the command must succeed.
   `weir serve` is started only if a client comes after it; otherwise its options are read. `weir hooks fuzz`
-  draws the same texts in each run. `make` is not carried out; its target must exist. `NAME=value` before `weir`
-  sets a variable for it.
+  draws the same texts in each run. `make` is not carried out; its target must exist. `NAME=value` before
+  `weir` sets a variable for it.
 - `yaml`: the block is read as the configuration of `weir serve`.
 - `text`, `json` and no name: the block is not run.
 
