@@ -37,7 +37,7 @@ class DeviceBudget:
         self.memory = memory
         self._free_at_first = memory.free()
         self._largest_steps = {True: 0, False: 0}
-        """Of guard models, and of served models."""
+        """The bytes of the largest step of guard models (True), and of served models (False)."""
 
     def room(self, utilization: float, needs: StepMemory, *, only_guards: bool = False) -> int:
         """Bytes for the cache of a model that is loaded and needs this much to compute. `utilization`: the

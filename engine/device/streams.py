@@ -1,7 +1,7 @@
-"""The streams of a CUDA device. Each does its works in order, and beside those of the others.
+"""The streams of a CUDA device. Each stream does its work in order. The streams run beside each other.
 
 The served models' work goes into the device's first stream. Guard models have a second one, which the device
-prefers: text that a guard holds waits for a guard model, and would else wait for the served model's step too.
+prefers: a guard holds text until its model has judged it, so it must not wait for the served model's step.
 Not run on a GPU yet.
 """
 
@@ -12,11 +12,11 @@ from functools import cache, partial
 import torch
 
 Turn = Callable[[], AbstractContextManager[object]]
-"""What a thread asks of the device inside of it goes into one stream."""
+"""Makes a context. All that a thread asks of the device inside the context goes into one stream."""
 
 
 def turns_of(device: torch.device, *, only_guards: bool) -> Turn:
-    """Return how models take turns on the device. `only_guards`: whether they are guard models."""
+    """Return the function that makes a turn on the device. `only_guards`: whether guard models take it."""
     if not only_guards or device.type != "cuda":
         return nullcontext
     return partial(torch.cuda.stream, _guards_stream(device))

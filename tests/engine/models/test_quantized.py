@@ -14,7 +14,7 @@ from engine.device.kernels.cpu.native_quantized import NativeQuantizedLinear
 from engine.device.kernels.quantized import QuantizedWeight
 from engine.models.linear import make_linear
 from engine.models.quantized import quantize_int4, quantize_int8
-from tests.engine.device.kernels.cpu.builds import library_of
+from tests.engine.device.kernels.cpu.builds import HERE, library_of
 
 
 @pytest.mark.parametrize("in_c", [False, True])
@@ -60,7 +60,7 @@ def test_int4_keeps_zeros_and_groups_of_zeros() -> None:
     assert not found[:, 40].any()
 
 
-@pytest.mark.parametrize("options", [None, "", "-mno-avx2"])
+@pytest.mark.parametrize("options", [None, *(options for dtype, options in HERE if dtype == "float32")])
 @pytest.mark.parametrize("ins", [37, 128])
 def test_columns_in_another_order_give_the_same_product(ins: int, options: str | None) -> None:
     """`options`: the compiler's, for the kernels in C. None: torch multiplies."""

@@ -32,9 +32,11 @@ def builds(features: Collection[str]) -> Iterator[tuple[str, str]]:
         yield from ((dtype, option) for option in ["", *options[1:]])
 
 
+HERE = list(builds(native_library.processor().decode().split()))
+"""The builds that this machine can run."""
 BUILDS = [
     pytest.param(build, marks=() if build[1] in OFTEN else pytest.mark.slow, id=" ".join(build))
-    for build in builds(native_library.processor().decode().split())
+    for build in HERE
 ]
 """A build takes ten seconds of a core, so most tests run the code of this processor and of one with less."""
 
