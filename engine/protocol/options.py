@@ -69,7 +69,7 @@ class EngineOptions(BaseModel):
     """The options that a deployment can set. Names and meanings are vLLM's where vLLM has the option. Raises
     `ValueError` for a value out of range."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     model: FolderOrName = str(MODEL_DIR)
     """Model folder or hub name (local; default: the small model that ships)"""

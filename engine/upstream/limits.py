@@ -29,7 +29,7 @@ class UpstreamOptions(BaseModel):
     """The bounds of an upstream's answer. An answer beyond one of them ends with an error. Those that are a
     `ClassVar` are far beyond what models write: they protect this process from a broken server."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(defer_build=True)
 
     upstream_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 600.0
     """Seconds that an upstream may take for the first piece of its answer, and from one piece to the next.

@@ -51,7 +51,7 @@ Arguments = Annotated[dict[str, Any], BeforeValidator(mapping)]
 class VLLMOptions(BaseModel):
     """The options of vLLM as the engine."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(defer_build=True)
 
     vllm: Annotated[Arguments, Field(repr=False)] = {}
     """Arguments of vLLM's engine, by vLLM's names: --vllm-tensor-parallel-size 2, or in YAML a mapping. The

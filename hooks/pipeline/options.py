@@ -15,7 +15,7 @@ Seconds = Annotated[float, Field(gt=0)]
 class PipelineOptions(BaseModel):
     """Raises `ValueError` for a value out of range."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     hook_timeout: Seconds = 10.0  # contract 4.1
     """Seconds that one call of a hook may take"""

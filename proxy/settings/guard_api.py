@@ -30,7 +30,7 @@ GuardAPIName = Literal["moderations", "litellm", "bedrock", "agentgateway", "fms
 class GuardAPI(BaseModel):
     """One protocol, with its options."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: GuardAPIName
     """The protocol"""

@@ -14,7 +14,7 @@ AtLeastOne = Annotated[int, Field(ge=1, le=MOST)]
 class Limits(BaseModel):
     """Each None: no limit. Raises `ValueError` for a value out of range."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     requests_per_minute: AtLeastOne | None = None
     """Requests that may begin in a minute"""

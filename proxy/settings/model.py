@@ -100,7 +100,7 @@ Upstreams = Annotated[list[UpstreamConfig], BeforeValidator(_upstreams), Field(r
 class EngineChoice(BaseModel):
     """Which engine runs, and the options of the engines that are not in this process."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(defer_build=True)
 
     engine: EngineName = "auto"
     """auto: vllm on a GPU where vLLM is installed, else local; the log says why. local: a model in this

@@ -12,14 +12,14 @@ from proxy.settings.values import File, Names, parts
 
 
 class AddressOptions(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     trusted_forwarders: Annotated[list[IPvAnyNetwork], BeforeValidator(parts)] = []
     """Address or network of a reverse proxy, such as 10.0.0.0/8; repeat. Its X-Forwarded-For is believed"""
 
 
 class TLSOptions(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     ssl_certfile: File | None = None
     """PEM file with the service's certificate and those that lead to its authority. The service then speaks
@@ -44,7 +44,7 @@ class ConnectionOptions(BaseModel):
     """The limits of connections, and the deadlines of their clients. One address may have half of all
     connections. Behind a trusted forwarder, this limits the requests of one address."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     max_connections: Annotated[int, Field(ge=1)] = 4096
     """Connections at once, and at most half of them from one address. The server takes fewer if it may not
@@ -63,7 +63,7 @@ class ConnectionOptions(BaseModel):
 
 
 class BrowserOptions(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     allowed_hosts: Names = []
     """Host names that requests may be sent to, besides loopback names; * allows all. Without any, a server on

@@ -8,7 +8,7 @@ from proxy.settings.values import Keys
 
 
 class AdminOptions(BaseModel):
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(defer_build=True)
 
     admin_key: Keys = []
     """Key of the operator, for /admin and /metrics; several may be given. Better set as WEIR_ADMIN_KEY"""

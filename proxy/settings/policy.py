@@ -27,7 +27,7 @@ Hooks = Annotated[list[HookSpec], BeforeValidator(lambda value: parts(value, _ho
 class PolicyProcessor(BaseModel):
     """A logits processor that runs for every request of a policy."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str
     """Its name in `logits_processors` of the model."""
@@ -66,7 +66,7 @@ class PolicySettings(HookSettings, BaseModel):
 class KeyRules(BaseModel):
     """The models, policies and limits of one key."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     tenant: str = "default"
     """The team or customer that the key belongs to"""
@@ -93,7 +93,7 @@ Hash = Annotated[str, AfterValidator(_digest), Field(repr=False)]
 class PreviousValue(BaseModel):
     """The value that a key had before its rotation, which is valid for a while beside the new one."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     hash: Hash
     """The hash of the earlier value"""

@@ -14,7 +14,7 @@ AtLeastOne = Annotated[int, Field(ge=1)]
 class BodyOptions(BaseModel):
     """The bounds of a request's body. A body beyond one of them is refused with the field's name."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(defer_build=True)
 
     max_body_size: AtLeastOne | None = None
     """Longest request body, in bytes (default: 16 for each token that the model can take, but at least 2 MiB;
@@ -55,7 +55,7 @@ class BodyOptions(BaseModel):
 class CallerOptions(BaseModel):
     """The bounds of what one caller may do at once. `EngineOptions` has those of the in-process engine."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(defer_build=True)
 
     max_requests_per_caller: AtLeastOne = 1024
     """Requests of one caller at the same time. One more gets status 429. A caller is an API key, or on a

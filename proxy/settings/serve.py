@@ -23,6 +23,7 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
+from engine.protocol.help_texts import help_texts
 from hooks.loading.loader import HookSpec
 from proxy.settings.did_you_mean import did_you_mean, problems
 from proxy.settings.directory import DirectorySettings
@@ -195,6 +196,9 @@ def load_settings(arguments: list[str]) -> ServeSettings:
         __doc__ = ServeSettings.__doc__
         model_config = SettingsConfigDict(yaml_file=_file_of(arguments))
 
+    if any(argument.startswith(("-h", "--help")) for argument in arguments):
+        for name, text in help_texts(ServeSettings).items():
+            Settings.model_fields[name].description = text
     _check_variables()
     try:
         return CliApp.run(

@@ -38,7 +38,7 @@ def check_url(url: SecretStr | None, schemes: Sequence[str]) -> SecretStr | None
 
 
 class StoreOptions(BaseModel):
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(defer_build=True)
 
     store: SecretStr | None = None
     """URL of what the operator keeps (keys, changes, decisions): sqlite:///FILE or postgresql://HOST/DATABASE.
@@ -56,7 +56,7 @@ class StoreOptions(BaseModel):
 class DecisionOptions(BaseModel):
     """The options for keeping hooks' decisions. Raises `ValueError` for a value out of range."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     keep_withheld_text: bool = False
     """Keep the withheld text with each decision, for operators who send the admin key"""
@@ -74,7 +74,7 @@ class DecisionOptions(BaseModel):
 class StateOptions(BaseModel):
     """The bounds of the responses that are kept, and where what processes share is."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(defer_build=True)
 
     max_stored_responses: Annotated[int, Field(ge=0)] = 10_000
     """Responses kept for previous_response_id, the latest used; 0: none. One caller may have a tenth of

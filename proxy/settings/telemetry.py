@@ -11,7 +11,7 @@ Signal = Literal["traces", "metrics"]
 
 
 class TelemetryOptions(BaseModel):
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(defer_build=True)
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least severe messages that are logged"""

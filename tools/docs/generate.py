@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from engine.protocol.help_texts import help_texts
 from hooks.builtin.secret_rules.issuers import FAMILIES, WORDED
 from hooks.loading.describe import Argument, GuardDescription, common_arguments, guards
 from proxy.settings.serve import ServeSettings
@@ -125,9 +126,10 @@ def _of_fields(endpoint: str) -> str:
 def _of_options() -> str:
     """A table for each class that defines options."""
     groups: dict[type, list[tuple[str, ...]]] = {}
+    texts = help_texts(ServeSettings)
     for name, field in ServeSettings.model_fields.items():
         definer = next(cls for cls in reversed(ServeSettings.__mro__) if name in get_annotations(cls))
-        groups.setdefault(definer, []).append(_option(name, field))
+        groups.setdefault(definer, []).append(_option(name, field, texts[name]))
     return "\n\n".join(f"{_head_of(cls)}\n\n{_table(_HEAD, rows)}" for cls, rows in groups.items())
 
 
@@ -137,13 +139,12 @@ def _head_of(cls: type) -> str:
     return f"## {_TITLES.get(cls.__name__, cls.__name__)}\n\nDefined in [`{file}`](../{file})."
 
 
-def _option(name: str, field: FieldInfo) -> tuple[str, ...]:
-    help_text = " ".join(str(field.description).split())
+def _option(name: str, field: FieldInfo, help_text: str) -> tuple[str, ...]:
     return (
         _code(_flag(name)),
         _type(field.annotation, field.metadata),
         _default(field.get_default()),
-        help_text,
+        " ".join(help_text.split()),
     )
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class MessagesOptions(BaseModel):
     """Values that the Messages API needs, and that clients of other APIs do not give (messages)."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(defer_build=True)
 
     upstream_max_tokens: Annotated[int, Field(ge=1)] = 4096
     """Most tokens of an answer for a request that does not say: the Messages API has no default (messages)"""

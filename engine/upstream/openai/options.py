@@ -8,7 +8,7 @@ from engine.protocol.fields.table import FIELDS, Relay
 class OpenAIOptions(BaseModel):
     """The fields of a request that an upstream gets (openai)."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(defer_build=True)
 
     relay_fields: tuple[str, ...] = ()
     """Field of requests that the upstream gets beside those that docs/fields.md lists; repeat. It may name

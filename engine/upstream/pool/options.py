@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class PoolOptions(BaseModel):
     """The choice between several upstreams, and the time that one is waited for (upstreams)."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(defer_build=True)
 
     routing: Literal["affinity", "least"] = "affinity"
     """affinity: prompts that begin alike go to one upstream, for its prefix cache, while it has room. least:

@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from engine.protocol.engines import ENGINES
+from engine.protocol.help_texts import help_texts
 from engine.protocol.options import EngineOptions
 from hooks.pipeline.options import PipelineOptions
 from proxy.settings.model import OF_VLLM
@@ -240,7 +241,7 @@ def test_arguments_of_vllm_win_one_by_one(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_every_option_has_a_help_text() -> None:
-    assert [name for name, field in ServeSettings.model_fields.items() if not field.description] == []
+    assert help_texts(ServeSettings).keys() == ServeSettings.model_fields.keys()
 
 
 def test_upstreams_are_given_by_repeating_with_commas_or_with_more_about_them(
