@@ -5,6 +5,7 @@ A start needs no help texts, and to read them takes a tenth of a second. So they
 
 import ast
 import inspect
+import itertools
 from textwrap import dedent
 
 from pydantic import BaseModel
@@ -25,12 +26,8 @@ def _docstrings(cls: type) -> dict[str, str]:
     (definition,) = ast.parse(dedent(inspect.getsource(cls))).body
     assert isinstance(definition, ast.ClassDef)
     texts: dict[str, str] = {}
-    name = None
-    for node in definition.body:
-        match node:
-            case ast.AnnAssign(target=ast.Name(id=name)):
-                continue
-            case ast.Expr(value=ast.Constant(value=str(text))) if name is not None:
+    for field, below in itertools.pairwise(definition.body):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
                 texts[name] = inspect.cleandoc(text)
-        name = None
     return texts

@@ -6,7 +6,7 @@ their kind. Nothing is imported before a part is used.
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
@@ -77,9 +77,16 @@ def load(path: str, what: str) -> Any:
 @cache
 def _installed(group: str) -> Mapping[str, list[EntryPoint]]:
     found: dict[str, list[EntryPoint]] = {}
-    for one in entry_points(group=group):
+    for one in _by_group().get(group, ()):
         found.setdefault(one.name, []).append(one)
     return found
+
+
+@cache
+def _by_group() -> Mapping[str, EntryPoints]:
+    """The entry points of all kinds of parts, at once: to find those of one, all packages' files are read."""
+    found = entry_points()
+    return {group: found.select(group=group) for group in found.groups if group.startswith("weir.")}
 
 
 def _package(entry_point: EntryPoint) -> str:

@@ -112,10 +112,12 @@ def _wrong_processors(directory: Directory) -> Iterator[Fault]:
         found = directory.policy_for(key, model)
         policy = None if found is None else directory.policies.get(found.name)
         names = [one.name for one in policy.settings.logits_processors] if policy else []
-        if policy and names and model.engine not in WITH_LOGITS:
+        if not policy or not names:
+            continue
+        if model.engine not in WITH_LOGITS:
             reason = f"the model {model.name!r} has no logits for the logits processors of {policy.name!r}"
             yield Fault(place, reason)
-        elif policy:
+        else:
             known = names_of_processors(model.logits_processors)
             own = ("policies", policy.name, "logits_processors")
             yield from _unknown(own, "logits processor", names, known)
