@@ -1,6 +1,7 @@
 """The `weir` command: the subcommands and their help."""
 
 import argparse
+import gc
 import inspect
 import os
 import sys
@@ -53,12 +54,11 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a subcommand. Exits with 0, with 1 or 2 and a reason on standard error, or with 130 at Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["serve"]:  # its options are read by pydantic-settings
-        # No other command needs the server's code, which takes half a second to import.
-        from proxy.cli.serve import serve
-        from proxy.settings.serve import load_settings
-
-        read = partial(load_settings, arguments[1:])
-        serve(read(), read)
+        gc.disable()  # imports leave no garbage to speak of; `freeze_objects` enables collections
+        try:
+            _serve(arguments[1:])
+        finally:
+            gc.enable()
         return
     if instead := REMOVED.get("".join(arguments[:1])):
         print(f"weir: error: the command {arguments[0]!r} is removed; {instead}", file=sys.stderr)
@@ -75,6 +75,15 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("weir: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def _serve(arguments: list[str]) -> None:
+    # No other command needs the server's code, which takes half a second to import.
+    from proxy.cli.serve import serve
+    from proxy.settings.serve import load_settings
+
+    read = partial(load_settings, arguments)
+    serve(read(), read)
 
 
 def _parser(asked: list[str]) -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ from proxy.service.reload import Read
 from proxy.settings.serve import ServeSettings
 from proxy.telemetry.logs import flush_log, log_to_stderr
 from proxy.workers.event_loop import run
-from proxy.workers.run import ENGINE_FAILED, running, until_over
+from proxy.workers.run import ENGINE_FAILED, freeze_objects, running, until_over
 from proxy.workers.signals import Signals, leave_within
 from proxy.workers.supervisor import supervised
 
@@ -56,6 +56,7 @@ async def _serve(settings: ServeSettings, read: Read) -> None:
 
 async def _supervise(settings: ServeSettings, read: Read) -> None:
     signals = Signals()
+    freeze_objects()
     async with supervised(settings, read) as (supervisor, url):
         signalled = signals.obey(supervisor.ending.leave, supervisor.reload_by_signal)
         _greet(url, supervisor.model, supervisor.names, settings, has_keys=supervisor.needs_keys)
