@@ -1,6 +1,6 @@
 """The help texts of options: the docstring under each field of a class that defines options.
 
-A start needs no help texts, and to read them takes a tenth of a second. So they are read when they are asked for.
+They are read when somebody asks for help: a start needs none, and reading them takes a tenth of a second.
 """
 
 import ast

@@ -33,6 +33,7 @@ from engine.protocol.processor_specs import NamedProcessorSpec
 from engine.protocol.relay import counted, relayed
 from engine.streams.generation import Generation
 from engine.streams.recording import Failure, Line, TimedDelta, TimedRewind, encode, seconds_since
+from engine.streams.recording_name import RECORDING_NAME
 
 logger = logging.getLogger("weir.engine")
 
@@ -44,8 +45,6 @@ MAX_UNWRITTEN = 20_000
 AGING = 60.0
 """Seconds between two times that old files are looked for, while nothing is recorded."""
 
-RECORDING_NAME = re.compile(r"\d{8}T\d{12}-[\w.-]+\.jsonl", re.ASCII)
-"""A recording's file: when it began (UTC, in microseconds), and the request's id."""
 _MOMENT = "%Y%m%dT%H%M%S%f"
 
 

@@ -12,7 +12,6 @@ from proxy.telemetry.logs import flush_log, log_to_stderr
 from proxy.workers.event_loop import run
 from proxy.workers.run import ENGINE_FAILED, freeze_objects, running, until_over
 from proxy.workers.signals import Signals, leave_within
-from proxy.workers.supervisor import supervised
 
 logger = logging.getLogger("weir.proxy")
 
@@ -55,6 +54,8 @@ async def _serve(settings: ServeSettings, read: Read) -> None:
 
 
 async def _supervise(settings: ServeSettings, read: Read) -> None:
+    from proxy.workers.supervisor import supervised  # which one process alone does not need
+
     signals = Signals()
     freeze_objects()
     async with supervised(settings, read) as (supervisor, url):

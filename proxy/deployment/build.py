@@ -8,7 +8,6 @@ from engine.protocol import Engine
 from engine.turns.prompt_threads import PromptThreads
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
-from hooks.workers.pool import WorkerPool
 from proxy.deployment.checks.directory import check_directory
 from proxy.deployment.deployment import Deployment
 from proxy.deployment.directory import PolicyEntry
@@ -59,6 +58,8 @@ async def _pipeline(policy: PolicyEntry) -> GuardFactory:
     options = PipelineOptions(**{name: getattr(settings, name) for name in PipelineOptions.model_fields})
     hooks = settings.hooks, settings.allowed_hooks, options
     if settings.hook_workers:
+        from hooks.workers.pool import WorkerPool
+
         return WorkerPool(settings.hook_workers, *hooks, log_formatter=log_formatter())
     return await Pipeline.load(*hooks, prompt_threads=PromptThreads(PROMPT_THREADS))
 

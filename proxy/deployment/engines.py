@@ -10,7 +10,6 @@ from engine.protocol.demo import GUARDS, MODEL_DIR
 from engine.protocol.engines import ENGINES
 from engine.protocol.options import EngineConfig, EngineOptions
 from engine.protocol.parts import MissingPart, load
-from engine.streams.recorder import RecordingEngine
 from engine.upstream.address import UpstreamConfig
 from engine.upstream.dialects import DIALECTS
 from engine.upstream.limits import UpstreamOptions
@@ -31,6 +30,8 @@ def make_engine(settings: EngineSettings, *, can_withhold: bool = True, only_gua
     settings = with_engine(settings, only_guards=only_guards)
     engine = _backend(settings, can_withhold, only_guards)
     if settings.record is not None:
+        from engine.streams.recorder import RecordingEngine
+
         engine = RecordingEngine(
             engine, settings.record, max_bytes=settings.record_max_bytes, max_age=settings.record_max_age
         )

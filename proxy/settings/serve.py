@@ -27,7 +27,6 @@ from engine.protocol.help_texts import help_texts
 from hooks.loading.loader import HookSpec
 from proxy.settings.did_you_mean import did_you_mean, problems
 from proxy.settings.directory import DirectorySettings
-from proxy.settings.duplicates import duplicates
 from proxy.settings.guard_api import GuardAPIs
 from proxy.settings.model import OPTIONS_OF, WITH_LOGITS
 from proxy.settings.network import AddressOptions, BrowserOptions, ConnectionOptions, TLSOptions
@@ -39,7 +38,6 @@ from proxy.settings.secrets import named_variables
 from proxy.settings.storage import DecisionOptions, StateOptions, StoreOptions
 from proxy.settings.telemetry import TelemetryOptions
 from proxy.settings.values import File, Keys
-from proxy.settings.yaml_file import read_yaml
 
 logger = logging.getLogger("weir.proxy")
 
@@ -250,6 +248,9 @@ def _file_of(arguments: list[str]) -> str | None:
     file = os.path.expanduser(file)
     if not Path(file).is_file():
         raise SystemExit(f"weir serve: there is no configuration file {file}")
+    from proxy.settings.duplicates import duplicates  # PyYAML is imported for those who have a file
+    from proxy.settings.yaml_file import read_yaml
+
     try:
         content, tree = read_yaml(Path(file))
     except ValueError as error:

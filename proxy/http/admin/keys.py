@@ -32,7 +32,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 class KeyFields(BaseModel):
     """The rights of a key. A field that is left out, or null, sets nothing."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     tenant: Name | None = None
     policy: str | dict[str, str] | None = None
@@ -48,7 +48,7 @@ class NewKey(KeyFields):
 class Rotation(BaseModel):
     """How long the value of a key stays valid beside its new one."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     keep_seconds: Annotated[int, Field(ge=0, le=MAX_KEPT)] = 24 * 60 * 60
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from operator import methodcaller
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from engine.protocol import Channel, Delta, GenerationRequest, RequestError, ToolCall
 from proxy.wire.openai.answer import PROMPT_FIELDS, ChoicesAnswer, JSONObject, new_id
@@ -58,6 +58,7 @@ class NamedTool(Tool):
 class ChatRequest(GenerationFields):
     """The fields of a chat."""
 
+    model_config = ConfigDict(defer_build=False)  # nearly every server is asked for chats
     endpoint = "chat"
     by_service = frozenset({"echo", "include_reasoning"})
 

@@ -50,9 +50,11 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}", re.ASCII)
 
 
 class RequestObject(BaseModel):
-    """A JSON object inside a request's body. Fields that Weir does not know are kept as they are."""
+    """A JSON object inside a request's body. Fields that Weir does not know are kept as they are.
 
-    model_config = ConfigDict(strict=True, extra="allow")
+    The first object of a class builds its validator: most servers are never asked for most endpoints."""
+
+    model_config = ConfigDict(strict=True, extra="allow", defer_build=True)
 
 
 class Options(RequestObject):

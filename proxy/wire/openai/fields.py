@@ -44,7 +44,7 @@ class StreamOptions(Options):
 class LogitsProcessor(BaseModel):
     """A logits processor that the server has registered, with the request's parameters for it."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = ConfigDict(strict=True, extra="forbid", defer_build=True)
 
     name: str
     params: dict[str, Any] = {}

@@ -19,7 +19,7 @@ _CATEGORIES: tuple[str, ...] = get_args(Category)
 
 
 class TextPart(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = ConfigDict(strict=True, extra="forbid", defer_build=True)
 
     type: Literal["text"]
     text: str
@@ -28,7 +28,7 @@ class TextPart(BaseModel):
 class ImagePart(BaseModel):
     """Read only to be refused by its name."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, defer_build=True)
 
     type: Literal["image_url"]
 
@@ -53,7 +53,7 @@ def _form(value: Any) -> str:
 class ModerationRequest(BaseModel):
     """Texts to judge. A text is judged as a prompt, and as an answer."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = ConfigDict(strict=True, extra="forbid", defer_build=True)
 
     input: Annotated[
         Annotated[str, Tag("str")]

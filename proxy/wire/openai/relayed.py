@@ -26,7 +26,7 @@ RelayedEndpoint = Literal["embeddings", "rerank", "score"]
 class TextObject(RequestObject):
     """Other fields are refused: hooks would not be shown them, and the upstream would (contract 8.1)."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     text: str
 

@@ -17,7 +17,7 @@ class TokenizeRequest(BaseModel):
     """A text, or a chat, which the model's chat template turns into a text. A null means the same as a
     missing field."""
 
-    model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=())
+    model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=(), defer_build=True)
 
     model: str | None = None
     prompt: str | None = None
@@ -63,7 +63,7 @@ class TokenizeRequest(BaseModel):
 class DetokenizeRequest(BaseModel):
     """Token ids to turn into text."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, defer_build=True)
 
     model: str | None = None
     tokens: list[TokenId] = Field(fail_fast=True)
@@ -82,7 +82,7 @@ class DetokenizeRequest(BaseModel):
 class Tokens(BaseModel):
     """An upstream's answer to `/tokenize`."""
 
-    model_config = ConfigDict(strict=True, protected_namespaces=())
+    model_config = ConfigDict(strict=True, protected_namespaces=(), defer_build=True)
 
     tokens: list[TokenId] = Field(fail_fast=True)
     token_strs: list[str] | None = Field(None, fail_fast=True)
@@ -92,6 +92,6 @@ class Tokens(BaseModel):
 class Detokenized(BaseModel):
     """An upstream's answer to `/detokenize`."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, defer_build=True)
 
     prompt: str
