@@ -170,3 +170,23 @@ def test_no_torch_is_loaded_by(module: str) -> None:
     heavy = {"torch", "transformers", "opentelemetry"}
     code = f"import sys, {module}; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_a_server_imports_no_code_that_its_settings_do_not_ask_for() -> None:
+    unused = {
+        *(
+            "asyncpg",
+            "jinja2",
+            "numpy",
+            "opentelemetry",
+            "redis",
+            "tokenizers",
+            "torch",
+            "transformers",
+            "yaml",
+        ),
+        *("yaml", "engine.streams.recorder", "hooks.workers.pool", "proxy.workers.supervisor"),
+    }
+    code = f"import sys, proxy.cli.serve; print(*({unused} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert found.stdout.split() == []

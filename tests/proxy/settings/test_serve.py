@@ -151,6 +151,18 @@ def test_the_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None
     assert "list[" not in text
 
 
+def test_the_help_has_the_text_of_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    for asked in (["-h"], ["--port", "1", "--help"]):
+        with pytest.raises(SystemExit):
+            load_settings(asked)
+        assert "Address to listen on" in capsys.readouterr().out
+
+
+def test_a_start_reads_no_help_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.settings.serve.help_texts", Mock(side_effect=AssertionError))
+    assert load_settings(["--port", "1"]).port == 1
+
+
 def test_a_hook_may_be_named_as_tensorrt_llm_names_it(tmp_path: Path) -> None:
     file = tmp_path / "weir.yaml"
     file.write_text("post_processor_hook: acme.First\nhooks: [acme.Second]\n")
