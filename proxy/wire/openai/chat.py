@@ -27,12 +27,18 @@ def text_or_parts(parts: list[JSONObject]) -> str | list[JSONObject]:
     return parts[0]["text"] if len(parts) == 1 and "text" in parts[0] else parts
 
 
+_AT_START = ConfigDict(defer_build=False)
+"""Nearly every server is asked for chats, so the first of them does not wait for their validators."""
+
+
 class ContentPart(RequestObject):
     type: str
     text: str | None = None
 
 
 class Message(RequestObject):
+    model_config = _AT_START
+
     role: Annotated[str, Field(min_length=1)]
     content: str | Annotated[list[ContentPart], Field(fail_fast=True)] | None = None
     name: str | None = None
@@ -47,6 +53,8 @@ class Function(RequestObject):
 class Tool(RequestObject):
     """A function that the model may call."""
 
+    model_config = _AT_START
+
     type: Literal["function"]
     function: Function
 
@@ -58,7 +66,7 @@ class NamedTool(Tool):
 class ChatRequest(GenerationFields):
     """The fields of a chat."""
 
-    model_config = ConfigDict(defer_build=False)  # nearly every server is asked for chats
+    model_config = _AT_START
     endpoint = "chat"
     by_service = frozenset({"echo", "include_reasoning"})
 
