@@ -21,7 +21,7 @@ import orjson
 
 from benchmarks.leak_guards import GUARDS, MATCH, PHRASES, Observer, WithholdNames
 from benchmarks.leaks import ENDS, FIELDS, INFO, End, random_tokens, without_beginning
-from engine.protocol import Channel, Delta, Deltas, GenerationRequest, Token, ToolCall, Usage
+from engine.protocol import Channel, Delta, Deltas, GenerationRequest, Rewind, Token, ToolCall, Usage
 from engine.upstream.request_tracker import TrackedEngine
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
@@ -91,7 +91,7 @@ class _Engine(TrackedEngine):
             place, number = place + len(delta.tokens), number + 1
             delta.usage = Usage(3, number)
             back = yield delta
-            if back is not None:
+            if isinstance(back, Rewind):
                 place = back.num_tokens
                 pieces[place:] = [("content", None, token) for token in random_tokens(scene.more)]
             elif delta.finish_reason is not None:

@@ -156,7 +156,7 @@ class Teller:
             if delta.finish_reason is None:
                 running[index] = None
             rewind = yield delta
-            if rewind is not None:
+            if isinstance(rewind, Rewind):
                 self.go_back(rewind)
                 running[rewind.index] = None
 

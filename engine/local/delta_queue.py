@@ -11,7 +11,7 @@ the reader likes, while an output that runs to its end frees them.
 
 import asyncio
 
-from engine.protocol import Delta, EngineError, RequestError
+from engine.protocol import Delta, EngineError, RequestError, Take
 from engine.protocol.deltas import join
 
 
@@ -23,11 +23,20 @@ class DeltaQueue:
         self._error: EngineError | RequestError | None = None
         self._void: set[int] = set()
         self._is_ready = asyncio.Event()
+        self._is_read = False
+        """Whether the reader waits for a delta."""
+        self.take: Take | None = None
+        """Gets deltas at once, while the reader waits."""
 
     def put(self, delta: Delta) -> None:
-        if delta.index not in self._void:
-            self._waiting.append(delta)
-            self._is_ready.set()
+        if delta.index in self._void:
+            return
+        # A reader that is woken has a delta to take.
+        may_take = self._is_read and not self._waiting and delta.finish_reason is None
+        if may_take and self.take is not None and self.take(delta):
+            return
+        self._waiting.append(delta)
+        self._is_ready.set()
 
     def rewind(self, index: int) -> None:
         """Drop the output's deltas until `resume`: the engine does not know of the rewind yet."""
@@ -46,7 +55,11 @@ class DeltaQueue:
     async def get(self) -> list[Delta]:
         """Wait for a delta, and take all that wait, joined: none if a rewind dropped them. Raises the error
         of `fail` once no delta is left."""
-        await self._is_ready.wait()
+        self._is_read = True
+        try:
+            await self._is_ready.wait()
+        finally:
+            self._is_read = False
         if not self._waiting and self._error is not None:
             raise self._error
         taken, self._waiting = self._waiting, []

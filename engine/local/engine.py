@@ -65,6 +65,7 @@ class LocalEngine(PreparingEngine):
             processor.vocab_size,
             parses_tool_calls=False,
             can_rewind=True,
+            can_hand_over=True,
             max_prompt_bytes=processor.tokenizer.max_prompt_bytes,
             probes=processor.probes,
             eos_token_ids=processor.end_ids,
@@ -93,12 +94,14 @@ class LocalEngine(PreparingEngine):
                             continue
                         if delta.finish_reason is not None:
                             finished.add(delta.index)
-                        rewind = yield delta
-                        if rewind is not None:
-                            void.add(rewind.index)
-                            finished.discard(rewind.index)
-                            stream.rewind(rewind.index)
-                            self._core.call(partial(self._rewind, group=group, rewind=rewind))
+                        sent = yield delta
+                        if isinstance(sent, Rewind):
+                            void.add(sent.index)
+                            finished.discard(sent.index)
+                            stream.rewind(sent.index)
+                            self._core.call(partial(self._rewind, group=group, rewind=sent))
+                        elif sent is not None:
+                            stream.take = sent
             finally:
                 _trace_phases(span, group)
                 if self._streams.pop(group, None) is not None:

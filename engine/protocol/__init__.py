@@ -7,10 +7,11 @@ An `Engine` takes a `GenerationRequest` and yields `Delta`s:
             print(delta.text)
 
 All values that cross the seam are immutable. Closing the iterator cancels the engine's work on the request.
-Sending a `Rewind` into it rewinds an output to an earlier token.
+Sending a `Rewind` into it rewinds an output to an earlier token. Sending a `Take` into it spares most deltas
+the way through the iterators.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -279,7 +280,13 @@ class Rewind:
     """Token ids that must not come next, beside those banned here before. None: the withdrawn token's id."""
 
 
-Deltas = AsyncGenerator[Delta, Rewind | None]
+Take = Callable[[Delta], bool]
+"""Takes a delta at once, while its reader waits for one. A reader sends it to the iterator of
+`Engine.generate`, like a `Rewind`. False: it took nothing, and the engine yields the delta. It never raises.
+A delta with a finish reason is always yielded. A turn of the event loop costs more than all else of a delta.
+"""
+
+Deltas = AsyncGenerator[Delta, Rewind | Take | None]
 """An answer as it comes. An engine that cannot rewind ignores a `Rewind`."""
 
 
@@ -297,6 +304,8 @@ class ModelInfo:
     them in the content."""
     can_rewind: bool = False
     """Whether the engine accepts a `Rewind`, except for requests with `GenerationRequest.is_searched`."""
+    can_hand_over: bool = False
+    """Whether the engine accepts a `Take`."""
     can_rewind_guided: bool = True
     """Whether it also accepts one for requests with `GenerationRequest.is_guided`."""
     max_prompt_bytes: int | None = None

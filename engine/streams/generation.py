@@ -5,25 +5,30 @@
 
 A stage wraps a `Generation` and changes only what it changes. Two things travel backwards: a rewind of
 an output, and closing.
+
+A reader gets deltas by iteration. While it waits for one, it may also get them by a call (`hand_to`).
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from contextvars import copy_context
 from dataclasses import replace
+from functools import partial
 
-from engine.protocol import Delta, Deltas, Rewind
+from engine.protocol import Delta, Deltas, Rewind, Take
 from engine.protocol.deltas import first_tokens, join
 
 
 class Generation:
     """The deltas of one request. Iterate over it, and close it (`contextlib.aclosing`)."""
 
-    __slots__ = ("_deltas", "_rewind")
+    __slots__ = ("_can_hand_over", "_deltas", "_sent")
 
-    def __init__(self, deltas: Deltas) -> None:
-        """`deltas`: of `Engine.generate`."""
+    def __init__(self, deltas: Deltas, *, can_hand_over: bool = False) -> None:
+        """`deltas`: of `Engine.generate`. `can_hand_over`: as `ModelInfo` has it."""
         self._deltas = deltas
-        self._rewind: Rewind | None = None
+        self._can_hand_over = can_hand_over
+        self._sent: Rewind | Take | None = None
 
     @classmethod
     def of(cls, deltas: "Deltas | Generation") -> "Generation":
@@ -33,13 +38,23 @@ class Generation:
         return self
 
     def __anext__(self) -> Awaitable[Delta]:
-        rewind, self._rewind = self._rewind, None
-        return self._deltas.asend(rewind)
+        sent, self._sent = self._sent, None
+        return self._deltas.asend(sent)
 
     def rewind(self, rewind: Rewind) -> None:
         """Rewind the output whose delta came last. Its next deltas continue behind the kept tokens. An engine
         that cannot rewind ignores it."""
-        self._rewind = rewind
+        self._sent = rewind
+
+    def hand_to(self, take: Take) -> None:
+        """Have deltas given to `take` while the reader waits for the next one. Call it once, behind the first
+        delta. A delta that `take` does not take comes by iteration, and so does the last of each output.
+        Without effect if the engine or a stage cannot do it.
+
+        `take` runs in the context of the caller, as if the reader itself ran.
+        """
+        if self._can_hand_over:
+            self._sent = partial(copy_context().run, take)  # type: ignore[call-arg]
 
     async def aclose(self) -> None:
         """Cancel the engine's work. Closing twice is fine."""
@@ -66,6 +81,9 @@ class Stage(Generation):
 
     def rewind(self, rewind: Rewind) -> None:
         self.source.rewind(rewind)
+
+    def hand_to(self, take: Take) -> None:
+        """A stage that changes deltas without waiting passes a changed `take` to its source."""
 
     async def aclose(self) -> None:
         await self._changed.aclose()

@@ -14,10 +14,12 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from engine.protocol import (
+    Delta,
     Deltas,
     Engine,
     EngineError,
@@ -25,6 +27,7 @@ from engine.protocol import (
     GenerationRequest,
     ModelInfo,
     Rewind,
+    Take,
     Tokenizer,
 )
 from engine.protocol.fields.support import FieldSupport
@@ -99,18 +102,27 @@ class RecordingEngine:
         file: RecordingFile | None = None
         started = time.perf_counter()
         try:
-            async with aclosing(Generation(self._engine.generate(request))) as answer:
+            deltas = self._engine.generate(request)
+            async with aclosing(Generation(deltas, can_hand_over=self.info.can_hand_over)) as answer:
                 async for delta in answer:
                     file = file or self._folder.open(request)
                     self._folder.add(file, TimedDelta(seconds_since(started), delta))
-                    rewind: Rewind | None = yield delta
-                    if rewind is not None:
-                        answer.rewind(rewind)
-                        self._folder.add(file, TimedRewind(seconds_since(started), rewind))
+                    sent = yield delta
+                    if isinstance(sent, Rewind):
+                        answer.rewind(sent)
+                        self._folder.add(file, TimedRewind(seconds_since(started), sent))
+                    elif sent is not None:
+                        answer.hand_to(partial(self._take, sent, file, started))
         except EngineError as error:
             if file is not None:
                 self._folder.add(file, Failure(seconds_since(started), str(error), error.status))
             raise
+
+    def _take(self, take: Take, file: "RecordingFile", started: float, delta: Delta) -> bool:
+        is_taken = take(delta)
+        if is_taken:
+            self._folder.add(file, TimedDelta(seconds_since(started), delta))
+        return is_taken
 
     def stats(self) -> EngineStats:
         return self._engine.stats()

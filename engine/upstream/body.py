@@ -1,11 +1,14 @@
 """Reads an upstream's body in small pieces. It decompresses a body that the upstream compressed unasked.
 
 aiohttp would decompress each piece from the network at once, and a megabyte can become a gigabyte.
+
+While a read waits, `Body.use` has bytes used up as they come, without a turn of the event loop.
 """
 
 import asyncio
 import math
 import zlib
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +16,48 @@ import aiohttp
 
 from engine.upstream.limits import SLICE, Patience
 from engine.upstream.request_tracker import RequestTracker
+
+_MOST_USED = 4096
+"""Bytes. aiohttp stops reading behind more HTTP chunks than this, and a read has to have it go on."""
+
+Use = Callable[[bytes], bool]
+"""Uses up bytes that have come. False: it used none, and a read returns them."""
+
+
+class _Listener(asyncio.Protocol):
+    """Stands before aiohttp's protocol on a connection, and tells when that has read what came."""
+
+    def __init__(
+        self, transport: asyncio.Transport, protocol: asyncio.Protocol, on_received: Callable[[], None]
+    ) -> None:
+        self._transport = transport
+        self._protocol = protocol
+        self._on_received = on_received
+        self.is_lost = False
+        """Whether the connection has ended."""
+        transport.set_protocol(self)
+
+    def leave(self) -> None:
+        if self._transport.get_protocol() is self:
+            self._transport.set_protocol(self._protocol)
+
+    def data_received(self, data: bytes) -> None:
+        self._protocol.data_received(data)
+        self._on_received()
+
+    def eof_received(self) -> bool | None:
+        return self._protocol.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+        self._protocol.connection_lost(exc)
+        self._on_received()
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()
 
 
 class Body:
@@ -27,6 +72,7 @@ class Body:
     def __init__(
         self, response: aiohttp.ClientResponse, requests: RequestTracker, patience: Patience | None = None
     ) -> None:
+        self._response = response
         self._content = response.content
         self._requests = requests
         self._patience = patience
@@ -34,6 +80,10 @@ class Body:
         self._unread = b""
         """Bytes that were received, and neither returned nor decompressed."""
         self._is_reading = False
+        self._use: Use | None = None
+        self._listener: _Listener | None = None
+        """Set once `_use` is called, while `_waiter` waits."""
+        self._waiter: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._due = math.inf
         """When the timer runs."""
@@ -48,6 +98,18 @@ class Body:
         self._requests.forget(self._stop)
         if self._timer is not None:
             self._timer.cancel()
+        if self._listener is not None:
+            self._listener.leave()
+
+    def use(self, use: Use) -> None:
+        """Let `use` use up bytes of later reads, at most `_MOST_USED` at a time. An error of `use` is the
+        read's."""
+        connection = self._response.connection
+        # Without a connection, all bytes have come.
+        if connection is not None and connection.transport is not None and self._inflater is None:
+            self._use = use
+            assert connection.protocol is not None
+            self._listener = _Listener(connection.transport, connection.protocol, self._on_received)
 
     async def read(self) -> bytes:
         """The next bytes, at most `SLICE`; empty at the end. Other tasks get a turn between two pieces that
@@ -64,7 +126,7 @@ class Body:
                 return await self._inflated(self._inflater)
             if self._unread:
                 await asyncio.sleep(0)
-            data = self._unread or await self._content.readany()
+            data = self._unread or await self._received()
         except TimeoutError:
             self._requests.check()
             if self._patience is not None and self._patience.has_finish:
@@ -83,6 +145,39 @@ class Body:
         while len(beginning) < length and (data := await self.read()):
             beginning += data
         return bytes(beginning[:length])
+
+    async def _received(self) -> bytes:
+        """The bytes that have come, or come next; empty at the end."""
+        content, listener = self._content, self._listener
+        if listener is None:
+            return await content.readany()
+        while not (data := self._unread or content.read_nowait()) and not content.is_eof():
+            if listener.is_lost:
+                raise aiohttp.ServerDisconnectedError
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        return data
+
+    def _on_received(self) -> None:
+        """Bytes may have come, or their end. The read goes on, unless `use` uses up the bytes."""
+        waiter, content = self._waiter, self._content
+        if waiter is None or waiter.done():
+            return
+        assert self._use is not None
+        assert self._listener is not None
+        if content.exception() is None and not content.is_eof() and not self._listener.is_lost:
+            data = content.read_nowait()
+            try:
+                if not data or (len(data) <= _MOST_USED and self._use(data)):
+                    return
+            except Exception as error:  # noqa: BLE001 - the read raises it
+                waiter.set_exception(error)
+                return
+            self._unread = data
+        waiter.set_result(None)
 
     async def _inflated(self, inflater: "zlib._Decompress") -> bytes:
         while data := self._unread or await self._content.readany():
@@ -118,6 +213,8 @@ class Body:
 
     def _stop(self) -> None:
         self._content.set_exception(TimeoutError())
+        if self._listener is not None:
+            self._on_received()
 
 
 def _inflater(encoding: str) -> "zlib._Decompress | None":

@@ -18,6 +18,7 @@ from engine.protocol.fields.asked import check_fields
 from engine.protocol.tracing import CURRENT_SPAN
 from engine.turns.fair_threads import FairThreads
 from engine.upstream.address import without_password
+from engine.upstream.alike import Alike
 from engine.upstream.body import Body
 from engine.upstream.call import Call
 from engine.upstream.certificate import UNTRUSTED, certificate_fault
@@ -79,6 +80,7 @@ class UpstreamEngine(TrackedEngine, ABC):
         options: UpstreamOptions | None = None,
     ) -> None:
         super().__init__()
+        self.info = ModelInfo(can_hand_over=True)
         url, password = without_password(upstream)
         self.url = self._with_version(url)
         self.model = model
@@ -139,12 +141,14 @@ class UpstreamEngine(TrackedEngine, ABC):
                 await self._check_status(response, request, fields)
                 with Body(response, self._requests, patience) as answer:
                     events = self._events(call, patience)
+                    feed_alike = partial(events.feed_alike, translate=translator.feed_alike)
+                    alike = Alike(feed_alike, tracked, patience)
                     while not events.has_ended:
                         data = await answer.read()
                         # Most reads are events like those before them.
-                        if (delta := events.feed_alike(data, translator.feed_alike)) is not None:
-                            tracked.usage = delta.usage or tracked.usage
-                            yield delta
+                        if (delta := alike.feed(data)) is not None:
+                            if callable(sent := (yield delta)):
+                                answer.use(partial(alike.hand_over, sent))
                             patience.renew()
                             continue
                         for burst in _bursts(events.feed(data)):
@@ -156,7 +160,8 @@ class UpstreamEngine(TrackedEngine, ABC):
                             for delta in in_pieces(deltas, LONG_TEXT):
                                 has_begun = True
                                 tracked.usage = delta.usage or tracked.usage
-                                yield delta
+                                if callable(sent := (yield delta)):
+                                    answer.use(partial(alike.hand_over, sent))
                                 patience.renew()
                                 if len(delta.text) >= LONG_TEXT:
                                     await asyncio.sleep(0)
@@ -261,7 +266,7 @@ class UpstreamEngine(TrackedEngine, ABC):
         async with session.get(self.url + self._models_path, timeout=_PROBE_TIMEOUT) as response:
             self.health.listed(response.status)
             if response.status != 200:
-                return ModelInfo()
+                return ModelInfo(can_hand_over=True)
             with Body(response, self._requests) as body:
                 data = await body.beginning(_MAX_MODELS)
         listed = _loads(data)
@@ -273,7 +278,8 @@ class UpstreamEngine(TrackedEngine, ABC):
         lengths = [m.get("max_model_len") for m in models if self.model in (None, m["id"])]
         length = lengths[0] if lengths else None
         is_length = type(length) is int and 0 < length < _MAX_LENGTH
-        return ModelInfo(max_model_len=length if is_length else None, names=names)
+        longest = length if is_length else None
+        return ModelInfo(max_model_len=longest, names=names, can_hand_over=True)
 
     def _translated(
         self, events: list[Event], call: Call, *, has_begun: bool

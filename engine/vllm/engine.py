@@ -17,7 +17,15 @@ from engine.core.input_processor import FIELDS, InputProcessor
 from engine.core.output_processor import OutputProcessor
 from engine.local.admission import Admission
 from engine.local.preparation import Preparation, PreparingEngine, not_started
-from engine.protocol import DeadEngineError, Deltas, EngineError, EngineStats, GenerationRequest, ModelInfo
+from engine.protocol import (
+    DeadEngineError,
+    Deltas,
+    EngineError,
+    EngineStats,
+    GenerationRequest,
+    ModelInfo,
+    Rewind,
+)
 from engine.protocol.options import EngineConfig
 from engine.scheduling.sequence import SequenceGroup
 from engine.text.tokenizer import LocalTokenizer
@@ -90,7 +98,7 @@ class VLLMEngine(PreparingEngine, TrackedEngine):
                             if delta.finish_reason is not None:
                                 finished.add(delta.index)
                             rewind = yield delta
-                            if rewind is not None:
+                            if isinstance(rewind, Rewind):
                                 void.add(rewind.index)
                                 finished.discard(rewind.index)
                                 await outputs.rewind(rewind)

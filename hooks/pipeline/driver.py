@@ -1,4 +1,4 @@
-"""Runs guards: `admit` before the engine, `guarded` behind it, and the driver of the guard's machine.
+"""Runs guards: `admit` before the engine, and the driver of the guard's machine.
 
 The driver calls plain hooks, awaits async ones, and reports decisions to listeners. Time, tasks, cancellation
 and deadlines live here and nowhere else. The service and the hook workers both use it.
@@ -6,24 +6,13 @@ and deadlines live here and nowhere else. The service and the hook workers both 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import aclosing
-from copy import copy
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any
 
-from engine.protocol import (
-    Delta,
-    Deltas,
-    EngineError,
-    GenerationRequest,
-    QueueFullError,
-    RequestError,
-    Tokenizer,
-)
+from engine.protocol import Delta, Deltas, EngineError, GenerationRequest, RequestError, Tokenizer
 from engine.protocol.prompt_size import prompt_size
-from engine.streams.generation import Generation
 from engine.turns.prompt_threads import PromptThreads
 from hooks.api.decision import Held, Listener
 from hooks.loading.async_call import LateAndCancelledError
@@ -73,43 +62,6 @@ async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> Generat
         return step.released
     admitted = await in_ids(guard.request, asked, shown, tokenizer)
     return without_unread(admitted) if guard.decides_prompts else admitted
-
-
-def in_own_words(error: RequestError | QueueFullError, guard: OpenGuard) -> RequestError | QueueFullError:
-    """The error without another server's words, if hooks must see all text first (contract 5.3)."""
-    if error.unquoted is None or isinstance(guard, PassThrough):
-        return error
-    return copy(error.unquoted)  # once raised, it refers to `error`, which must not refer back to it
-
-
-async def guarded(guard: OpenGuard, source: Generation) -> AsyncGenerator[Delta, None]:
-    """Yield each released delta at once. Closes `source` and the guard at its end.
-
-    Each output's last delta, and only that, has a finish reason. Raises `HookError` and the errors of
-    `source`. An upstream server's own words are replaced, because no hook was shown them (contract 5.3).
-    """
-    try:
-        async with aclosing(source):
-            async for delta in source:
-                first = guard.pass_through(delta)
-                if isinstance(first, Delta):
-                    yield first
-                    continue
-                if isinstance(first, list):
-                    for released in first:
-                        yield released
-                    continue
-                step = await guard.feed(delta, first)
-                for released in step.released:
-                    yield released
-                if step.is_over:
-                    return
-                if step.rewind is not None:
-                    source.rewind(step.rewind)
-    except (RequestError, QueueFullError) as error:
-        raise in_own_words(error, guard) from None
-    finally:
-        await guard.close()
 
 
 async def as_deltas(answer: list[Delta]) -> Deltas:

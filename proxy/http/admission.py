@@ -5,7 +5,7 @@ of it however the request ends. Its `Exchange` opens the hooks' guard, and asks 
 have admitted. No other module under `proxy.http` touches an engine.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from aiohttp import web
 
 from engine.parsers import parsed
-from engine.protocol import Delta, GenerationRequest, ModelInfo, QueueFullError, RequestError, Tokenizer
+from engine.protocol import GenerationRequest, ModelInfo, QueueFullError, RequestError, Tokenizer
 from engine.protocol.fields.asked import steers_end
 from engine.protocol.fields.names import LENGTH_LIMITS
 from engine.protocol.fields.support import FieldSupport
@@ -27,7 +27,8 @@ from engine.sampling.logits_processors.names import OTHER_FIELDS, PARAMETER_FIEL
 from engine.streams.generation import Generation, Rewindable
 from engine.text.chat_echo import with_echo
 from hooks.api.decision import Listener
-from hooks.pipeline.driver import admit, as_deltas, guarded, in_own_words
+from hooks.pipeline.driver import admit, as_deltas
+from hooks.pipeline.guarded import guarded, in_own_words
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.deployment.deployment import Route
 from proxy.http.access.bodies import check_counts, read_json, yield_to_event_loop
@@ -57,6 +58,8 @@ class Fields(Protocol):
 
 F = TypeVar("F", bound=Fields)
 T = TypeVar("T")
+Released = Generation
+"""The deltas that a client gets, as its handler sees them."""
 Make = Callable[[Arrival, F, Route], GenerationRequest | Awaitable[GenerationRequest]]
 """Makes the request of the body."""
 
@@ -100,7 +103,7 @@ class Exchange(Generic[F]):
     def tokenizer(self) -> Tokenizer | None:
         return self.route.model.engine.tokenizer
 
-    async def generation(self) -> Generation | AsyncGenerator[Delta, None]:
+    async def generation(self) -> Released:
         """The released deltas: admit, generate, rewind, parse, guard.
 
         The hooks admit the prompt first. Each later step takes the deltas of the step before it, and runs
@@ -113,9 +116,9 @@ class Exchange(Generic[F]):
         if self.spending.is_limited:
             metrics.on_usage = partial(self.spending.settle, self.request)
         if not isinstance(admitted, GenerationRequest):
-            return as_deltas(admitted)
+            return Generation(as_deltas(admitted))
         parsers = model.parsers_for(admitted)
-        answer = Generation(engine.generate(admitted))
+        answer = Generation(engine.generate(admitted), can_hand_over=engine.info.can_hand_over)
         if self.spending.is_limited:
             answer = self.spending.counted(answer)
         if admitted.echo:

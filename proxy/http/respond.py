@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Callable
+from collections.abc import Callable
 from contextlib import aclosing, suppress
 from time import monotonic
 from types import TracebackType
@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from engine.protocol import Delta
-from proxy.http.admission import Exchange
+from proxy.http.admission import Exchange, Released
 from proxy.wire.errors import APIError, to_api_error
 from proxy.wire.openai.answer import COMMENT, Answer
 from proxy.wire.openai.endpoint_fields import ignored_header, names_of
@@ -66,20 +66,6 @@ class EventStream:
     def started(self) -> bool:
         return self.response.prepared
 
-    def write_now(self, frames: bytes) -> bool:
-        """Send whole events without waiting. False: nothing is sent, and `write` has to send them.
-
-        Most events go this way, past aiohttp's writer, whose coroutine takes four times as long.
-        """
-        transport, writer = self._chunked, self._writer
-        if transport is None or writer is None or transport.is_closing() or self._protocol.writing_paused:
-            return False
-        chunk = b"%x\r\n%b\r\n" % (len(frames), frames)
-        writer.output_size += len(chunk)
-        self._last_write = monotonic()
-        transport.write(chunk)
-        return True
-
     async def write(self, frames: bytes) -> None:
         """Send whole events. Waits while the client has too much unread data. Raises `ConnectionError` if the
         client is gone."""
@@ -107,6 +93,64 @@ class EventStream:
             await self.write(self._filler)
 
 
+class AnswerStream(EventStream):
+    """Sends the events of an answer's deltas. It takes deltas that are handed over, too."""
+
+    _unsent: bytes | Exception | None = None
+    """The events of the last delta, if they could not be sent at once; or why they cannot be written."""
+
+    def __init__(
+        self,
+        request: web.Request,
+        answer: Answer,
+        exchange: Exchange[Any],
+        *,
+        keep_alive: float,
+        headers: dict[str, str],
+    ) -> None:
+        super().__init__(request, keep_alive=keep_alive, headers=headers, filler=answer.keep_alive)
+        self._metrics = exchange.metrics
+        self._frames_of: Callable[[Delta], bytes] = answer.chunk
+        decisions = exchange.arrival.decisions
+        if decisions is not None:
+            decisions.write = self.write
+            self._frames_of = decisions.before(answer.chunk)
+
+    def take(self, delta: Delta) -> bool:
+        """Send the delta's events without waiting (`engine.protocol.Take`). False: `send_rest` has to send
+        them, also if the delta comes again.
+
+        Most events go this way, past aiohttp's writer, whose coroutine takes four times as long.
+        """
+        if self._unsent is not None:
+            return False
+        try:
+            frames = self._frames_of(delta)
+        except Exception as error:  # noqa: BLE001 - `send_rest` raises it
+            self._unsent = error
+            return False
+        self._metrics.release(delta)
+        if not frames:
+            return True
+        transport, writer = self._chunked, self._writer
+        if transport is None or writer is None or transport.is_closing() or self._protocol.writing_paused:
+            self._unsent = frames
+            return False
+        chunk = b"%x\r\n%b\r\n" % (len(frames), frames)
+        writer.output_size += len(chunk)
+        self._last_write = monotonic()
+        transport.write(chunk)
+        return True
+
+    async def send_rest(self) -> None:
+        """Send what `take` could not. Raises the error of events that cannot be written."""
+        unsent, self._unsent = self._unsent, None
+        if isinstance(unsent, Exception):
+            raise unsent
+        if unsent is not None:
+            await self.write(unsent)
+
+
 async def respond(exchange: Exchange[Any], answer: Answer) -> web.StreamResponse:
     """Generate, and send the answer. Streaming changes only the time of sending, not the deltas (contract
     2.5)."""
@@ -118,7 +162,7 @@ async def respond(exchange: Exchange[Any], answer: Answer) -> web.StreamResponse
     async with aclosing(await exchange.generation()) as deltas:
         if answer.request.stream:
             keep_alive = exchange.arrival.service.settings.keep_alive_interval
-            stream = EventStream(http, keep_alive=keep_alive, headers=headers, filler=answer.keep_alive)
+            stream = AnswerStream(http, answer, exchange, keep_alive=keep_alive, headers=headers)
             async with stream:
                 response = await _send_events(stream, deltas, answer, exchange)
                 exchange.arrival.status = response.status
@@ -141,7 +185,7 @@ def _withholds_alternatives(exchange: Exchange[Any], answer: Answer) -> bool:
 
 
 async def _send_events(
-    stream: EventStream, deltas: AsyncIterable[Delta], answer: Answer, exchange: Exchange[Any]
+    stream: AnswerStream, deltas: Released, answer: Answer, exchange: Exchange[Any]
 ) -> web.StreamResponse:
     """Send each delta as events. A failure before the first has a status of its own; after it, one `error`
     event says so (contract 4.2). Either way `answer.done` is last.
@@ -149,19 +193,16 @@ async def _send_events(
     OpenAI's own responses end without `[DONE]`. Weir's have one: the SDKs stop reading there, as in any
     stream, and a client that waits for `[DONE]` would wait for ever.
     """
-    metrics = exchange.metrics
-    frames_of: Callable[[Delta], bytes] = answer.chunk
-    decisions = exchange.arrival.decisions
-    if decisions is not None:
-        decisions.write = stream.write
-        frames_of = decisions.before(answer.chunk)
+    metrics, decisions = exchange.metrics, exchange.arrival.decisions
+    is_handed = False
     try:
         try:
             async for delta in deltas:
-                metrics.release(delta)
-                frames = frames_of(delta)
-                if frames and not stream.write_now(frames):
-                    await stream.write(frames)
+                if not stream.take(delta):
+                    await stream.send_rest()
+                if not is_handed:
+                    deltas.hand_to(stream.take)
+                    is_handed = True
             metrics.end("finished")
             await answer.settle()
         except asyncio.CancelledError as error:

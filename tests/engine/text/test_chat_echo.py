@@ -71,7 +71,7 @@ async def test_a_chat_that_asks_for_none_and_a_completion_stay_as_they_are() -> 
 
 
 async def test_a_rewind_reaches_the_engine_and_the_echo_comes_again() -> None:  # contract 8.3
-    told: list[Rewind | None] = []
+    told: list[object] = []
 
     async def engine() -> Deltas:
         told.append((yield make_deltas(["x"], finish=False)[0]))

@@ -1,0 +1,41 @@
+"""Translates the usual bytes of a stream: whole events that are like an earlier one."""
+
+from collections.abc import Callable
+
+from engine.protocol import Delta, Take
+from engine.upstream.limits import Patience
+from engine.upstream.request_tracker import TrackedRequest
+
+
+class Alike:
+    """One answer's translator of such bytes. It can hand the deltas over to a reader's `Take`."""
+
+    __slots__ = ("_feed", "_patience", "_tracked", "_untaken")
+
+    def __init__(
+        self, feed: Callable[[bytes], Delta | None], tracked: TrackedRequest, patience: Patience
+    ) -> None:
+        """`feed`: the delta of the next bytes; None: they are not such bytes."""
+        self._feed = feed
+        self._tracked = tracked
+        self._patience = patience
+        self._untaken: Delta | None = None
+        """The delta of the bytes that come next, if a reader did not take it."""
+
+    def feed(self, data: bytes) -> Delta | None:
+        """The delta of the next bytes. None: they are not such bytes. Raises as `EventReader.feed` does."""
+        delta, self._untaken = self._untaken, None
+        if delta is None:
+            delta = self._feed(data)
+        if delta is not None:
+            self._tracked.usage = delta.usage or self._tracked.usage
+        return delta
+
+    def hand_over(self, take: Take, data: bytes) -> bool:
+        """Give `take` the delta of the next bytes. False: `feed` has to get them. Raises as `feed` does."""
+        delta = self.feed(data)
+        if delta is None or not take(delta):
+            self._untaken = delta
+            return False
+        self._patience.renew()
+        return True

@@ -1,0 +1,85 @@
+"""The stage that vets an answer behind the engine."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from copy import copy
+from functools import partial
+
+from engine.protocol import Delta, QueueFullError, RequestError, Take
+from engine.streams.generation import Generation, Stage
+from hooks.pipeline.ask import HookReply
+from hooks.pipeline.open_guard import OpenGuard, PassThrough
+
+
+def guarded(guard: OpenGuard, source: Generation) -> Generation:
+    """The deltas that the guard releases, each at once. Closes `source` and the guard at its end.
+
+    Each output's last delta, and only that, has a finish reason. Raises `HookError` and the errors of
+    `source`. An upstream server's own words are replaced, because no hook was shown them (contract 5.3).
+    """
+    return _Guarded(guard, source)
+
+
+def in_own_words(error: RequestError | QueueFullError, guard: OpenGuard) -> RequestError | QueueFullError:
+    """The error without another server's words, if hooks must see all text first (contract 5.3)."""
+    if error.unquoted is None or isinstance(guard, PassThrough):
+        return error
+    return copy(error.unquoted)  # once raised, it refers to `error`, which must not refer back to it
+
+
+class _Guarded(Stage):
+    __slots__ = ("_guard", "_known")
+
+    def __init__(self, guard: OpenGuard, source: Generation) -> None:
+        super().__init__(source, self._released)
+        self._guard = guard
+        self._known: Delta | list[Delta] | HookReply | BaseException | None = None
+        """The guard's answer to the delta that comes next, if a reader could not take all of it."""
+
+    def hand_to(self, take: Take) -> None:
+        self.source.hand_to(partial(self._take, take))
+
+    def _take(self, take: Take, delta: Delta) -> bool:
+        try:
+            released = self._guard.pass_through(delta)
+        except BaseException as error:  # noqa: BLE001 - the reader gets it, by iteration
+            self._known = error
+            return False
+        if isinstance(released, Delta):
+            if take(released):
+                return True
+        elif isinstance(released, list):
+            while released and take(released[0]):
+                del released[0]
+            if not released:
+                return True
+        self._known = released
+        return False
+
+    async def _released(self, source: Generation) -> AsyncGenerator[Delta, None]:
+        guard = self._guard
+        try:
+            async with aclosing(source):
+                async for delta in source:
+                    known, self._known = self._known, None
+                    first = guard.pass_through(delta) if known is None else known
+                    if isinstance(first, Delta):
+                        yield first
+                        continue
+                    if isinstance(first, list):
+                        for released in first:
+                            yield released
+                        continue
+                    if isinstance(first, BaseException):
+                        raise first
+                    step = await guard.feed(delta, first)
+                    for released in step.released:
+                        yield released
+                    if step.is_over:
+                        return
+                    if step.rewind is not None:
+                        source.rewind(step.rewind)
+        except (RequestError, QueueFullError) as error:
+            raise in_own_words(error, guard) from None
+        finally:
+            await guard.close()
