@@ -23,6 +23,7 @@ from engine.protocol import (
     Prompt,
     Rewind,
     SamplingParams,
+    Take,
     Token,
     TopLogprob,
     Usage,
@@ -283,9 +284,9 @@ async def until(is_so: Callable[[], Any]) -> None:
 
 class ScriptedEngine:
     """An engine that plays what a function makes of the request: deltas to yield, errors to raise, awaitables
-    to wait for. Counts as the real ones do."""
+    to wait for. Counts as the real ones do, and hands deltas over."""
 
-    info = ModelInfo(max_model_len=1024)
+    info = ModelInfo(max_model_len=1024, can_hand_over=True)
     fields = FieldSupport()
     tokenizer = None
 
@@ -303,10 +304,13 @@ class ScriptedEngine:
     async def generate(self, request: GenerationRequest) -> Deltas:
         self.requests.append(request)
         self.running += 1
+        take: Take | None = None
         try:
             for item in self.script(request):
                 if isinstance(item, Delta):
-                    yield item
+                    if take is None or item.finish_reason is not None or not take(item):
+                        sent = yield item
+                        take = sent if callable(sent) else take
                     await asyncio.sleep(0)
                 elif isinstance(item, Exception):
                     raise item

@@ -49,3 +49,33 @@ async def test_what_was_said_of_a_rewound_output_is_void_until_the_engine_has_he
     stream.resume(0)
     stream.put(Delta(text="e"))
     assert [(d.index, d.text) for d in await stream.get()] == [(0, "e")]
+
+
+async def test_a_reader_that_waits_is_handed_deltas_but_for_the_last() -> None:
+    queue, taken = DeltaQueue(), list[str]()
+    queue.take = lambda delta: delta.text != "c" and not taken.append(delta.text)
+    queue.put(Delta(text="a"))
+    assert await queue.get() == [Delta(text="a")]
+    async with asyncio.TaskGroup() as tasks:
+        reader = tasks.create_task(queue.get())
+        await asyncio.sleep(0)
+        queue.put(Delta(text="b"))
+        queue.put(Delta(text="c"))
+        queue.put(Delta(text="d"))
+    assert (taken, reader.result()) == (["b"], [Delta(text="cd")])
+    async with asyncio.TaskGroup() as tasks:
+        reader = tasks.create_task(queue.get())
+        await asyncio.sleep(0)
+        queue.put(last := Delta(text="e", finish_reason="stop"))
+    assert (taken, reader.result()) == (["b"], [last])
+
+
+async def test_a_reader_that_was_cancelled_is_handed_nothing() -> None:
+    queue, taken = DeltaQueue(), list[Delta]()
+    queue.take = lambda delta: not taken.append(delta)
+    async with asyncio.TaskGroup() as tasks:
+        reader = tasks.create_task(queue.get())
+        await asyncio.sleep(0)
+        reader.cancel()
+    queue.put(Delta(text="a"))
+    assert taken == []

@@ -15,11 +15,12 @@ import pytest
 
 from engine.protocol import Delta, EngineError, GenerationRequest, RequestError, SamplingParams
 from engine.streams import recorder as recorder_module
+from engine.streams.generation import Generation
 from engine.streams.recorder import RecordingEngine, RecordingFile, RecordingFolder
 from engine.streams.recording import Failure, Recording, TimedDelta
 from engine.upstream.echo import EchoEngine
 from engine.upstream.replay import ReplayEngine
-from tests.helpers import ScriptedEngine, until
+from tests.helpers import ScriptedEngine, make_deltas, until
 
 StartRecorder = Callable[..., Any]
 
@@ -76,6 +77,28 @@ async def test_a_recording_holds_the_request_and_all_that_was_said(
     assert times == sorted(times)
     assert recording.failure is None
     assert await collect(ReplayEngine([recording]), request) == said
+
+
+async def test_deltas_that_are_handed_over_are_recorded_in_their_order(
+    start: StartRecorder, tmp_path: Path
+) -> None:
+    recorder = await start(ScriptedEngine(lambda _: make_deltas(["a", "b", "c", "d"])))
+    taken: list[Delta] = []
+
+    def take(delta: Delta) -> bool:
+        if delta.text != "c":
+            taken.append(delta)
+        return delta.text != "c"
+
+    async with aclosing(Generation(recorder.generate(asked()), can_hand_over=True)) as answer:
+        await anext(answer)
+        answer.hand_to(take)
+        rest = [delta.text async for delta in answer]
+    await recorder.aclose()
+    assert "b" in [delta.text for delta in taken]
+    assert "c" in rest
+    (path,) = kept(tmp_path)
+    assert "".join(delta.text for delta in deltas_of(path)) == "abcd"
 
 
 async def test_only_its_owner_may_read_it(start: StartRecorder, tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
-"""The short way of a chunk through plain hooks gives just what `feed` gives."""
+"""The short way through plain hooks, and deltas that are handed over: both give just what `feed` gives."""
 
 import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -19,14 +20,18 @@ from engine.protocol import (
     FinishReason,
     GenerationRequest,
     SamplingParams,
+    Take,
     Token,
     ToolCall,
     TopLogprob,
     Usage,
 )
+from engine.streams.generation import Generation
 from hooks import Chunk, Decision, Verdict, emit, hold, redact, rewind, suppress, suspect, terminate
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.failure import HookError
+from hooks.pipeline.guarded import guarded
+from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import vetted
@@ -162,7 +167,34 @@ def no_short_way(delta: Delta) -> Delta | None:
     return None
 
 
-def everything_told(seed: int, *, short: bool) -> Any:
+async def handed_over(
+    guard: OpenGuard, deltas: Sequence[Delta], released: list[Delta], rng: random.Random
+) -> None:
+    """Collects what is released. Some deltas are handed over, and the reader takes some of them."""
+
+    async def generate() -> Deltas:
+        take: Take | None = None
+        for delta in deltas:
+            if take is None or delta.finish_reason is not None or not take(delta):
+                sent = yield delta
+                take = sent if callable(sent) else take
+
+    def take(delta: Delta) -> bool:
+        is_taken = rng.random() < 0.7
+        if is_taken:
+            released.append(delta)
+        return is_taken
+
+    is_handed = False
+    async with aclosing(guarded(guard, Generation(generate(), can_hand_over=True))) as answer:
+        async for delta in answer:
+            released.append(delta)
+            if not is_handed:
+                answer.hand_to(take)
+                is_handed = True
+
+
+def everything_told(seed: int, way: Literal["long", "short", "handed over"]) -> Any:
     """All that clients, hooks, listeners and the metrics get of a request with two outputs. Some engines stop
     in the middle."""
     rng = random.Random(seed)
@@ -180,7 +212,7 @@ def everything_told(seed: int, *, short: bool) -> Any:
     guard = pipeline.open(
         replace(make_request(), sampling=sampling), can_rewind=True, listener=decisions.append
     )
-    if not short:
+    if way == "long":
         guard.pass_through = no_short_way  # type: ignore[method-assign]
 
     async def generate(_: GenerationRequest) -> Deltas:
@@ -190,6 +222,9 @@ def everything_told(seed: int, *, short: bool) -> Any:
     released: list[Delta] = []
 
     async def collect() -> None:
+        if way == "handed over":
+            await handed_over(guard, deltas, released, random.Random(seed))
+            return
         async for delta in vetted(guard, generate):
             released.append(delta)
 
@@ -208,4 +243,10 @@ def everything_told(seed: int, *, short: bool) -> Any:
 @given(st.integers(0, 2**32))
 def test_the_short_way_changes_nothing(seed: int) -> None:
     for own in range(5 * seed, 5 * seed + 5):
-        assert everything_told(own, short=True) == everything_told(own, short=False)
+        assert everything_told(own, "short") == everything_told(own, "long")
+
+
+@given(st.integers(0, 2**32))
+def test_handing_over_changes_nothing(seed: int) -> None:
+    for own in range(5 * seed, 5 * seed + 5):
+        assert everything_told(own, "handed over") == everything_told(own, "long")

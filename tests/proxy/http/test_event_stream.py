@@ -60,6 +60,18 @@ async def test_a_client_that_leaves_frees_its_slot(serve: Serve, stream: bool, h
     assert [(c.is_final, c.aborted) for c in hook.chunks if c.is_final][-1] == (True, True)
 
 
+@pytest.mark.parametrize("before", [0, 1, 3])
+async def test_text_that_cannot_be_written_fails_its_stream(serve: Serve, before: int) -> None:
+    deltas = [*(Delta(text="a") for _ in range(before)), Delta(text="\ud800"), Delta(text="b")]
+    client = await serve(ScriptedEngine(lambda r: deltas))
+    got = await client.stream(CHATS, CHAT)
+    if before:
+        assert got.content() == "a" * before
+        assert [name for name, _ in got.events][-2:] == ["error", None]
+    else:
+        assert got.status == 500
+
+
 async def test_http_1_0_gets_no_chunked_encoding(serve: Serve) -> None:
     client = await serve(ScriptedEngine(lambda r: make_deltas(["a", "b"])))
     reader, writer = await open_request(client, {**CHAT, "stream": True}, version="1.0")

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from engine.protocol import Delta, Deltas, GenerationRequest, Usage
 from hooks import emit, hold
 from hooks.builtin.pii import Pii
-from tests.helpers import Script, ScriptedEngine
+from tests.helpers import Script, ScriptedEngine, until
 from tests.proxy.conftest import CHAT, Client, Serve
 from tests.proxy.http.admin.conftest import ADMIN, ask
 
@@ -123,6 +123,19 @@ async def stream_of(client: Client, key: dict[str, str]) -> Any:
     response = await client.http.post(client.url + CHATS, json={**CHAT, "stream": True}, headers=key)
     await response.content.readany()
     return response
+
+
+async def test_what_was_handed_over_before_a_client_left_is_counted(serve: Serve) -> None:
+    forever = asyncio.Event()
+    engine = ScriptedEngine(lambda _: [Delta(text="a "), Delta(text="word " * 80 + "end "), forever])
+    client, key = await limited(serve, engine, tokens_per_minute=50)
+    async with client.http.post(client.url + CHATS, json={**CHAT, "stream": True}, headers=key) as stream:
+        while b"end" not in await stream.content.readany():
+            pass
+        stream.close()
+    await until(lambda: not engine.running)
+    async with client.http.post(client.url + CHATS, json=CHAT, headers=key) as response:
+        assert response.status == 429
 
 
 @pytest.mark.parametrize("held", [0, 300])
