@@ -8,7 +8,6 @@ launches of their kernels.
 """
 
 import argparse
-import asyncio
 import json
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 
 from benchmarks.machine import processor
 from benchmarks.simulated_device import engine, service
+from proxy.workers import event_loop
 
 
 def measure_engine(seconds: float) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def main() -> None:
     if options.part != "service":
         figures |= measure_engine(options.seconds)
     if options.part != "engine":
-        figures["service"] = asyncio.run(service.measure())
+        figures["service"] = event_loop.run(service.measure())
     if options.json:
         print(json.dumps(figures, indent=1))
         return
