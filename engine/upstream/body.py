@@ -27,6 +27,8 @@ Use = Callable[[bytes], bool]
 class _Listener(asyncio.Protocol):
     """Stands before aiohttp's protocol on a connection, and tells when that has read what came."""
 
+    __slots__ = ("_on_received", "_protocol", "_transport", "is_lost")
+
     def __init__(
         self, transport: asyncio.Transport, protocol: asyncio.Protocol, on_received: Callable[[], None]
     ) -> None:
