@@ -17,7 +17,7 @@ from engine.parsers.tool_calls import hermes, llama3_json, mistral
 from engine.protocol import Delta, GenerationRequest, Rewind, Tokenizer
 from engine.protocol.parser_names import PARSERS
 from engine.protocol.parts import PartError
-from engine.streams.generation import Generation, Stage
+from engine.streams.generation import Generation, InstantStage
 
 HARMONY_REASONING = "openai_gptoss"
 """The reasoning parser of a format that has tool calls, too."""
@@ -95,13 +95,13 @@ def parsed(
     return _Parsed(parsers, request, source, tokenizer)
 
 
-class _Parsed(Stage):
+class _Parsed(InstantStage[list[Delta]]):
     __slots__ = ("_num_reasoning", "_open", "_outputs", "_rewound")
 
     def __init__(
         self, parsers: Parsers, request: GenerationRequest, source: Generation, tokenizer: Tokenizer | None
     ) -> None:
-        super().__init__(source, self._pieces)
+        super().__init__(source, self._parse, self._pieces)
         self._open = partial(self._opened, parsers, request, tokenizer)
         self._outputs: dict[int, list[OutputParser]] = {}
         self._num_reasoning: Counter[int] = Counter()
@@ -122,24 +122,30 @@ class _Parsed(Stage):
         return parsers.open(request, prompt_end)
 
     async def _pieces(self, source: Generation) -> AsyncGenerator[Delta, None]:
-        outputs, num_reasoning = self._outputs, self._num_reasoning
         async with aclosing(source):
             async for delta in source:
-                if delta.index not in outputs:
-                    outputs[delta.index] = self._open(delta)
                 self._rewound = False
-                pieces = [delta]
-                for parser in outputs[delta.index]:
-                    pieces = [made for piece in pieces for made in parser.feed(piece)]
-                for piece in pieces:
-                    if piece.channel == "reasoning":
-                        num_reasoning[delta.index] += sum(token.id is not None for token in piece.tokens)
-                    if num_reasoning and piece.usage is not None and not piece.usage.reasoning_tokens:
-                        total = num_reasoning.total()
-                        piece = replace(piece, usage=replace(piece.usage, reasoning_tokens=total))
+                for piece in self.made_of(delta):
                     yield piece
                     if self._rewound:
                         break  # the rewind makes the other pieces void
+
+    def _parse(self, delta: Delta) -> list[Delta]:
+        if delta.index not in self._outputs:
+            self._outputs[delta.index] = self._open(delta)
+        pieces = [delta]
+        for parser in self._outputs[delta.index]:
+            pieces = [made for piece in pieces for made in parser.feed(piece)]
+        return [self._counted(piece) for piece in pieces]
+
+    def _counted(self, piece: Delta) -> Delta:
+        """The piece, with the reasoning tokens so far if the engine does not count them."""
+        num_reasoning = self._num_reasoning
+        if piece.channel == "reasoning":
+            num_reasoning[piece.index] += sum(token.id is not None for token in piece.tokens)
+        if num_reasoning and piece.usage is not None and not piece.usage.reasoning_tokens:
+            return replace(piece, usage=replace(piece.usage, reasoning_tokens=num_reasoning.total()))
+        return piece
 
 
 def _tool_parser(family: ToolCalls, request: GenerationRequest) -> OutputParser:

@@ -14,9 +14,12 @@ from contextlib import aclosing
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
+from typing import Generic, TypeVar
 
 from engine.protocol import Delta, Deltas, Rewind, Take
 from engine.protocol.deltas import first_tokens, join
+
+Made = TypeVar("Made")
 
 
 class Generation:
@@ -83,10 +86,66 @@ class Stage(Generation):
         self.source.rewind(rewind)
 
     def hand_to(self, take: Take) -> None:
-        """A stage that changes deltas without waiting passes a changed `take` to its source."""
+        """Deltas are handed through an `InstantStage` alone."""
 
     async def aclose(self) -> None:
         await self._changed.aclose()
+
+
+class InstantStage(Stage, Generic[Made]):
+    """A stage that can change a delta without waiting. Deltas can be handed through it."""
+
+    __slots__ = ("_known", "_make")
+
+    def __init__(
+        self,
+        source: Generation,
+        make: Callable[[Delta], Made],
+        change: Callable[[Generation], AsyncGenerator[Delta, None]] | None = None,
+    ) -> None:
+        """`make`: the delta, or a new list of deltas, that a delta becomes. Anything else comes by iteration
+        alone, and needs a `change` of its own, which gets it from `made_of`."""
+        super().__init__(source, change or self._deltas_of)
+        self._make = make
+        self._known: Made | BaseException | None = None
+        """What `make` made of the delta that comes next, if a reader could not take all of it."""
+
+    def hand_to(self, take: Take) -> None:
+        self.source.hand_to(partial(self._take, take))
+
+    def _take(self, take: Take, delta: Delta) -> bool:
+        try:
+            made = self._make(delta)
+        except BaseException as error:  # noqa: BLE001 - `made_of` raises it
+            self._known = error
+            return False
+        if isinstance(made, Delta):
+            if take(made):
+                return True
+        elif isinstance(made, list):
+            while made and take(made[0]):
+                del made[0]
+            if not made:
+                return True
+        self._known = made
+        return False
+
+    def made_of(self, delta: Delta) -> Made:
+        """What `make` makes of the next delta, or has made of it: the part that the reader does not have."""
+        known, self._known = self._known, None
+        if known is None:
+            return self._make(delta)
+        if isinstance(known, BaseException):
+            raise known
+        return known
+
+    async def _deltas_of(self, source: Generation) -> AsyncGenerator[Delta, None]:
+        async with aclosing(source):
+            async for delta in source:
+                made = self.made_of(delta)
+                for one in made if isinstance(made, list) else (made,):
+                    assert isinstance(one, Delta)
+                    yield one
 
 
 class Rewindable(Stage):

@@ -3,10 +3,9 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from copy import copy
-from functools import partial
 
-from engine.protocol import Delta, QueueFullError, RequestError, Take
-from engine.streams.generation import Generation, Stage
+from engine.protocol import Delta, QueueFullError, RequestError
+from engine.streams.generation import Generation, InstantStage
 from hooks.pipeline.ask import HookReply
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 
@@ -27,42 +26,19 @@ def in_own_words(error: RequestError | QueueFullError, guard: OpenGuard) -> Requ
     return copy(error.unquoted)  # once raised, it refers to `error`, which must not refer back to it
 
 
-class _Guarded(Stage):
-    __slots__ = ("_guard", "_known")
+class _Guarded(InstantStage[Delta | list[Delta] | HookReply | None]):
+    __slots__ = ("_guard",)
 
     def __init__(self, guard: OpenGuard, source: Generation) -> None:
-        super().__init__(source, self._released)
+        super().__init__(source, guard.pass_through, self._released)
         self._guard = guard
-        self._known: Delta | list[Delta] | HookReply | BaseException | None = None
-        """The guard's answer to the delta that comes next, if a reader could not take all of it."""
-
-    def hand_to(self, take: Take) -> None:
-        self.source.hand_to(partial(self._take, take))
-
-    def _take(self, take: Take, delta: Delta) -> bool:
-        try:
-            released = self._guard.pass_through(delta)
-        except BaseException as error:  # noqa: BLE001 - the reader gets it, by iteration
-            self._known = error
-            return False
-        if isinstance(released, Delta):
-            if take(released):
-                return True
-        elif isinstance(released, list):
-            while released and take(released[0]):
-                del released[0]
-            if not released:
-                return True
-        self._known = released
-        return False
 
     async def _released(self, source: Generation) -> AsyncGenerator[Delta, None]:
         guard = self._guard
         try:
             async with aclosing(source):
                 async for delta in source:
-                    known, self._known = self._known, None
-                    first = guard.pass_through(delta) if known is None else known
+                    first = self.made_of(delta)
                     if isinstance(first, Delta):
                         yield first
                         continue
@@ -70,8 +46,6 @@ class _Guarded(Stage):
                         for released in first:
                             yield released
                         continue
-                    if isinstance(first, BaseException):
-                        raise first
                     step = await guard.feed(delta, first)
                     for released in step.released:
                         yield released

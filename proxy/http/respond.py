@@ -13,6 +13,7 @@ from aiohttp.abc import AbstractStreamWriter
 
 from engine.protocol import Delta
 from proxy.http.admission import Exchange, Released
+from proxy.service.metrics import RequestMetrics
 from proxy.wire.errors import APIError, to_api_error
 from proxy.wire.openai.answer import COMMENT, Answer
 from proxy.wire.openai.endpoint_fields import ignored_header, names_of
@@ -151,6 +152,40 @@ class AnswerStream(EventStream):
             await self.write(unsent)
 
 
+class WholeAnswer:
+    """Folds the deltas of an answer into one. It takes deltas that are handed over, too."""
+
+    def __init__(self, answer: Answer, metrics: RequestMetrics) -> None:
+        self._fold = answer.fold
+        self._metrics = metrics
+        self._failure: Exception | None = None
+
+    def take(self, delta: Delta) -> bool:
+        """Add the delta (`engine.protocol.Take`). False: `send_rest` has the error."""
+        try:
+            self._fold(delta)
+        except Exception as error:  # noqa: BLE001 - `send_rest` raises it
+            self._failure = error
+            return False
+        self._metrics.release(delta)
+        return True
+
+    async def send_rest(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+
+async def _deliver(deltas: Released, to: AnswerStream | WholeAnswer) -> None:
+    """Give all deltas to `to`. Behind the first, they may be handed over."""
+    is_handed = False
+    async for delta in deltas:
+        if not to.take(delta):
+            await to.send_rest()
+        if not is_handed:
+            deltas.hand_to(to.take)
+            is_handed = True
+
+
 async def respond(exchange: Exchange[Any], answer: Answer) -> web.StreamResponse:
     """Generate, and send the answer. Streaming changes only the time of sending, not the deltas (contract
     2.5)."""
@@ -167,11 +202,8 @@ async def respond(exchange: Exchange[Any], answer: Answer) -> web.StreamResponse
                 response = await _send_events(stream, deltas, answer, exchange)
                 exchange.arrival.status = response.status
                 return response
-        metrics = exchange.metrics
-        async for delta in deltas:
-            metrics.release(delta)
-            answer.fold(delta)
-        metrics.end("finished")
+        await _deliver(deltas, WholeAnswer(answer, exchange.metrics))
+        exchange.metrics.end("finished")
         await answer.settle()
         body = answer.whole()
         if exchange.arrival.decisions is not None:
@@ -194,15 +226,9 @@ async def _send_events(
     stream, and a client that waits for `[DONE]` would wait for ever.
     """
     metrics, decisions = exchange.metrics, exchange.arrival.decisions
-    is_handed = False
     try:
         try:
-            async for delta in deltas:
-                if not stream.take(delta):
-                    await stream.send_rest()
-                if not is_handed:
-                    deltas.hand_to(stream.take)
-                    is_handed = True
+            await _deliver(deltas, stream)
             metrics.end("finished")
             await answer.settle()
         except asyncio.CancelledError as error:

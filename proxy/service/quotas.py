@@ -5,14 +5,13 @@ requests that run when a limit is reached may exceed it.
 """
 
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from functools import partial
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
-from engine.protocol import Delta, GenerationRequest, Take, Usage
+from engine.protocol import Delta, GenerationRequest, Usage
 from engine.protocol.prompt_size import prompt_size
-from engine.streams.generation import Generation, Stage
+from engine.streams.generation import Generation, InstantStage
 from proxy.service.rates import Rates
 from proxy.service.running import RequestLimits
 from proxy.settings.limits import SETTINGS, WHOSE, Subject
@@ -65,11 +64,11 @@ class Spending:
     def counted(self, source: Generation) -> Generation:
         """The engine's deltas, the same. `settle` estimates by them if the request ends before its usage is
         known."""
-        return _Counted(source, self)
+        return InstantStage(source, self._count)
 
-    def generate(self, delta: Delta) -> None:
-        """The engine gave the delta."""
+    def _count(self, delta: Delta) -> Delta:
         self._num_generated += len(delta.text)
+        return delta
 
     def settle(self, request: GenerationRequest, usage: Usage | None) -> None:
         """Count the tokens of the request, which ends now. `usage`: as the client got it, if it did."""
@@ -148,29 +147,6 @@ class Quotas:
     def _left(self, rate: _Rate, own: int) -> int:
         used = self._rates.used(rate.name) + (own if rate.what == "requests" else 0)
         return max(0, math.floor(rate.limit - used))
-
-
-class _Counted(Stage):
-    __slots__ = ("_spending",)
-
-    def __init__(self, source: Generation, spending: Spending) -> None:
-        super().__init__(source, self._deltas_of)
-        self._spending = spending
-
-    def hand_to(self, take: Take) -> None:
-        self.source.hand_to(partial(self._take, take))
-
-    def _take(self, take: Take, delta: Delta) -> bool:
-        is_taken = take(delta)
-        if is_taken:
-            self._spending.generate(delta)
-        return is_taken
-
-    async def _deltas_of(self, source: Generation) -> AsyncGenerator[Delta, None]:
-        async with aclosing(source):
-            async for delta in source:
-                self._spending.generate(delta)
-                yield delta
 
 
 def estimated_tokens(request: GenerationRequest) -> int:
