@@ -4,11 +4,12 @@ from collections import defaultdict
 from operator import methodcaller
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, with_config
+from typing_extensions import NotRequired, TypedDict
 
 from engine.protocol import Channel, Delta, GenerationRequest, RequestError, ToolCall
 from proxy.wire.openai.answer import PROMPT_FIELDS, ChoicesAnswer, JSONObject, new_id
-from proxy.wire.openai.endpoint_fields import RequestObject
+from proxy.wire.openai.endpoint_fields import REQUEST_OBJECT, RequestObject
 from proxy.wire.openai.fields import GenerationFields, PromptLogprobs, TokenId
 
 _as_given = methodcaller("model_dump", exclude_unset=True)
@@ -31,19 +32,22 @@ _AT_START = ConfigDict(defer_build=False)
 """Nearly every server is asked for chats, so the first of them does not wait for their validators."""
 
 
-class ContentPart(RequestObject):
+@with_config(REQUEST_OBJECT)
+class ContentPart(TypedDict):
     type: str
-    text: str | None = None
+    text: NotRequired[str | None]
 
 
-class Message(RequestObject):
-    model_config = _AT_START
+@with_config(REQUEST_OBJECT)
+class Message(TypedDict):
+    """A message is read as a dict, not as an object of its own: nothing is to be made of a long chat but the
+    request's messages."""
 
     role: Annotated[str, Field(min_length=1)]
-    content: str | Annotated[list[ContentPart], Field(fail_fast=True)] | None = None
-    name: str | None = None
-    tool_calls: list[dict[str, Any]] | None = None
-    tool_call_id: str | None = None
+    content: NotRequired[str | Annotated[list[ContentPart], Field(fail_fast=True)] | None]
+    name: NotRequired[str | None]
+    tool_calls: NotRequired[list[dict[str, Any]] | None]
+    tool_call_id: NotRequired[str | None]
 
 
 class Function(RequestObject):
@@ -109,7 +113,7 @@ class ChatRequest(GenerationFields):
             logprob_token_ids=self.logprob_token_ids,
             prompt_logprobs=self.prompt_logprobs,
             echo=self.echo,
-            messages=tuple(map(_as_given, self.messages)),
+            messages=tuple(self.messages),
             extra=response_format,
             tools=tuple(map(_as_given, self.tools)),
             tool_choice=_as_given(choice) if isinstance(choice, NamedTool) else choice,

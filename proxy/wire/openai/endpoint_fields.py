@@ -49,12 +49,16 @@ _MAX_COMPARED = 4
 _NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}", re.ASCII)
 
 
+REQUEST_OBJECT = ConfigDict(strict=True, extra="allow")
+"""How a JSON object inside a request's body is read. Fields that Weir does not know are kept as they are."""
+
+
 class RequestObject(BaseModel):
-    """A JSON object inside a request's body. Fields that Weir does not know are kept as they are.
+    """A JSON object inside a request's body.
 
     The first object of a class builds its validator: most servers are never asked for most endpoints."""
 
-    model_config = ConfigDict(strict=True, extra="allow", defer_build=True)
+    model_config = ConfigDict(**REQUEST_OBJECT, defer_build=True)
 
 
 class Options(RequestObject):

@@ -43,7 +43,7 @@ class TokenizeRequest(BaseModel):
             request_id=request_id,
             model=model,
             endpoint="completions" if self.messages is None else "chat",
-            messages=tuple(message.model_dump(exclude_unset=True) for message in self.messages or ()),
+            messages=tuple(self.messages or ()),
             prompts=() if self.prompt is None else (self.prompt,),
             tools=tuple(tool.model_dump(exclude_unset=True) for tool in self.tools or ()),
             extra=given,
