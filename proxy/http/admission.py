@@ -252,8 +252,9 @@ async def admitted(
             arrival.decisions = asked_decisions(http)
         if endpoint is not None:
             engine = route.model.engine
-            steers = steers_end(request, engine.fields, engine.info)
-            request = under_policy(route, replace(request, steers_end=steers))
+            if steers_end(request, engine.fields, engine.info):
+                request = replace(request, steers_end=True)
+            request = under_policy(route, request)
             arrival.begin(request)
         spending = service.quotas.unlimited
         if route.limited:

@@ -83,9 +83,12 @@ class OpenAIEngine(UpstreamEngine):
     def _call(self, request: GenerationRequest) -> Call:
         is_whole = request.sampling.prompt_logprobs is not None
         translator = WholeTranslator if is_whole else StreamTranslator
+        sent = request
+        if not request.extra.keys() <= self.fields.relayed:
+            sent = replace(request, extra=self.fields.relayed_of(request.extra))
         return Call(
             "/chat/completions" if request.is_chat else "/completions",
-            request_body(replace(request, extra=self.fields.relayed_of(request.extra)), self.model),
+            request_body(sent, self.model),
             translator(request, self._options),
             is_whole=is_whole,
         )

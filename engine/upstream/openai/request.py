@@ -15,6 +15,11 @@ _OF_MESSAGES = frozenset({"thinking", "service_tier", "cache_control", "anthropi
 """Fields of the Messages API. Servers of this API know other values of these names, or refuse them."""
 _WRITTEN_APART = ("max_tokens", "logprobs", "logit_bias", "best_of", "logits_processors", "prompt_logprobs")
 """Fields of `SamplingParams` that have another form in the body, or none."""
+_DEFAULTS = {
+    field.name: getattr(SamplingParams(), field.name)
+    for field in fields(SamplingParams)
+    if field.name not in _WRITTEN_APART
+}
 
 
 def request_body(request: GenerationRequest, model: str | None = None) -> dict[str, Any]:
@@ -83,10 +88,11 @@ def asks_for_echo(request: GenerationRequest) -> bool:
 
 
 def _changed(sampling: SamplingParams, given: frozenset[str]) -> dict[str, Any]:
-    default = SamplingParams()
-    names = [field.name for field in fields(sampling) if field.name not in _WRITTEN_APART]
-    values = {name: getattr(sampling, name) for name in names}
-    return {name: value for name, value in values.items() if name in given or value != getattr(default, name)}
+    return {
+        name: value
+        for name, default in _DEFAULTS.items()
+        if (value := getattr(sampling, name)) != default or name in given
+    }
 
 
 def _tools(request: GenerationRequest) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 from operator import methodcaller
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import ConfigDict, Field, with_config
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict  # pydantic takes the one of `typing` from Python 3.12 on
 
 from engine.protocol import Channel, Delta, GenerationRequest, RequestError, ToolCall
 from proxy.wire.openai.answer import PROMPT_FIELDS, ChoicesAnswer, JSONObject, new_id
@@ -32,6 +32,10 @@ _AT_START = ConfigDict(defer_build=False)
 """Nearly every server is asked for chats, so the first of them does not wait for their validators."""
 
 
+# Messages and their parts are read as dicts. A long chat has many, and an object of each would only be
+# checked and written out again.
+
+
 @with_config(REQUEST_OBJECT)
 class ContentPart(TypedDict):
     type: str
@@ -40,9 +44,6 @@ class ContentPart(TypedDict):
 
 @with_config(REQUEST_OBJECT)
 class Message(TypedDict):
-    """A message is read as a dict, not as an object of its own: nothing is to be made of a long chat but the
-    request's messages."""
-
     role: Annotated[str, Field(min_length=1)]
     content: NotRequired[str | Annotated[list[ContentPart], Field(fail_fast=True)] | None]
     name: NotRequired[str | None]

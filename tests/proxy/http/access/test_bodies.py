@@ -12,6 +12,7 @@ from engine.protocol import RequestError
 from proxy.http.access import bodies
 from proxy.http.access.bodies import check_counts, is_deeper, max_body_size
 from proxy.settings.requests import BodyOptions
+from proxy.wire.errors import APIError
 from proxy.wire.openai.chat import ChatRequest
 from proxy.wire.openai.completions import CompletionRequest
 from proxy.wire.openai.responses import ResponsesRequest
@@ -188,6 +189,36 @@ def test_what_is_counted_in_the_bytes_is_what_is_there(value: Any, size: int, is
     assert (sum(c for c, _ in counted), sum(o for _, o in counted)) == commas_and_openings(value)
 
 
+@given(value=JSON, size=st.integers(1, 9), max_values=st.integers(1, 8), max_objects=st.integers(1, 8))
+async def test_marks_in_strings_refuse_no_body(
+    value: Any, size: int, max_values: int, max_objects: int
+) -> None:
+    body = orjson.dumps(value)
+    commas, opened = commas_and_openings(value)
+    options = options_with(BodyOptions, max_json_values=max_values, max_json_objects=max_objects)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bodies, "SLICE", size)
+        patch.setattr(bodies, "MAX_DEPTH", 2)
+        has_many = body.count(b"[") + body.count(b"{") > 2
+        check = bodies._check_values(body, options, 0, has_many=has_many)
+        if 1 + commas <= max_values and 1 + opened <= max_objects:
+            await check
+        else:
+            with pytest.raises(APIError, match="The body has too many"):
+                await check
+
+
+async def test_the_strings_of_a_long_chat_are_not_looked_at_one_by_one(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "_structure", None)
+    engine = ScriptedEngine(hello)
+    client = await serve(engine)
+    messages = [{**USER, "content": f'{i}, "[a]"\n' * 200} for i in range(50)]
+    assert (await client.post(CHATS, {**CHAT, "messages": messages}))[0] == 200
+    assert engine.requests[-1].messages == tuple(messages)
+
+
 FIELDS = st.sampled_from(
     [
         "messages",
@@ -246,3 +277,18 @@ def test_schemas_for_one_value_are_counted_and_no_others() -> None:
         check_counts(asked, options_with(BodyOptions, max_schema_branches=7 * 16))
     many = {"properties": {f"p{i}": {"anyOf": [{}, {"enum": [1, 2]}]} for i in range(500)}}
     check_counts({"response_format": format_of(many)}, BodyOptions())
+
+
+@pytest.mark.parametrize("text", ["a", "[{" * 20_000], ids=["short", "long"])
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ('[{"a":', "}]")])
+async def test_a_body_may_have_a_hundred_levels(serve: Serve, text: str, opening: str, closing: str) -> None:
+    client = await serve(ScriptedEngine(hello))
+    step = opening.count("[") + opening.count("{")
+
+    def body(levels: int) -> Any:
+        times = (levels - 1) // step
+        return {**COMPLETION, "prompt": text, "x": orjson.loads(opening * times + "1" + closing * times)}
+
+    assert (await client.post(COMPLETIONS, body(bodies.MAX_DEPTH)))[0] == 200
+    status, error = await send(client, COMPLETIONS, orjson.dumps(body(bodies.MAX_DEPTH + step)))
+    assert (status, error["message"]) == (400, "The body is nested too deeply: 100 levels are read.")

@@ -21,6 +21,37 @@ COMPLETIONS = "/v1/completions"
 TOOL = {"type": "function", "function": {"name": "f"}}
 
 
+def test_messages_reach_the_request_as_they_came() -> None:
+    messages = [
+        {"role": "system", "content": "Be brief.", "name": None},
+        {"role": "user", "content": [{"type": "text", "text": "Hi", "more": {"a": [1]}}, {"type": "x"}]},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "n": 1.0}], "reasoning": ""},
+    ]
+    fields = ChatRequest.model_validate({"messages": messages})
+    assert [*fields.to_request("r", "m").messages] == messages
+
+
+@pytest.mark.parametrize(
+    ("message", "param", "reason"),
+    [
+        (7, "messages.0", "Input should be a valid dictionary"),
+        ({"content": "Hi"}, "messages.0.role", "Field required"),
+        (
+            {"role": "user", "content": [{"text": "Hi"}]},
+            "messages.0.content",
+            "Input should be a valid string",
+        ),
+        ({"role": "user", "name": 7}, "messages.0.name", "Input should be a valid string"),
+    ],
+)
+async def test_the_wrong_part_of_a_message_is_named(
+    serve: Serve, message: Any, param: str, reason: str
+) -> None:
+    client = await serve(ScriptedEngine(hello))
+    status, error = await send(client, CHATS, orjson.dumps({**CHAT, "messages": [message]}))
+    assert (status, error["param"], error["message"]) == (400, param, f"{param}: {reason}")
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
