@@ -189,17 +189,23 @@ def test_what_is_counted_in_the_bytes_is_what_is_there(value: Any, size: int, is
     assert (sum(c for c, _ in counted), sum(o for _, o in counted)) == commas_and_openings(value)
 
 
-@given(value=JSON, size=st.integers(1, 9), max_values=st.integers(1, 8), max_objects=st.integers(1, 8))
+@given(
+    value=JSON,
+    size=st.integers(1, 9),
+    max_values=st.integers(1, 20),
+    max_objects=st.integers(1, 8),
+    max_depth=st.integers(0, 8),
+)
 async def test_marks_in_strings_refuse_no_body(
-    value: Any, size: int, max_values: int, max_objects: int
+    value: Any, size: int, max_values: int, max_objects: int, max_depth: int
 ) -> None:
     body = orjson.dumps(value)
     commas, opened = commas_and_openings(value)
     options = options_with(BodyOptions, max_json_values=max_values, max_json_objects=max_objects)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bodies, "SLICE", size)
-        patch.setattr(bodies, "MAX_DEPTH", 2)
-        has_many = body.count(b"[") + body.count(b"{") > 2
+        patch.setattr(bodies, "MAX_DEPTH", max_depth)
+        has_many = body.count(b"[") + body.count(b"{") > max_depth
         check = bodies._check_values(body, options, 0, has_many=has_many)
         if 1 + commas <= max_values and 1 + opened <= max_objects:
             await check
