@@ -23,7 +23,7 @@ from engine.streams.recording import Recording, TimedDelta
 from engine.upstream.replay import ReplayEngine
 from hooks import Chunk, Verdict, emit, hold, redact, terminate
 from hooks.loading.loader import HookSpec, LoadedHook
-from hooks.pipeline.guarded import guarded
+from hooks.pipeline.driver import guarded
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.workers.pool import WorkerPool

@@ -28,7 +28,7 @@ from benchmarks.machine import processor
 from engine.protocol import Delta, Deltas
 from engine.streams.generation import Generation
 from hooks.builtin.links import Links
-from hooks.pipeline.guarded import guarded
+from hooks.pipeline.driver import guarded
 
 SECRET = "the password is hunter2 and the meeting is at nine"
 ALLOW = ["example.org"]

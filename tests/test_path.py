@@ -5,7 +5,7 @@ import pytest
 from tools.path import calls_of
 
 FUNCTIONS = {"delta": 13, "request": 164}
-FILES = 32
+FILES = 31
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streaming", "whole"])

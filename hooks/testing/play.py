@@ -13,9 +13,8 @@ from engine.streams.recording import Recording
 from hooks.api import Hook
 from hooks.loading.loader import HookSpec, LoadedHook, load_hook
 from hooks.pipeline.admission import RefusedError
-from hooks.pipeline.driver import admit
+from hooks.pipeline.driver import admit, guarded
 from hooks.pipeline.failure import HookError
-from hooks.pipeline.guarded import guarded
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline

@@ -27,8 +27,7 @@ from engine.sampling.logits_processors.names import OTHER_FIELDS, PARAMETER_FIEL
 from engine.streams.generation import Generation, Rewindable
 from engine.text.chat_echo import with_echo
 from hooks.api.decision import Listener
-from hooks.pipeline.driver import admit, as_deltas
-from hooks.pipeline.guarded import guarded, in_own_words
+from hooks.pipeline.driver import admit, as_deltas, guarded, in_own_words
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.deployment.deployment import Route
 from proxy.http.access.bodies import check_counts, read_json, yield_to_event_loop

@@ -9,8 +9,8 @@ import pytest
 
 from engine.protocol import QueueFullError, RequestError
 from hooks import Chunk, Verdict, emit
+from hooks.pipeline.driver import in_own_words
 from hooks.pipeline.failure import HookError
-from hooks.pipeline.guarded import in_own_words
 from tests.helpers import Script, Source, guard_all, make_deltas, make_request, opened, pipeline_of
 
 

@@ -29,8 +29,8 @@ from engine.protocol import (
 from engine.streams.generation import Generation
 from hooks import Chunk, Decision, Verdict, emit, hold, redact, rewind, suppress, suspect, terminate
 from hooks.loading.loader import LoadedHook
+from hooks.pipeline.driver import guarded
 from hooks.pipeline.failure import HookError
-from hooks.pipeline.guarded import guarded
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline

@@ -197,7 +197,7 @@ async def test_a_stored_conversation_has_no_logprobs(serve: Serve, store: Respon
 @pytest.mark.parametrize("name", ["msg_1", "a:b\x00c", "", "x" * 5_000])
 async def test_a_client_may_choose_any_id_for_an_item(store: ResponseStore, name: str) -> None:
     def item(text: str) -> SizedItem:
-        return SizedItem.of(InputItem(id=name, role="user", content=text))  # type: ignore[arg-type]
+        return SizedItem.of(InputItem(id=name, role="user", content=text))
 
     for i in range(2):
         await store.put(ANN, (item(f"{i}"), item(f"{i} again")), {"id": f"resp_{i}", "output": []})
