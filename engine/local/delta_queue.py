@@ -19,6 +19,8 @@ class DeltaQueue:
     """The deltas of one request, for one reader."""
 
     def __init__(self) -> None:
+        self._untaken: list[Delta] = []
+        """The delta that `take` did not take, if the reader does not have it yet. It is never joined."""
         self._waiting: list[Delta] = []
         self._error: EngineError | RequestError | None = None
         self._void: set[int] = set()
@@ -32,15 +34,19 @@ class DeltaQueue:
         if delta.index in self._void:
             return
         # A reader that is woken has a delta to take.
-        may_take = self._is_read and not self._waiting and delta.finish_reason is None
-        if may_take and self.take is not None and self.take(delta):
-            return
-        self._waiting.append(delta)
+        may_take = self._is_read and not (self._untaken or self._waiting) and delta.finish_reason is None
+        if may_take and self.take is not None:
+            if self.take(delta):
+                return
+            self._untaken.append(delta)
+        else:
+            self._waiting.append(delta)
         self._is_ready.set()
 
     def rewind(self, index: int) -> None:
         """Drop the output's deltas until `resume`: the engine does not know of the rewind yet."""
         self._void.add(index)
+        self._untaken = [delta for delta in self._untaken if delta.index != index]
         self._waiting = [delta for delta in self._waiting if delta.index != index]
 
     def resume(self, index: int) -> None:
@@ -60,9 +66,10 @@ class DeltaQueue:
             await self._is_ready.wait()
         finally:
             self._is_read = False
-        if not self._waiting and self._error is not None:
+        got = self._untaken + join(self._waiting)
+        if not got and self._error is not None:
             raise self._error
-        taken, self._waiting = self._waiting, []
+        self._untaken, self._waiting = [], []
         if self._error is None:
             self._is_ready.clear()
-        return join(taken)
+        return got

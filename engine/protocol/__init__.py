@@ -282,8 +282,9 @@ class Rewind:
 
 Take = Callable[[Delta], bool]
 """Takes a delta at once, while its reader waits for one. A reader sends it to the iterator of
-`Engine.generate`, like a `Rewind`. False: it took nothing, and the engine yields the delta. It never raises.
-A delta with a finish reason is always yielded. A turn of the event loop costs more than all else of a delta.
+`Engine.generate`, like a `Rewind`. False: it did not take all of the delta, and the engine yields this delta
+next, joined with no other. Until then it calls `Take` with no other. It never raises. A delta with a finish
+reason is always yielded. A turn of the event loop costs more than all else of a delta.
 """
 
 Deltas = AsyncGenerator[Delta, Rewind | Take | None]

@@ -62,11 +62,13 @@ async def test_a_reader_that_waits_is_handed_deltas_but_for_the_last() -> None:
         queue.put(Delta(text="b"))
         queue.put(Delta(text="c"))
         queue.put(Delta(text="d"))
-    assert (taken, reader.result()) == (["b"], [Delta(text="cd")])
+        queue.put(Delta(text="e"))
+    # What takes knows what it did not take: this delta comes as it was.
+    assert (taken, reader.result()) == (["b"], [Delta(text="c"), Delta(text="de")])
     async with asyncio.TaskGroup() as tasks:
         reader = tasks.create_task(queue.get())
         await asyncio.sleep(0)
-        queue.put(last := Delta(text="e", finish_reason="stop"))
+        queue.put(last := Delta(text="f", finish_reason="stop"))
     assert (taken, reader.result()) == (["b"], [last])
 
 
