@@ -102,6 +102,7 @@ class Body:
             self._timer.cancel()
         if self._listener is not None:
             self._listener.leave()
+            self._listener = self._use = None  # they refer to the body, and `use` to all of the request
 
     def use(self, use: Use) -> None:
         """Let `use` use up bytes of later reads, at most `_MOST_USED` at a time. An error of `use` is the

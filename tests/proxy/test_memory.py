@@ -6,6 +6,7 @@ import gc
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -14,8 +15,11 @@ import pytest
 from engine.local.engine import LocalEngine
 from engine.protocol.demo import STREAM_GUARD_DIR
 from engine.protocol.options import EngineConfig
+from engine.upstream.openai.engine import OpenAIEngine
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.pipeline import Pipeline
+from tests.engine.upstream.conftest import FakeUpstream, vllm
+from tests.engine.upstream.conftest import upstream as upstream
 from tests.helpers import slow
 from tests.proxy.conftest import CHAT, Client, Serve
 
@@ -79,4 +83,19 @@ async def test_a_request_that_has_ended_leaves_no_memory_behind(
     with left_for_the_collector() as left:
         for _ in range(NUM_REQUESTS):
             await ask(client, path, body, to_the_end=to_the_end)
+    assert left == {}
+
+
+@pytest.mark.parametrize("hooks", [[], HOOKS], ids=["plain", "guarded"])
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+async def test_an_answer_of_an_upstream_leaves_no_memory_behind(
+    serve: Serve, upstream: FakeUpstream, hooks: list[HookSpec], stream: bool
+) -> None:
+    upstream.script = lambda body: chain.from_iterable((frame, 0.001) for frame in vllm(body))
+    client = await serve(OpenAIEngine(upstream.url), pipeline=await Pipeline.load(hooks))
+    body = CHAT | {"stream": stream}
+    await ask(client, "/v1/chat/completions", body, to_the_end=True)
+    with left_for_the_collector() as left:
+        for _ in range(NUM_REQUESTS):
+            await ask(client, "/v1/chat/completions", body, to_the_end=True)
     assert left == {}
