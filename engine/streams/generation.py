@@ -14,12 +14,13 @@ from contextlib import aclosing
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from engine.protocol import Delta, Deltas, Rewind, Take
 from engine.protocol.deltas import first_tokens, join
 
 Made = TypeVar("Made")
+_UNKNOWN: Any = object()
 
 
 class Generation:
@@ -107,7 +108,7 @@ class InstantStage(Stage, Generic[Made]):
         alone, and needs a `change` of its own, which gets it from `made_of`."""
         super().__init__(source, change or self._deltas_of)
         self._make = make
-        self._known: Made | BaseException | None = None
+        self._known: Made | BaseException = _UNKNOWN
         """What `make` made of the delta that comes next, if a reader could not take all of it."""
 
     def hand_to(self, take: Take) -> None:
@@ -132,8 +133,8 @@ class InstantStage(Stage, Generic[Made]):
 
     def made_of(self, delta: Delta) -> Made:
         """What `make` makes of the next delta, or has made of it: the part that the reader does not have."""
-        known, self._known = self._known, None
-        if known is None:
+        known, self._known = self._known, _UNKNOWN
+        if known is _UNKNOWN:
             return self._make(delta)
         if isinstance(known, BaseException):
             raise known

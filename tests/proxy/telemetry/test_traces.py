@@ -160,6 +160,21 @@ async def test_decisions_are_events_of_the_guard_without_text(
     assert b"zebra" not in b"".join(collector.raw)
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_each_delta_of_a_guard_counts_once(collector: Collector, serve: Serve, is_async: bool) -> None:
+    async def passes_later(chunk: Chunk) -> Any:
+        return emit(chunk.pending)
+
+    hook = passes_later if is_async else lambda chunk: emit(chunk.pending)
+    client = await serve(
+        ScriptedEngine(lambda _: make_deltas(["a", "b", "c"])), hook, otlp_endpoint=collector.url
+    )
+    await client.stream(CHATS, CHAT)
+    _, children = await spans_of(collector)
+    (guard,) = children["guard"]
+    assert guard.attributes["weir.guard.num_deltas"] == 4
+
+
 async def _ask(client: Any) -> None:
     status, body, _ = await client.post(CHATS, CHAT)
     assert (status, body["choices"][0]["message"]["content"]) == (200, "a *")
