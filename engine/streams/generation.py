@@ -14,13 +14,12 @@ from contextlib import aclosing
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from engine.protocol import Delta, Deltas, Rewind, Take
+from engine.protocol import Delta, Deltas, EngineError, Rewind, Take
 from engine.protocol.deltas import first_tokens, join
 
 Made = TypeVar("Made")
-_UNKNOWN: Any = object()
 
 
 class Generation:
@@ -108,8 +107,8 @@ class InstantStage(Stage, Generic[Made]):
         alone, and needs a `change` of its own, which gets it from `made_of`."""
         super().__init__(source, change or self._deltas_of)
         self._make = make
-        self._known: Made | BaseException = _UNKNOWN
-        """What `make` made of the delta that comes next, if a reader could not take all of it."""
+        self._known: tuple[Delta, Made | BaseException] | None = None
+        """A delta that a reader could not take all of, and what `make` made of it. It comes next."""
 
     def hand_to(self, take: Take) -> None:
         self.source.hand_to(partial(self._take, take))
@@ -118,7 +117,7 @@ class InstantStage(Stage, Generic[Made]):
         try:
             made = self._make(delta)
         except BaseException as error:  # noqa: BLE001 - `made_of` raises it
-            self._known = error
+            self._known = delta, error
             return False
         if isinstance(made, Delta):
             if take(made):
@@ -128,17 +127,22 @@ class InstantStage(Stage, Generic[Made]):
                 del made[0]
             if not made:
                 return True
-        self._known = made
+        self._known = delta, made
         return False
 
     def made_of(self, delta: Delta) -> Made:
-        """What `make` makes of the next delta, or has made of it: the part that the reader does not have."""
-        known, self._known = self._known, _UNKNOWN
-        if known is _UNKNOWN:
+        """What `make` makes of the next delta, or has made of it: the part that the reader does not have.
+
+        Raises the error of `make`, and `EngineError` if another delta comes than the one that was not taken.
+        """
+        if self._known is None:
             return self._make(delta)
-        if isinstance(known, BaseException):
-            raise known
-        return known
+        (untaken, made), self._known = self._known, None
+        if untaken is not delta:  # nobody has looked at it, and `made` stands for other text
+            raise EngineError("The engine yielded another delta than the one that was not taken.")
+        if isinstance(made, BaseException):
+            raise made
+        return made
 
     async def _deltas_of(self, source: Generation) -> AsyncGenerator[Delta, None]:
         async with aclosing(source):

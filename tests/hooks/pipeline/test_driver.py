@@ -7,9 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from engine.protocol import QueueFullError, RequestError
+from engine.protocol import Delta, Deltas, EngineError, QueueFullError, RequestError
+from engine.streams.generation import Generation
 from hooks import Chunk, Verdict, emit
-from hooks.pipeline.driver import in_own_words
+from hooks.pipeline.driver import guarded, in_own_words
 from hooks.pipeline.failure import HookError
 from tests.helpers import Script, Source, guard_all, make_deltas, make_request, opened, pipeline_of
 
@@ -177,3 +178,21 @@ async def test_an_upstream_s_own_words_stay_inside_however_often_they_are_asked_
             own = in_own_words(error, guard)
             assert str(own) == "ours"
             assert own.__dict__ == error.__dict__ | {"unquoted": None}
+
+
+async def test_an_engine_that_does_not_yield_what_was_not_taken_fails_its_request() -> None:
+    """A guard has seen the one delta. The other would leave in its place."""
+
+    async def joining() -> Deltas:
+        take = yield Delta(text="a")
+        assert callable(take)
+        assert not take(Delta(text="b"))
+        yield Delta(text="b and a secret")
+
+    shown = Script(lambda chunk: emit(chunk.pending))
+    async with opened(pipeline_of(shown), make_request()) as guard:
+        answer = guarded(guard, Generation(joining(), can_hand_over=True))
+        assert (await anext(answer)).text == "a"
+        answer.hand_to(lambda delta: False)
+        with pytest.raises(EngineError, match="another delta"):
+            await anext(answer)
