@@ -101,6 +101,12 @@ class Stream:
                         return fragment.positions[0]
         return None
 
+    def leave_readings(self) -> None:
+        """Every hook is called from now on."""
+        for reading in self.readings:
+            if reading is not None:
+                reading.leave()
+
     def feed(
         self,
         fragments: list[Fragment],
@@ -115,9 +121,7 @@ class Stream:
         place. If no hook touches or holds anything, `fragments` itself is released. Raises `HookError`.
         """
         ended: Ending | None = None
-        for reading in self.readings:
-            if reading is not None:
-                reading.leave()
+        self.leave_readings()
         for place, stage in enumerate(self.stages):
             if stage.is_closed:
                 if is_final:

@@ -172,3 +172,22 @@ def test_a_hook_with_something_else_named_screen_is_called_with_each_chunk() -> 
     texts, *_ = everything([(Cinema(), False), (Phrases(["blue"]), False)], deltas, REQUEST, joint=True)
     assert texts[0] == "ab"
     assert LoadedHook.of("cinema", Cinema()).screened is None
+
+
+@pytest.mark.parametrize("with_tokens", [False, True])
+def test_every_verdict_is_counted_once_a_stream_ended_early(with_tokens: bool) -> None:
+    pipeline, guard = opened([(Phrases(LIST), False), (Pii(), False)], REQUEST, joint=True)
+    deltas = deltas_of(["Well, ", *[" word"] * 40], with_tokens=with_tokens, channel="content")
+
+    async def leave_early() -> None:
+        await guard.feed(Delta())
+        for delta in deltas:
+            assert guard.pass_through(delta) is not None
+        await guard.close()
+
+    asyncio.run(leave_early())
+    counts = [one.num_emitted + one.num_holds for one in pipeline.tallies.values()]
+    # The last call of a stream that ended early has no verdict.
+    assert counts == [len(deltas)] * 2
+    assert [one.num_holds > 0 for one in pipeline.tallies.values()] == [False, True]
+    assert all(one.seconds > 0 for one in pipeline.tallies.values())
