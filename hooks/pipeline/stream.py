@@ -22,6 +22,7 @@ class Stream:
         "index",
         "is_announced",
         "is_plain",
+        "is_read",
         "readings",
         "stages",
         "tool_call",
@@ -47,6 +48,9 @@ class Stream:
         """For the first hook of a run, what reads for the run."""
         for start, end, screen in guarded.runs:
             self.readings[start] = JointReading(screen, self.stages[start:end], end)
+        first = self.readings[0] if self.readings else None
+        self.is_read = self.tool_call is None and first is not None and first.end == len(self.stages)
+        """Whether one joint reading stands for all hooks."""
         self.waiting: list[TokenGroup] = []
         """Textless tokens that go with the text that follows. The ledger has them already."""
         self.is_announced = False

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.protocol import Delta, GenerationRequest, SamplingParams, Token
+from engine.protocol import Delta, GenerationRequest, SamplingParams, Token, Usage
 from hooks import Chunk, Verdict, emit, hold
 from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
 from hooks.loading.loader import LoadedHook
+from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import vetted
 from tests.helpers import Source, examples, make_request, text_of
@@ -191,3 +192,19 @@ def test_every_verdict_is_counted_once_a_stream_ended_early(with_tokens: bool) -
     assert counts == [len(deltas)] * 2
     assert [one.num_holds > 0 for one in pipeline.tallies.values()] == [False, True]
     assert all(one.seconds > 0 for one in pipeline.tallies.values())
+
+
+def test_text_without_tokens_counts_as_no_released_usage() -> None:
+    hooks = [LoadedHook.of("pii", Pii())]
+    pipeline = Pipeline(hooks, options=PipelineOptions(usage="released"))
+    deltas = [Delta(text="Well, "), *(Delta(text=" word", usage=Usage(3, number)) for number in range(1, 20))]
+
+    async def collect() -> list[Delta]:
+        async with aclosing(
+            vetted(pipeline.open(REQUEST), Source([*deltas, Delta(finish_reason="stop")]))
+        ) as released:
+            return [delta async for delta in released]
+
+    released = asyncio.run(collect())
+    assert text_of(released) == "Well, " + " word" * 19
+    assert not any(delta.usage.completion_tokens for delta in released if delta.usage is not None)
