@@ -193,6 +193,14 @@ class Guard:
             if reading is not None and (state := reading.read(text)) is not None:
                 stage.pieces.append(text)
                 if state.held or stage.held.pieces is not None:
+                    if stream.is_read and not (tokens or output.ledger.groups):
+                        text = stage.held.hold_back_text(state.held, text)
+                        reading.count(state, clock() - started)
+                        if not text:
+                            return []
+                        released = stream.delta(text, (), self.guarded.usage)
+                        counted = self._released_usage
+                        return released if counted is None else counted.count(released)
                     if fragments is None:
                         fragments = output.take_in(delta)
                     fragments = stage.held.hold_back(state.held, text, fragments)

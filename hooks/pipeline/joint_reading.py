@@ -31,11 +31,13 @@ class JointReading:
         "_num_to_wait",
         "_others",
         "_screen",
+        "_seconds",
         "_shown",
         "_stages",
         "_state",
         "_tallies",
         "_unknown",
+        "_verdicts",
         "_wait",
         "end",
     )
@@ -48,6 +50,10 @@ class JointReading:
         self._first, *self._others = stages
         self._guards: list[Screened] = [stage.hook.screened for stage in stages if stage.hook.screened]
         self._tallies = [stage.tally for stage in stages]
+        self._verdicts: list[tuple[bool, ...]] = []
+        """For each chunk that was read, whether each guard held text. The tallies do not have them yet."""
+        self._seconds = 0.0
+        """The time that these chunks took."""
         self._state: State | None = None
         """The state behind all text that was shown to the first guard. None: the guards are called."""
         # The place that the reading goes on from: all guards were shown the text before it.
@@ -88,17 +94,23 @@ class JointReading:
         return state
 
     def count(self, state: State, seconds: float) -> None:
-        """Count a verdict of each guard. They share the time."""
-        share = seconds / len(self._tallies)
-        for tally, holds in zip(self._tallies, state.holds, strict=True):
+        """Count a verdict of each guard. They share the time. `leave` adds it to their tallies."""
+        self._verdicts.append(state.holds)
+        self._seconds += seconds
+
+    def _add_to_tallies(self) -> None:
+        share = self._seconds / len(self._tallies)
+        for tally, holds in zip(self._tallies, zip(*self._verdicts, strict=True), strict=True):
+            num_holds = holds.count(True)
+            tally.num_holds += num_holds
+            tally.num_emitted += len(holds) - num_holds
             tally.seconds += share
-            if holds:
-                tally.num_holds += 1
-            else:
-                tally.num_emitted += 1
+        self._verdicts, self._seconds = [], 0.0
 
     def leave(self) -> None:
         """The guards are called from now on."""
+        if self._verdicts:
+            self._add_to_tallies()
         state, self._state = self._state, None
         if state is None:
             return

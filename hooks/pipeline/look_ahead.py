@@ -21,9 +21,7 @@ def look_ahead(guarded: GuardedRequest, stream: Stream | None) -> Asking[str | N
     """The text. Empty if no hook holds any. None: a hook cannot say it, or would fail."""
     if stream is None:
         return ""
-    for reading in stream.readings:
-        if reading is not None:
-            reading.leave()
+    stream.leave_readings()
     stages = [stage for stage in stream.stages if not (stage.hook.is_shadow or stage.is_closed)]
     while stages and not stages[0].held.num_characters:
         del stages[0]  # hooks before the first one that holds text have released all that they were shown

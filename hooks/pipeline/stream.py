@@ -22,6 +22,7 @@ class Stream:
         "index",
         "is_announced",
         "is_plain",
+        "is_read",
         "readings",
         "stages",
         "tool_call",
@@ -47,6 +48,9 @@ class Stream:
         """For the first hook of a run, what reads for the run."""
         for start, end, screen in guarded.runs:
             self.readings[start] = JointReading(screen, self.stages[start:end], end)
+        first = self.readings[0] if self.readings else None
+        self.is_read = self.tool_call is None and first is not None and first.end == len(self.stages)
+        """Whether one joint reading stands for all hooks."""
         self.waiting: list[TokenGroup] = []
         """Textless tokens that go with the text that follows. The ledger has them already."""
         self.is_announced = False
@@ -101,6 +105,12 @@ class Stream:
                         return fragment.positions[0]
         return None
 
+    def leave_readings(self) -> None:
+        """Every hook is called from now on."""
+        for reading in self.readings:
+            if reading is not None:
+                reading.leave()
+
     def feed(
         self,
         fragments: list[Fragment],
@@ -115,9 +125,7 @@ class Stream:
         place. If no hook touches or holds anything, `fragments` itself is released. Raises `HookError`.
         """
         ended: Ending | None = None
-        for reading in self.readings:
-            if reading is not None:
-                reading.leave()
+        self.leave_readings()
         for place, stage in enumerate(self.stages):
             if stage.is_closed:
                 if is_final:

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.protocol import Delta, GenerationRequest, SamplingParams, Token
+from engine.protocol import Delta, GenerationRequest, SamplingParams, Token, Usage
 from hooks import Chunk, Verdict, emit, hold
 from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
 from hooks.loading.loader import LoadedHook
+from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import vetted
 from tests.helpers import Source, examples, make_request, text_of
@@ -172,3 +173,38 @@ def test_a_hook_with_something_else_named_screen_is_called_with_each_chunk() -> 
     texts, *_ = everything([(Cinema(), False), (Phrases(["blue"]), False)], deltas, REQUEST, joint=True)
     assert texts[0] == "ab"
     assert LoadedHook.of("cinema", Cinema()).screened is None
+
+
+@pytest.mark.parametrize("with_tokens", [False, True])
+def test_every_verdict_is_counted_once_a_stream_ended_early(with_tokens: bool) -> None:
+    pipeline, guard = opened([(Phrases(LIST), False), (Pii(), False)], REQUEST, joint=True)
+    deltas = deltas_of(["Well, ", *[" word"] * 40], with_tokens=with_tokens, channel="content")
+
+    async def leave_early() -> None:
+        await guard.feed(Delta())
+        for delta in deltas:
+            assert guard.pass_through(delta) is not None
+        await guard.close()
+
+    asyncio.run(leave_early())
+    counts = [one.num_emitted + one.num_holds for one in pipeline.tallies.values()]
+    # The last call of a stream that ended early has no verdict.
+    assert counts == [len(deltas)] * 2
+    assert [one.num_holds > 0 for one in pipeline.tallies.values()] == [False, True]
+    assert all(one.seconds > 0 for one in pipeline.tallies.values())
+
+
+def test_text_without_tokens_counts_as_no_released_usage() -> None:
+    hooks = [LoadedHook.of("pii", Pii())]
+    pipeline = Pipeline(hooks, options=PipelineOptions(usage="released"))
+    deltas = [Delta(text="Well, "), *(Delta(text=" word", usage=Usage(3, number)) for number in range(1, 20))]
+
+    async def collect() -> list[Delta]:
+        async with aclosing(
+            vetted(pipeline.open(REQUEST), Source([*deltas, Delta(finish_reason="stop")]))
+        ) as released:
+            return [delta async for delta in released]
+
+    released = asyncio.run(collect())
+    assert text_of(released) == "Well, " + " word" * 19
+    assert not any(delta.usage.completion_tokens for delta in released if delta.usage is not None)
