@@ -2,7 +2,8 @@
 
 A reader that keeps up gets each delta as it came. For a slow reader (a guard at work, a client that reads
 slowly) waiting deltas are joined. The reader then catches up in fewer and longer deltas: hooks are called
-less often, and fewer events are written.
+less often, and fewer events are written. So no delta is handed over while the event loop is behind the
+engine.
 
 The queue holds at most the rest of the request's outputs, so `max_tokens` bounds it. Generation does not
 pause for a slow reader. A paused output would keep its blocks of the cache from other requests for as long as
@@ -30,12 +31,13 @@ class DeltaQueue:
         self.take: Take | None = None
         """Gets deltas at once, while the reader waits."""
 
-    def put(self, delta: Delta) -> None:
+    def put(self, delta: Delta, *, may_hand_over: bool = True) -> None:
+        """`may_hand_over`: False if the event loop has later deltas to put."""
         if delta.index in self._void:
             return
         # A reader that is woken has a delta to take.
-        may_take = self._is_read and not (self._untaken or self._waiting) and delta.finish_reason is None
-        if may_take and self.take is not None:
+        may_hand_over = may_hand_over and self._is_read and not (self._untaken or self._waiting)
+        if may_hand_over and self.take is not None and delta.finish_reason is None:
             if self.take(delta):
                 return
             self._untaken.append(delta)

@@ -139,7 +139,7 @@ class LocalEngine(PreparingEngine):
             if isinstance(output, EngineError | RequestError):
                 stream.fail(output)
             else:
-                stream.put(output)
+                stream.put(output, may_hand_over=not self._core.is_ahead)
 
     def _resume(self, group: SequenceGroup, rewind: Rewind) -> None:
         if group in self._streams:

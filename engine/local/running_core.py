@@ -43,6 +43,15 @@ class RunningCore(Generic[C]):
         self._fail = fail
         self._loaded: Future[C] | None = None
         self._turn: Turn = nullcontext
+        self._num_posted = 0
+        """Steps that were posted to the event loop. The engine thread alone writes it."""
+        self._num_delivered = 0
+        """Those of them that the event loop has taken."""
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether later steps than the one that is delivered wait for the event loop. For this loop."""
+        return self._num_posted > self._num_delivered
 
     async def start(self) -> None:
         """Load the model, and give its core turns. Raises what `load` raises."""
@@ -52,9 +61,10 @@ class RunningCore(Generic[C]):
         if self._loaded is None:
             raise EngineError("The engine is shutting down.", status=503)
         self._deliver((), core.stats())
-        deliver, fail = partial(self.post, self._deliver), partial(self.post, self._fail)
-        config = self._config
-        ENGINE_THREAD.add(config.model, core, deliver, fail, judges=config.only_guards, turn=self._turn)
+        config, fail = self._config, partial(self.post, self._fail)
+        ENGINE_THREAD.add(
+            config.model, core, self._post_step, fail, judges=config.only_guards, turn=self._turn
+        )
 
     def _load_in_turn(self) -> C:
         self._turn = turns_of(device_of(self._config), only_guards=self._config.only_guards)
@@ -72,6 +82,15 @@ class RunningCore(Generic[C]):
         # If the loop was closed before `aclose`, no reader is left.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *args)
+
+    def _post_step(self, outputs: Sequence[Any], stats: EngineStats) -> None:
+        """Runs on the engine thread."""
+        self._num_posted += 1
+        self.post(self._on_step, outputs, stats)
+
+    def _on_step(self, outputs: Sequence[Any], stats: EngineStats) -> None:
+        self._num_delivered += 1
+        self._deliver(outputs, stats)
 
     async def aclose(self) -> None:
         """Take the core off the engine thread, and free it. Waits for a step that runs, or for the load."""

@@ -7,8 +7,8 @@ An `Engine` takes a `GenerationRequest` and yields `Delta`s:
             print(delta.text)
 
 All values that cross the seam are immutable. Closing the iterator cancels the engine's work on the request.
-Sending a `Rewind` into it rewinds an output to an earlier token. Sending a `Take` into it spares most deltas
-the way through the iterators.
+Sending a `Rewind` into it rewinds an output to an earlier token. After a `Take` was sent into it, the engine
+gives most deltas to the `Take` by a call.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -305,10 +305,10 @@ class ModelInfo:
     them in the content."""
     can_rewind: bool = False
     """Whether the engine accepts a `Rewind`, except for requests with `GenerationRequest.is_searched`."""
-    can_hand_over: bool = False
-    """Whether the engine accepts a `Take`."""
     can_rewind_guided: bool = True
-    """Whether it also accepts one for requests with `GenerationRequest.is_guided`."""
+    """Whether the engine also accepts a `Rewind` for requests with `GenerationRequest.is_guided`."""
+    can_hand_over: bool = False
+    """Whether the engine accepts a `Take`. If not, it never receives one."""
     max_prompt_bytes: int | None = None
     """A longer text has more than `max_model_len` tokens, whatever it is. None: not known."""
     probes: tuple[ProbeInfo, ...] = ()

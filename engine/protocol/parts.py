@@ -84,7 +84,8 @@ def _installed(group: str) -> Mapping[str, list[EntryPoint]]:
 
 @cache
 def _by_group() -> Mapping[str, EntryPoints]:
-    """The entry points of all kinds of parts, at once: to find those of one, all packages' files are read."""
+    """The entry points of all kinds of parts. They are read at once, because a reading opens a file of each
+    installed package."""
     found = entry_points()
     return {group: found.select(group=group) for group in found.groups if group.startswith("weir.")}
 

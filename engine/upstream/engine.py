@@ -18,7 +18,7 @@ from engine.protocol.fields.asked import check_fields
 from engine.protocol.tracing import CURRENT_SPAN
 from engine.turns.fair_threads import FairThreads
 from engine.upstream.address import without_password
-from engine.upstream.alike import Alike
+from engine.upstream.alike import AlikeTranslator
 from engine.upstream.body import Body
 from engine.upstream.call import Call
 from engine.upstream.certificate import UNTRUSTED, certificate_fault
@@ -142,7 +142,7 @@ class UpstreamEngine(TrackedEngine, ABC):
                 with Body(response, self._requests, patience) as answer:
                     events = self._events(call, patience)
                     feed_alike = partial(events.feed_alike, translate=translator.feed_alike)
-                    alike = Alike(feed_alike, tracked, patience)
+                    alike = AlikeTranslator(feed_alike, tracked, patience)
                     while not events.has_ended:
                         data = await answer.read()
                         # Most reads are events like those before them.

@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a subcommand. Exits with 0, with 1 or 2 and a reason on standard error, or with 130 at Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["serve"]:  # its options are read by pydantic-settings
-        gc.disable()  # imports leave no garbage to speak of; `freeze_objects` enables collections
+        gc.disable()  # imports leave hardly any garbage; `freeze_objects` enables collections again
         try:
             _serve(arguments[1:])
         finally:

@@ -58,7 +58,8 @@ class Fields(Protocol):
 F = TypeVar("F", bound=Fields)
 T = TypeVar("T")
 Released = Generation
-"""The deltas that a client gets, as its handler sees them."""
+"""The deltas that a client gets. Handlers use this name, because only this module may import `Generation`
+(contract 1.3)."""
 Make = Callable[[Arrival, F, Route], GenerationRequest | Awaitable[GenerationRequest]]
 """Makes the request of the body."""
 

@@ -95,10 +95,10 @@ class EventStream:
 
 
 class AnswerStream(EventStream):
-    """Sends the events of an answer's deltas. It takes deltas that are handed over, too."""
+    """Sends the events of an answer's deltas."""
 
     _unsent: bytes | Exception | None = None
-    """The events of the last delta, if they could not be sent at once; or why they cannot be written."""
+    """The events of the last delta, if they could not be sent at once; or the error of writing them."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class AnswerStream(EventStream):
 
     def take(self, delta: Delta) -> bool:
         """Send the delta's events without waiting (`engine.protocol.Take`). False: `send_rest` has to send
-        them, also if the delta comes again.
+        them. Until it has, the same delta may come once more, and is not written again.
 
         Most events go this way, past aiohttp's writer, whose coroutine takes four times as long.
         """
@@ -144,7 +144,7 @@ class AnswerStream(EventStream):
         return True
 
     async def send_rest(self) -> None:
-        """Send what `take` could not. Raises the error of events that cannot be written."""
+        """Send the events that `take` could not send. Raises the error if they could not be written."""
         unsent, self._unsent = self._unsent, None
         if isinstance(unsent, Exception):
             raise unsent
@@ -153,7 +153,7 @@ class AnswerStream(EventStream):
 
 
 class WholeAnswer:
-    """Folds the deltas of an answer into one. It takes deltas that are handed over, too."""
+    """Folds the deltas of an answer into one body."""
 
     def __init__(self, answer: Answer, metrics: RequestMetrics) -> None:
         self._fold = answer.fold
@@ -161,7 +161,10 @@ class WholeAnswer:
         self._failure: Exception | None = None
 
     def take(self, delta: Delta) -> bool:
-        """Add the delta (`engine.protocol.Take`). False: `send_rest` has the error."""
+        """Add the delta (`engine.protocol.Take`). False: it cannot be added, and `send_rest` raises the
+        error. Until then the same delta may come once more, and is not added again."""
+        if self._failure is not None:
+            return False
         try:
             self._fold(delta)
         except Exception as error:  # noqa: BLE001 - `send_rest` raises it
@@ -171,12 +174,13 @@ class WholeAnswer:
         return True
 
     async def send_rest(self) -> None:
+        """Raises the error of a delta that could not be added."""
         if self._failure is not None:
             raise self._failure
 
 
 async def _deliver(deltas: Released, to: AnswerStream | WholeAnswer) -> None:
-    """Give all deltas to `to`. Behind the first, they may be handed over."""
+    """Give all deltas to `to`. Behind the first, the engine may give them by a call."""
     is_handed = False
     async for delta in deltas:
         if not to.take(delta):

@@ -25,7 +25,7 @@ ENGINE_FAILED = "the engine has failed; a new process is needed"
 def freeze_objects() -> None:
     """Leave the objects that exist now out of garbage collections: they live to the end. A full collection
     would look through all of them, torch and the model included, and every stream would wait for a quarter of
-    a second. Collections begin here, if the start has put them off."""
+    a second. Enables collections, which `weir serve` disables while it imports code."""
     gc.freeze()
     gc.enable()
 
@@ -50,7 +50,7 @@ async def running(
     except BaseException:
         await deployment.aclose()
         raise
-    freeze_objects()  # all code is imported: to look for garbage in it would take a quarter of a second, too
+    freeze_objects()  # the collection below then need not look through the imported code
     url = await server.start(salt)
     gc.collect()
     freeze_objects()

@@ -20,6 +20,7 @@ _DEFAULTS = {
     for field in fields(SamplingParams)
     if field.name not in _WRITTEN_APART
 }
+"""The other fields of `SamplingParams`, with their defaults."""
 
 
 def request_body(request: GenerationRequest, model: str | None = None) -> dict[str, Any]:

@@ -100,10 +100,10 @@ class PoolEngine:
                         with current(attempt.span):  # the call of the upstream begins here
                             first = await self._first_of(request, answer)
                         route.has_begun(attempt)
-                        rewind = None if first is None else (yield first)
+                        sent = None if first is None else (yield first)
                         with suppress(StopAsyncIteration):
                             while True:
-                                rewind = yield await answer.asend(rewind)
+                                sent = yield await answer.asend(sent)
                         return
             except EngineError as error:
                 attempt = self._following(route, attempt, error)

@@ -62,18 +62,19 @@ async def read_json(arrival: Arrival, options: BodyOptions, max_model_lens: Iter
         raise _too_large(limit)
     body = await read_body(http, limit)
     arrival.count_bytes(len(body))
-    # No bracket is searched for behind the first that are too many. Counting all takes ten times as long.
-    brackets, at = 0, -1
+    # Brackets count also in strings. The count ends behind `MAX_DEPTH`: to count all takes ten times as long.
+    num_brackets, place = 0, -1
     for bracket in (b"[", b"{"):
-        while brackets <= MAX_DEPTH and (at := body.find(bracket, at + 1)) >= 0:
-            brackets += 1
+        while num_brackets <= MAX_DEPTH and (place := body.find(bracket, place + 1)) >= 0:
+            num_brackets += 1
+    has_many = num_brackets > MAX_DEPTH
     if len(body) > SMALL:
-        await _check_values(body, options, num_ids, has_many=brackets > MAX_DEPTH)
+        await _check_values(body, options, num_ids, has_many=has_many)
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise APIError(400, f"The body is not valid JSON: {error}") from error
-    if brackets > MAX_DEPTH and is_deeper(value, MAX_DEPTH):
+    if has_many and is_deeper(value, MAX_DEPTH):
         raise APIError(400, f"The body is nested too deeply: {MAX_DEPTH} levels are read.")
     return value
 
@@ -98,8 +99,9 @@ async def _check_values(body: bytes, options: BodyOptions, num_ids: int, *, has_
     `has_many`: whether more than `MAX_DEPTH` brackets open in the body, those in strings included."""
     max_values, max_objects = options.max_json_values + num_ids, options.max_json_objects
     if not has_many and max_objects > MAX_DEPTH and len(body) <= 2 * max_values:
-        return  # a value takes two bytes with its comma
-    # Most bodies are within the bounds even if the marks in their strings count.
+        return  # each value takes two bytes or more, with its comma
+    # Most bodies are within the bounds even if commas and brackets inside of strings count. Such a count is
+    # fast, because it does not look for the strings.
     most_values, most_objects = 1, 1 if has_many else 1 + MAX_DEPTH
     for start in range(0, len(body), SLICE):
         end = start + SLICE

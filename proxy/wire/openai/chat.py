@@ -29,11 +29,12 @@ def text_or_parts(parts: list[JSONObject]) -> str | list[JSONObject]:
 
 
 _AT_START = ConfigDict(defer_build=False)
-"""Nearly every server is asked for chats, so the first of them does not wait for their validators."""
+"""Has pydantic build the validators of chats at the start. Nearly every server gets chats, and the first one
+should not wait."""
 
 
-# Messages and their parts are read as dicts. A long chat has many, and an object of each would only be
-# checked and written out again.
+# Messages and their parts are read as dicts. A long chat has many of them. An object of each would be made,
+# and turned back into a dict, for its checks alone.
 
 
 @with_config(REQUEST_OBJECT)

@@ -56,7 +56,8 @@ REQUEST_OBJECT = ConfigDict(strict=True, extra="allow")
 class RequestObject(BaseModel):
     """A JSON object inside a request's body.
 
-    The first object of a class builds its validator: most servers are never asked for most endpoints."""
+    pydantic builds a class's validator when the first such object comes: most servers use few endpoints.
+    """
 
     model_config = ConfigDict(**REQUEST_OBJECT, defer_build=True)
 

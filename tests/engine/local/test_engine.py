@@ -10,9 +10,17 @@ from typing import Any
 import pytest
 
 from engine.core.engine_core import EngineCore
-from engine.protocol import DeadEngineError, EngineError, GenerationRequest, QueueFullError, RequestError
+from engine.protocol import (
+    DeadEngineError,
+    Delta,
+    EngineError,
+    GenerationRequest,
+    QueueFullError,
+    RequestError,
+)
 from engine.sampling.guided.compiler import Checker, GrammarError
 from engine.sampling.guided.grammar import Grammar
+from engine.streams.generation import Generation
 from tests.helpers import until
 from tests.processes import WAIT_LIMIT
 
@@ -528,7 +536,7 @@ async def test_a_step_is_one_post_to_the_loop(
         *(engine.complete("hello", max_tokens=60, ignore_eos=True) for _ in range(8))
     )
     num_tokens = sum(len(answer.ids) for [answer] in answers)
-    assert set(posted) == {"_deliver"}
+    assert set(posted) == {"_on_step"}
     assert len(posted) <= engine.stats().steps_total < num_tokens / 2
 
 
@@ -549,3 +557,31 @@ async def test_a_reader_that_falls_behind_gets_what_waits_in_one_piece(
         assert own[-1].finish_reason == "length"
         assert own[0].prompt_token_ids == whole.deltas[0].prompt_token_ids
     assert deltas[-1].usage.completion_tokens == 120
+
+
+async def test_no_delta_is_handed_over_while_later_ones_wait(
+    engine: Any, completion_request: Complete, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hook that takes longer than a step is called for several tokens at once."""
+    step, is_finished = EngineCore.step, threading.Event()
+
+    def watched(core: EngineCore) -> Any:
+        outputs = step(core)
+        if any(isinstance(output, Delta) and output.finish_reason for _, output in outputs):
+            is_finished.set()
+        return outputs
+
+    taken: list[Delta] = []
+
+    def take(delta: Delta) -> bool:
+        taken.append(delta)
+        return is_finished.wait(WAIT_LIMIT)
+
+    monkeypatch.setattr(EngineCore, "step", watched)
+    request = completion_request("hello", max_tokens=60, ignore_eos=True)
+    async with aclosing(Generation(engine.generate(request), can_hand_over=True)) as answer:
+        iterated = [await anext(answer)]
+        answer.hand_to(take)
+        iterated += [delta async for delta in answer]
+    assert len(taken) <= 1
+    assert sum(len(delta.tokens) for delta in taken + iterated) == 60
