@@ -86,7 +86,7 @@ class Stage(Generation):
         self.source.rewind(rewind)
 
     def hand_to(self, take: Take) -> None:
-        """Deltas are handed through an `InstantStage` alone."""
+        """Without effect: deltas are handed through an `InstantStage` alone."""
 
     async def aclose(self) -> None:
         await self._changed.aclose()
@@ -95,7 +95,7 @@ class Stage(Generation):
 class InstantStage(Stage, Generic[Made]):
     """A stage that can change a delta without waiting. Deltas can be handed through it."""
 
-    __slots__ = ("_known", "_make")
+    __slots__ = ("_make", "_untaken")
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class InstantStage(Stage, Generic[Made]):
         alone, and needs a `change` of its own, which gets it from `made_of`."""
         super().__init__(source, change or self._deltas_of)
         self._make = make
-        self._known: tuple[Delta, Made | BaseException] | None = None
+        self._untaken: tuple[Delta, Made | BaseException] | None = None
         """A delta that a reader could not take all of, and what `make` made of it. It comes next."""
 
     def hand_to(self, take: Take) -> None:
@@ -117,7 +117,7 @@ class InstantStage(Stage, Generic[Made]):
         try:
             made = self._make(delta)
         except BaseException as error:  # noqa: BLE001 - `made_of` raises it
-            self._known = delta, error
+            self._untaken = delta, error
             return False
         if isinstance(made, Delta):
             if take(made):
@@ -127,7 +127,7 @@ class InstantStage(Stage, Generic[Made]):
                 del made[0]
             if not made:
                 return True
-        self._known = delta, made
+        self._untaken = delta, made
         return False
 
     def made_of(self, delta: Delta) -> Made:
@@ -135,9 +135,9 @@ class InstantStage(Stage, Generic[Made]):
 
         Raises the error of `make`, and `EngineError` if another delta comes than the one that was not taken.
         """
-        if self._known is None:
+        if self._untaken is None:
             return self._make(delta)
-        (untaken, made), self._known = self._known, None
+        (untaken, made), self._untaken = self._untaken, None
         if untaken is not delta:  # nobody has looked at it, and `made` stands for other text
             raise EngineError("The engine yielded another delta than the one that was not taken.")
         if isinstance(made, BaseException):

@@ -2,7 +2,7 @@
 
 aiohttp would decompress each piece from the network at once, and a megabyte can become a gigabyte.
 
-While a read waits, `Body.use` has bytes used up as they come, without a turn of the event loop.
+While a read waits, bytes can be consumed as they come, without a turn of the event loop (`Body.consume_by`).
 """
 
 import asyncio
@@ -17,11 +17,12 @@ import aiohttp
 from engine.upstream.limits import SLICE, Patience
 from engine.upstream.request_tracker import RequestTracker
 
-_MOST_USED = 4096
-"""Bytes. aiohttp stops reading behind more HTTP chunks than this, and a read has to have it go on."""
+_MOST_CONSUMED = 4096
+"""Bytes that may be consumed at once. aiohttp stops reading when more HTTP chunks than this wait, at the least
+(a sixteenth of its `read_bufsize`). It goes on when a read takes them."""
 
-Use = Callable[[bytes], bool]
-"""Uses up bytes that have come. False: it used none, and a read returns them."""
+Consume = Callable[[bytes], bool]
+"""Consumes bytes that have come. False: it consumed none, and the read returns them."""
 
 
 class _Listener(asyncio.Protocol):
@@ -40,7 +41,8 @@ class _Listener(asyncio.Protocol):
         transport.set_protocol(self)
 
     def leave(self) -> None:
-        if self._transport.get_protocol() is self:
+        # A connection that closes serves no other request.
+        if not self._transport.is_closing() and self._transport.get_protocol() is self:
             self._transport.set_protocol(self._protocol)
 
     def data_received(self, data: bytes) -> None:
@@ -82,10 +84,11 @@ class Body:
         self._unread = b""
         """Bytes that were received, and neither returned nor decompressed."""
         self._is_reading = False
-        self._use: Use | None = None
+        self._consume: Consume | None = None
         self._listener: _Listener | None = None
-        """Set once `_use` is called, while `_waiter` waits."""
+        """None until `consume_by` is called: aiohttp alone reads then."""
         self._waiter: asyncio.Future[None] | None = None
+        """Set while a read waits for the listener."""
         self._timer: asyncio.TimerHandle | None = None
         self._due = math.inf
         """When the timer runs."""
@@ -102,15 +105,16 @@ class Body:
             self._timer.cancel()
         if self._listener is not None:
             self._listener.leave()
-            self._listener = self._use = None  # they refer to the body, and `use` to all of the request
+            # They refer to the body, and `consume` to all of the request.
+            self._listener = self._consume = None
 
-    def use(self, use: Use) -> None:
-        """Let `use` use up bytes of later reads, at most `_MOST_USED` at a time. An error of `use` is the
-        read's."""
+    def consume_by(self, consume: Consume) -> None:
+        """Let `consume` have the bytes that come while a read waits, at most `_MOST_CONSUMED` at a time. The
+        read raises an error of `consume`."""
         connection = self._response.connection
         # Without a connection, all bytes have come.
         if connection is not None and connection.transport is not None and self._inflater is None:
-            self._use = use
+            self._consume = consume
             assert connection.protocol is not None
             self._listener = _Listener(connection.transport, connection.protocol, self._on_received)
 
@@ -165,16 +169,16 @@ class Body:
         return data
 
     def _on_received(self) -> None:
-        """Bytes may have come, or their end. The read goes on, unless `use` uses up the bytes."""
+        """Bytes may have come, or their end. The read goes on, unless `consume` takes the bytes."""
         waiter, content = self._waiter, self._content
         if waiter is None or waiter.done():
             return
-        assert self._use is not None
+        assert self._consume is not None
         assert self._listener is not None
         if content.exception() is None and not content.is_eof() and not self._listener.is_lost:
             data = content.read_nowait()
             try:
-                if not data or (len(data) <= _MOST_USED and self._use(data)):
+                if not data or (len(data) <= _MOST_CONSUMED and self._consume(data)):
                     return
             except Exception as error:  # noqa: BLE001 - the read raises it
                 waiter.set_exception(error)

@@ -148,7 +148,7 @@ class UpstreamEngine(TrackedEngine, ABC):
                         # Most reads are events like those before them.
                         if (delta := alike.feed(data)) is not None:
                             if callable(sent := (yield delta)):
-                                answer.use(partial(alike.hand_over, sent))
+                                answer.consume_by(partial(alike.hand_over, sent))
                             patience.renew()
                             continue
                         for burst in _bursts(events.feed(data)):
@@ -161,7 +161,7 @@ class UpstreamEngine(TrackedEngine, ABC):
                                 has_begun = True
                                 tracked.usage = delta.usage or tracked.usage
                                 if callable(sent := (yield delta)):
-                                    answer.use(partial(alike.hand_over, sent))
+                                    answer.consume_by(partial(alike.hand_over, sent))
                                 patience.renew()
                                 if len(delta.text) >= LONG_TEXT:
                                     await asyncio.sleep(0)
