@@ -18,8 +18,8 @@ from engine.upstream.limits import SLICE, Patience
 from engine.upstream.request_tracker import RequestTracker
 
 _MOST_CONSUMED = 4096
-"""Bytes that may be consumed at once. aiohttp stops reading when more HTTP chunks than this wait, at the least
-(a sixteenth of its `read_bufsize`). It goes on when a read takes them."""
+"""Bytes that may be consumed at once. aiohttp stops reading when more HTTP chunks than this wait, at the
+least (a sixteenth of its `read_bufsize`). It goes on when a read takes them."""
 
 Consume = Callable[[bytes], bool]
 """Consumes bytes that have come. False: it consumed none, and the read returns them."""
