@@ -131,7 +131,7 @@ class InstantStage(Stage, Generic[Made]):
         return False
 
     def made_of(self, delta: Delta) -> Made:
-        """What `make` makes of the next delta, or has made of it: the part that the reader does not have.
+        """The result of `make` for the next delta. If a reader took a part of it, the part that is left.
 
         Raises the error of `make`, and `EngineError` if another delta comes than the one that was not taken.
         """

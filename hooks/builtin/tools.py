@@ -147,7 +147,7 @@ class Tools:
         call.is_allowed = self._policy.decide(call.rules, call.arguments, said, is_tainted=is_tainted)
 
     def _said(self, chunk: Chunk) -> Said:
-        """What the conversation says, before the hooks behind this one changed it and after."""
+        """The words of the conversation, before the hooks behind this one changed it and after."""
         said: Said | None = chunk.request_state.get("said")
         if said is None:
             asked = chunk.request_state.pop("asked", chunk.request)

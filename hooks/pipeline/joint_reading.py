@@ -50,8 +50,8 @@ class JointReading:
         self._first, *self._others = stages
         self._guards: list[Screened] = [stage.hook.screened for stage in stages if stage.hook.screened]
         self._tallies = [stage.tally for stage in stages]
-        self._verdicts: list[tuple[bool, ...]] = []
-        """For each chunk that was read, whether each guard held text. The tallies do not have them yet."""
+        self._verdicts: dict[tuple[bool, ...], int] = {}
+        """The chunks that were read, by whether each guard held text. The tallies do not have them yet."""
         self._seconds = 0.0
         """The time that these chunks took."""
         self._state: State | None = None
@@ -95,17 +95,20 @@ class JointReading:
 
     def count(self, state: State, seconds: float) -> None:
         """Count a verdict of each guard. They share the time. `leave` adds it to their tallies."""
-        self._verdicts.append(state.holds)
+        self._verdicts[state.holds] = self._verdicts.get(state.holds, 0) + 1
         self._seconds += seconds
 
     def _add_to_tallies(self) -> None:
         share = self._seconds / len(self._tallies)
-        for tally, holds in zip(self._tallies, zip(*self._verdicts, strict=True), strict=True):
-            num_holds = holds.count(True)
-            tally.num_holds += num_holds
-            tally.num_emitted += len(holds) - num_holds
+        for tally in self._tallies:
             tally.seconds += share
-        self._verdicts, self._seconds = [], 0.0
+        for holds, num_chunks in self._verdicts.items():
+            for tally, is_held in zip(self._tallies, holds, strict=True):
+                if is_held:
+                    tally.num_holds += num_chunks
+                else:
+                    tally.num_emitted += num_chunks
+        self._verdicts, self._seconds = {}, 0.0
 
     def leave(self) -> None:
         """The guards are called from now on."""

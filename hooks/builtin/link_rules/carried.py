@@ -90,7 +90,7 @@ def _readings(part: str) -> Iterator[str]:
 
 
 def _decoded(run: str) -> Iterator[str]:
-    """What a run says in base64, if it begins at its first, second, third or fourth character."""
+    """The texts that a run says in base64, if it begins at its first, second, third or fourth character."""
     for begin in range(4):
         piece = run[begin:]
         try:

@@ -180,7 +180,7 @@ def _signs(text: str, start: int) -> Iterator[re.Match[str]]:
 
 
 def _word_at_end(text: str, start: int) -> int:
-    """Where the word at the end of the text begins, which more text may make an address."""
+    """The beginning of the word at the end of the text. More text may make the word an address."""
     last = text[max(start, len(text) - _LONGEST_WORD) :]
     return len(text) - len(last) + len(last.rstrip(_OF_WORD))
 
@@ -279,7 +279,7 @@ def _may_go_on(text: str, start: int, end: int, is_final: bool) -> bool:
 
 
 def _closing(text: str, start: int, end: int, before: str) -> int:
-    """Where a bracket or another sign ends the address at the latest. `before`: what stands before it."""
+    """The last place at which a sign, as a bracket, may end the address. `before`: the text before it."""
     opened: list[str] = []
     for sign in _CLOSING.finditer(text, start, end):
         char = sign[0]
@@ -294,7 +294,7 @@ def _closing(text: str, start: int, end: int, before: str) -> int:
 
 
 def _without_marks(text: str, start: int, end: int) -> int:
-    """Where the address ends without the marks of the sentence around it."""
+    """The end of the address, without the marks of the sentence around it."""
     found = text[start:end].rstrip(_TRAILING)
     return start + len(found.removesuffix("'s").removesuffix("\u2019s").rstrip(_TRAILING))
 

@@ -1,4 +1,4 @@
-"""What all APIs share by which services judge texts: requests, labels, and answers that make sense."""
+"""The common parts of the APIs that judge texts: requests, labels, and answers that make sense."""
 
 import asyncio
 from abc import ABC, abstractmethod

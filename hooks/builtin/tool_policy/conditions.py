@@ -69,7 +69,7 @@ Test = Callable[[Any, Said], bool]
 
 
 class Condition:
-    """What one place in a call's arguments must be: all that one of its alternatives says."""
+    """A condition on one place in a call's arguments. The place must meet all of one alternative."""
 
     def __init__(
         self, pointer: str, written: Written | Sequence[Written], *, is_optional: bool = False

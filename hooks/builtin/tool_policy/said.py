@@ -1,4 +1,4 @@
-"""What a request's conversation says, by who said it: the user, the system, and which tool."""
+"""The words of a request's conversation, by who said them: the user, the system, and which tool."""
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping

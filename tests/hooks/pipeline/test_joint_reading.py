@@ -208,3 +208,17 @@ def test_text_without_tokens_counts_as_no_released_usage() -> None:
     released = asyncio.run(collect())
     assert text_of(released) == "Well, " + " word" * 19
     assert not any(delta.usage.completion_tokens for delta in released if delta.usage is not None)
+
+
+def test_the_counts_of_a_reading_do_not_grow_with_the_stream() -> None:
+    _, guard = opened([(Phrases(LIST), False), (Pii(), False)], REQUEST, joint=True)
+
+    async def read() -> None:
+        await guard.feed(Delta())
+        for delta in deltas_of(["Well, ", *[" word"] * 2000], with_tokens=False, channel="content"):
+            guard.pass_through(delta)
+
+    asyncio.run(read())
+    reading = guard._guard._outputs[0].streams["content"].readings[0]
+    assert sum(reading._verdicts.values()) > 1000
+    assert len(reading._verdicts) <= 2**2
