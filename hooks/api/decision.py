@@ -54,6 +54,8 @@ class Decision:
     endpoint: str
     hook: str
     """The hook's name."""
+    hook_index: int = 0
+    """The hook's place among those of the request, from 0: it was shown what the hooks before it released."""
     action: Action
     reason: str | None = None
     """The hook's own reason; for an error, the exception's type and the line that raised it; for `judged`,
@@ -65,6 +67,8 @@ class Decision:
     """None: the decision concerns the request."""
     channel: Channel | Literal["prompt"] = "content"
     tool_name: str | None = None
+    call_index: int | None = None
+    """Of the channel `tool_call`: which call of the output it is, from 0, calls that were withheld included."""
     is_own_tool: bool = False
     """The request has no tool of this name, so the name is the model's own word and not for a log."""
     offset: int = 0

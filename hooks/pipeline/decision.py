@@ -47,6 +47,7 @@ class StreamDecisions:
     _hook: LoadedHook
     _tally: Tally
     _log: DecisionLog
+    _call_index: int | None = None
     _arrivals: list[tuple[int, float]] = field(default_factory=list)
     """For each piece of the held text, where it ends and when it came."""
 
@@ -137,12 +138,14 @@ class StreamDecisions:
                 model=request.model,
                 endpoint=request.endpoint,
                 hook=self._hook.name,
+                hook_index=context.place,
                 action=action,
                 reason=None if reason is None else str.__str__(reason),
                 mode=self._hook.mode,
                 output_index=context.output_index,
                 channel=context.channel,
                 tool_name=context.tool_name,
+                call_index=self._call_index,
                 is_own_tool=bool(context.tool_name) and context.tool_name not in request.tool_names,
                 offset=offset,
                 num_withheld=len(withheld) if num_withheld is None else num_withheld,

@@ -63,7 +63,13 @@ class HookStage:
         "tally",
     )
 
-    def __init__(self, guarded: GuardedRequest, hook: LoadedHook, context: StreamContext) -> None:
+    def __init__(
+        self,
+        guarded: GuardedRequest,
+        hook: LoadedHook,
+        context: StreamContext,
+        call_index: int | None = None,
+    ) -> None:
         log = guarded.decisions
         self.hook = hook
         self.tally = guarded.tallies[hook.name]
@@ -76,7 +82,7 @@ class HookStage:
             context.pieces = NOTHING_KEPT  # a joint reading goes back to the text
         self.pieces = context.pieces
         self._counts_characters = log is not None
-        self._decisions = None if log is None else StreamDecisions(context, hook, self.tally, log)
+        self._decisions = None if log is None else StreamDecisions(context, hook, self.tally, log, call_index)
         self._suspicions = guarded.suspicions
         self._keeps_tokens = guarded.options.rewritten_tokens == "keep"
         self.held = HeldText()

@@ -34,7 +34,7 @@ class Stream:
     ) -> None:
         self.index, self.channel = first_delta.index, first_delta.channel
         self.tool_call = first_delta.tool_call
-        name = self.tool_call.name if self.tool_call else None
+        name, call_index = (self.tool_call.name, self.tool_call.index) if self.tool_call else (None, None)
         which = guarded.request, self.index, self.channel, name, prompt_scores
         self.stages: list[HookStage] = []
         self.is_plain = True
@@ -42,7 +42,7 @@ class Stream:
         for place, hook in enumerate(guarded.hooks):
             state, keeps_text = guarded.states[id(hook)], hook.reads_text or self.tool_call is not None
             context = StreamContext(*which, place, guarded.suspicions, state, keeps_text)
-            self.stages.append(HookStage(guarded, hook, context))
+            self.stages.append(HookStage(guarded, hook, context, call_index))
             self.is_plain = self.is_plain and not hook.is_async
         self.readings: list[JointReading | None] = [None] * len(self.stages)
         """For the first hook of a run, what reads for the run."""

@@ -16,6 +16,8 @@ ACTIONS: tuple[str, ...] = (*get_args(Action), "limit")
 MODES: tuple[str, ...] = get_args(Mode)
 JUDGED = ("num_judged", "num_unjudged", "max_unjudged")
 """The fields that only an action `judged` has."""
+PLACES = ("hook_index", "call_index")
+"""The fields that place a decision in its answer. They are not stored."""
 
 
 class Asker(NamedTuple):
@@ -62,6 +64,9 @@ class DecisionRecord(NamedTuple):
     max_unjudged: int | None
     withheld: str | None
     """The withheld text; None unless the setting `keep_withheld_text` keeps it."""
+    hook_index: int = 0
+    """This field and the next are told in an answer alone (`PLACES`)."""
+    call_index: int | None = None
 
     @classmethod
     def of(cls, decision: Decision, asker: Asker, *, with_text: bool) -> "DecisionRecord":
@@ -88,6 +93,8 @@ class DecisionRecord(NamedTuple):
             decision.num_unjudged if is_judged else None,
             decision.max_unjudged if is_judged else None,
             decision.withheld if with_text else None,
+            decision.hook_index,
+            decision.call_index,
         )
 
     @classmethod
@@ -106,14 +113,17 @@ class DecisionRecord(NamedTuple):
         )
         return cls.of(decision, asker, with_text=False)._replace(action="limit")
 
-    def json(self, *, with_text: bool = False) -> dict[str, Any]:
+    def json(self, *, with_text: bool = False, with_places: bool = False) -> dict[str, Any]:
         """The record as JSON has it; its time is in ISO 8601. `with_text`: with the field `withheld`, if the
-        text is kept."""
+        text is kept. `with_places`: with the fields `PLACES`."""
         fields = self._asdict()
         moment = datetime.fromtimestamp(self.time, UTC)
         fields["time"] = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         if not with_text or self.withheld is None:
             del fields["withheld"]
+        if not with_places:
+            for name in PLACES:
+                del fields[name]
         if self.action != "judged":
             for name in JUDGED:
                 del fields[name]

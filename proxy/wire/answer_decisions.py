@@ -31,7 +31,7 @@ class AnswerDecisions:
         """By stream and hook, as last sent."""
 
     def __call__(self, record: DecisionRecord) -> None:
-        self._unsent.append(orjson.dumps(record.json(with_text=self._with_text)))
+        self._unsent.append(orjson.dumps(record.json(with_text=self._with_text, with_places=True)))
 
     def take_events(self) -> bytes:
         """Take out the events of the decisions that were not sent yet."""

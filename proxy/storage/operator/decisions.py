@@ -4,12 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from proxy.storage.query import Query, Row, Steps
-from proxy.storage.records import JUDGED, DecisionRecord
+from proxy.storage.records import JUDGED, PLACES, DecisionRecord
 
 _NUMBERS = {"output_index", "text_offset", "num_withheld", "num_released", *JUDGED}
 _SECONDS = {"time", "held_seconds"}
 _OTHER_NAMES = {"user": "user_name", "offset": "text_offset"}  # words of SQL
-_COLUMNS = [_OTHER_NAMES.get(field, field) for field in DecisionRecord._fields]
+_STORED = [field for field in DecisionRecord._fields if field not in PLACES]
+_COLUMNS = [_OTHER_NAMES.get(field, field) for field in _STORED]
 
 
 def _type(column: str) -> str:
@@ -42,7 +43,7 @@ class Found(NamedTuple):
 
 def add(records: Iterable[DecisionRecord]) -> Steps[None]:
     marks = ", ".join(f"${i}" for i in range(1, len(_COLUMNS) + 1))
-    rows = tuple(tuple(map(_storable, record)) for record in records)
+    rows = tuple(tuple(map(_storable, record[: len(_STORED)])) for record in records)
     yield Query(f"INSERT INTO weir_decisions ({', '.join(_COLUMNS)}) VALUES ({marks})", many=rows)
 
 

@@ -1,8 +1,10 @@
 // One answer as it arrives: which text was delivered, where each decision belongs in it, and when. No DOM.
 //
 // A decision comes just before the text that follows from it, with the offset of the affected text as its hook
-// was shown it. `Block` turns that offset into a position in the delivered text, and gives the text and the
-// marks out in order.
+// was shown it. `Block` has `Places` turn that offset into a position in the delivered text, and gives the text
+// and the marks out in order.
+
+import { Block } from "./block.js";
 
 // Records that have their tokens. Later ones have their text alone.
 const MAX_WITH_TOKENS = 20000;
@@ -10,6 +12,9 @@ const MAX_WITH_TOKENS = 20000;
 // A hold that was released untouched is shown in the text if it took this many seconds. Guards hold a few
 // characters of almost every piece.
 const LONG_HOLD = 0.2;
+
+// Of a tool call of which nothing was released, these withhold all.
+const WITHHOLDS = new Set(["suppress", "terminate", "error"]);
 
 export class Answer {
   constructor(view, now = () => performance.now()) {
@@ -21,6 +26,7 @@ export class Answer {
     this.blocks = new Map();
     this.decisions = [];
     this.numShortHolds = 0;
+    this.withheldCalls = new Set();  // tool calls of which nothing arrived, by their number among all calls
     this.records = [];
     this.failures = [];  // decisions that say that a guard failed
     this.finishReason = null;
@@ -108,7 +114,9 @@ export class Answer {
   #text(channel, title, text, tokens, call = null) {
     this.firstText ??= this.now();
     this.#record({ kind: "text", channel, text, tokens, ...(title && { title, call }) });
-    this.#block(channel, title).append(text);
+    const block = this.#block(channel, title);
+    block.isBegun = true;
+    block.append(text);
   }
 
   #decide(decision) {
@@ -134,11 +142,25 @@ export class Answer {
     this.#block(this.#channelOf(held), null).hold(held);
   }
 
-  // Decisions name no index of a tool call, so they go to the latest one.
-  #channelOf({ channel }) {
+  // A tool call's decisions come before the call does, and name its number among all calls of the model. The
+  // client's numbers leave out those that were withheld.
+  #channelOf({ channel, call_index: call, action, mode }) {
     if (channel !== "tool_call") return channel;
-    const calls = [...this.blocks.keys()].filter((key) => key.startsWith("tool_call "));
-    return calls.at(-1) ?? "tool_call 0";
+    if (call === undefined || call === null) {
+      const calls = [...this.blocks.keys()].filter((key) => key.startsWith("tool_call "));
+      return calls.at(-1) ?? "tool_call 0";
+    }
+    const withheld = `tool_call ${call} withheld`;
+    if (this.withheldCalls.has(call)) return withheld;
+    const key = `tool_call ${call - [...this.withheldCalls].filter((one) => one < call).length}`;
+    const block = this.blocks.get(key);
+    if (mode === "shadow" || !WITHHOLDS.has(action) || block?.isBegun) return key;
+    this.withheldCalls.add(call);
+    if (block) {
+      this.blocks.delete(key);
+      this.blocks.set(withheld, block);
+    }
+    return withheld;
   }
 
   #block(channel, title) {
@@ -158,115 +180,10 @@ export class Answer {
   }
 }
 
-// The delivered text of one channel, and the marks that belong in it.
-class Block {
-  constructor(view) {
-    this.view = view;
-    this.pieces = [];
-    this.length = 0;  // characters (code points), as the server counts them
-    this.waiting = [];  // marks that belong to text that is still to come, by position
-    this.edits = [];  // by hook: how far each change of text moved what came after it
-    this.open = null;  // the mark that covers the text which arrives now
-    this.held = new Map();  // characters, by hook
-  }
-
-  get text() {
-    return this.pieces.join("");
-  }
-
-  append(text) {
-    if (!text) return;
-    this.pieces.push(text);
-    let rest = text;
-    while (rest) {
-      if (this.open) {
-        const [covered, after] = cut(rest, this.open.left);
-        this.open.left -= count(covered);
-        this.view.cover(this.open.mark, covered);
-        this.length += count(covered);
-        if (this.open.left <= 0) this.open = null;
-        rest = after;
-        continue;
-      }
-      const next = this.waiting[0];
-      const [before, after] = next ? cut(rest, next.position - this.length) : [rest, ""];
-      if (before) this.view.text(before);
-      this.length += count(before);
-      rest = after;
-      this.#placeUpTo(this.length, Boolean(rest));
-    }
-  }
-
-  decide(decision) {
-    const estimate = this.#positionOf(decision);
-    const position = Math.max(this.length, estimate);
-    const covers = coveredBy(decision, estimate < this.length);
-    if (decision.mode !== "shadow" && CHANGES.has(decision.action)) {
-      this.edits.push({ hook: decision.hook, moves: covers - decision.num_withheld });
-    }
-    this.waiting.push({ position, decision, covers });
-    this.waiting.sort((a, b) => a.position - b.position);
-    this.#placeUpTo(this.length, false);
-  }
-
-  hold({ hook, num_held: num }) {
-    if (num) this.held.set(hook, num);
-    else this.held.delete(hook);
-    // Each hook sees what the one before it released, so their held texts follow each other.
-    const total = [...this.held.values()].reduce((sum, one) => sum + one, 0);
-    this.view.held(total ? { num: total, hooks: [...this.held.keys()] } : null);
-  }
-
-  end() {
-    this.view.held(null);
-    this.open = null;
-    this.#placeUpTo(Infinity, true);
-  }
-
-  // Marks at the end of the text wait if they cover text that is still to come.
-  #placeUpTo(position, isMore) {
-    while (!this.open && this.waiting.length && this.waiting[0].position <= position) {
-      const { decision, covers } = this.waiting[0];
-      if (covers && !isMore) return;
-      this.waiting.shift();
-      const mark = this.view.mark(decision, covers > 0);
-      if (covers && position !== Infinity) this.open = { mark, left: covers };
-    }
-  }
-
-  #positionOf({ hook, offset }) {
-    return this.edits.reduce((sum, edit) => (edit.hook === hook ? sum + edit.moves : sum), offset);
-  }
-}
-
-const CHANGES = new Set(["redact", "rewrite", "suppress"]);
-
-// How many characters that are still to come a mark covers: those of a replacement, or those that a hook in
-// shadow mode would have withheld.
-function coveredBy({ action, mode, num_released: released, num_withheld: withheld }, isPast) {
-  if (action !== "redact" && action !== "rewrite") return 0;
-  if (mode !== "shadow") return released ?? 0;
-  return isPast ? 0 : withheld;
-}
-
 function isShortHold({ action, num_withheld: num, held_seconds: held }) {
   return action === "hold" && !num && (held ?? 0) < LONG_HOLD;
 }
 
 function readToken({ token, logprob, top_logprobs: top }) {
   return { token, logprob, top: (top ?? []).map((one) => ({ token: one.token, logprob: one.logprob })) };
-}
-
-const SURROGATE = /[\ud800-\udfff]/;
-
-export function count(text) {
-  return SURROGATE.test(text) ? Array.from(text).length : text.length;
-}
-
-// The first `number` characters, and the rest.
-export function cut(text, number) {
-  if (number >= text.length) return [text, ""];
-  if (!SURROGATE.test(text)) return [text.slice(0, number), text.slice(number)];
-  const characters = Array.from(text);
-  return [characters.slice(0, number).join(""), characters.slice(number).join("")];
 }

@@ -47,7 +47,7 @@ export function conversationJson(turns) {
 
 function answerJson(side) {
   const { answer, lane, notice } = side;
-  const calls = [...answer.blocks].filter(([channel]) => channel.startsWith("tool_call"));
+  const calls = [...answer.blocks].filter(([channel, block]) => channel.startsWith("tool_call") && block.isBegun);
   return {
     model: lane.fields.model,
     system: lane.system || null,
