@@ -13,7 +13,14 @@ import numpy as np
 from engine.core.classification.core import ClassifierCore, Output, by_group, new_text
 from engine.execution.model_runner import ModelRunner
 from engine.local.running_core import RunningCore
-from engine.protocol import DeadEngineError, EngineError, EngineStats, TextTooLongError, Tokenizer
+from engine.protocol import (
+    DeadEngineError,
+    EngineError,
+    EngineStats,
+    ShutdownError,
+    TextTooLongError,
+    Tokenizer,
+)
 from engine.protocol.errors import Failure
 from engine.protocol.guard_models import Logits
 from engine.protocol.options import EngineConfig
@@ -70,7 +77,7 @@ class LocalClassifier:
             raise self._failure()
 
     async def aclose(self) -> None:
-        self._close(partial(EngineError, "The model is shutting down.", status=503))
+        self._close(partial(ShutdownError, "The model is shutting down."))
         await self._running.aclose()
 
     # Methods for the streams.

@@ -26,6 +26,7 @@ from engine.protocol import (
     ModelInfo,
     RequestError,
     Rewind,
+    ShutdownError,
     Tokenizer,
 )
 from engine.protocol.errors import Failure
@@ -121,12 +122,12 @@ class LocalEngine(PreparingEngine):
 
     async def aclose(self) -> None:
         # Clients need not wait for the end of a step that runs.
-        self._close(partial(EngineError, "The engine is shutting down.", status=503))
+        self._close(ShutdownError)
         self._preparation.close()
         await self._core.aclose()
         if self.tokenizer is not None:
             self._processor.guidance.close()
-        self._close(partial(EngineError, "The engine has been shut down.", status=503))
+        self._close(partial(ShutdownError, "The engine has been shut down."))
 
     # Callbacks on the event loop, which the thread posts.
 

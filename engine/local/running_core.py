@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from engine.device.streams import Turn, turns_of
 from engine.local.engine_thread import ENGINE_THREAD, Core
 from engine.models.load import device_of
-from engine.protocol import EngineError, EngineStats
+from engine.protocol import EngineStats, ShutdownError
 from engine.protocol.options import EngineConfig
 
 logger = logging.getLogger("weir.engine")
@@ -59,7 +59,7 @@ class RunningCore(Generic[C]):
         loaded = self._loaded = _on_own_thread(self._load_in_turn)
         core = await asyncio.wrap_future(loaded)
         if self._loaded is None:
-            raise EngineError("The engine is shutting down.", status=503)
+            raise ShutdownError
         self._deliver((), core.stats())
         config, fail = self._config, partial(self.post, self._fail)
         ENGINE_THREAD.add(

@@ -21,6 +21,7 @@ from engine.protocol.errors import EngineError as EngineError
 from engine.protocol.errors import LogitsProcessorError as LogitsProcessorError
 from engine.protocol.errors import QueueFullError as QueueFullError
 from engine.protocol.errors import RequestError as RequestError
+from engine.protocol.errors import ShutdownError as ShutdownError
 from engine.protocol.errors import TextTooLongError as TextTooLongError
 from engine.protocol.fields.sampling_params import SamplingParams as SamplingParams
 from engine.protocol.fields.support import FieldSupport

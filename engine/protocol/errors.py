@@ -34,6 +34,13 @@ class EngineError(RuntimeError):
         self.status = status
 
 
+class ShutdownError(EngineError):
+    """The engine ends its requests because its server stops. Nothing has failed."""
+
+    def __init__(self, message: str = "The engine is shutting down.") -> None:
+        super().__init__(message, status=503)
+
+
 class TextTooLongError(EngineError):
     """A model that judges was given a text that is longer than its context."""
 

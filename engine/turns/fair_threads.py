@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from engine.protocol import EngineError
+from engine.protocol import EngineError, ShutdownError
 from engine.turns.fair_queue import FairQueue
 
 T = TypeVar("T")
@@ -92,4 +92,4 @@ class _Job(NamedTuple):
 
 
 def _closed() -> EngineError:
-    return EngineError("The engine is shutting down.", status=503)
+    return ShutdownError()

@@ -314,8 +314,8 @@ class UpstreamEngine(TrackedEngine, ABC):
             raise
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             reason = UNTRUSTED if (fault := certificate_fault(error)) else UNREACHABLE
-            self.health.failed(fault or UNREACHABLE)
             self._requests.check()
+            self.health.failed(fault or UNREACHABLE)
             raise EngineError(f"The upstream engine {reason}.", status=503) from error
         except TimeoutError as error:
             raise EngineError("The upstream engine did not answer in time.", status=504) from error

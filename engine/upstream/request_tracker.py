@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
-from engine.protocol import EngineError, EngineStats, ModelInfo, Tokenizer, Usage
+from engine.protocol import EngineError, EngineStats, ModelInfo, ShutdownError, Tokenizer, Usage
 from engine.protocol.fields.support import FieldSupport
 
 T = TypeVar("T")
@@ -42,9 +42,9 @@ class RequestTracker:
             stop()
 
     def check(self) -> None:
-        """Raise `EngineError` (503) if the engine is closing."""
+        """Raise `ShutdownError` if the engine is closing."""
         if self.is_closing:
-            raise EngineError("The engine is shutting down.", status=503)
+            raise ShutdownError
 
     def on_close(self, stop: Callable[[], None]) -> None:
         """Call `stop` when the engine closes, unless `forget` removes it."""
@@ -54,7 +54,7 @@ class RequestTracker:
         self._stops.discard(stop)
 
     async def wait(self, work: Awaitable[T], deadline: float | None = None) -> T:
-        """Await `work`. Raises `EngineError` (503) at once when the engine closes, and `TimeoutError` at
+        """Await `work`. Raises `ShutdownError` at once when the engine closes, and `TimeoutError` at
         `deadline`, in the event loop's time."""
         try:
             async with asyncio.timeout_at(0 if self.is_closing else deadline) as wait:
@@ -69,7 +69,7 @@ class RequestTracker:
             raise
 
     async def pause(self, seconds: float = 0) -> None:
-        """Sleep, or let other tasks run once. Raises `EngineError` (503) at once when the engine closes."""
+        """Sleep, or let other tasks run once. Raises `ShutdownError` at once when the engine closes."""
         if seconds > 0:
             await self.wait(asyncio.sleep(seconds))
         else:
@@ -78,7 +78,10 @@ class RequestTracker:
 
     @contextmanager
     def track(self) -> Iterator[TrackedRequest]:
-        """Count one request's work. A request that is closed, cancelled or shut down counts as aborted."""
+        """Count one request's work. A request that is closed, cancelled or shut down counts as aborted.
+
+        Raises `ShutdownError` in the place of an `EngineError` that comes while the engine closes.
+        """
         self.check()
         request = TrackedRequest()
         request.usage = _UNUSED
@@ -88,9 +91,13 @@ class RequestTracker:
         except (GeneratorExit, asyncio.CancelledError):
             self._aborted += 1
             raise
-        except EngineError:
-            self._aborted += self.is_closing
-            raise
+        except EngineError as error:
+            if not self.is_closing:
+                raise
+            self._aborted += 1
+            if isinstance(error, ShutdownError):
+                raise
+            raise ShutdownError from error
         finally:
             self._running.discard(request)
             self._prompt_tokens += request.usage.prompt_tokens

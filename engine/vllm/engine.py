@@ -20,11 +20,11 @@ from engine.local.preparation import Preparation, PreparingEngine, not_started
 from engine.protocol import (
     DeadEngineError,
     Deltas,
-    EngineError,
     EngineStats,
     GenerationRequest,
     ModelInfo,
     Rewind,
+    ShutdownError,
 )
 from engine.protocol.options import EngineConfig
 from engine.scheduling.sequence import SequenceGroup
@@ -147,7 +147,7 @@ class VLLMEngine(PreparingEngine, TrackedEngine):
     async def aclose(self) -> None:
         await super().aclose()
         for outputs in self._running:
-            outputs.queue.fail(EngineError("The engine is shutting down.", status=503))
+            outputs.queue.fail(ShutdownError())
         self._preparation.close()
         await self._end()
 

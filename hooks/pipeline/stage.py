@@ -64,11 +64,7 @@ class HookStage:
     )
 
     def __init__(
-        self,
-        guarded: GuardedRequest,
-        hook: LoadedHook,
-        context: StreamContext,
-        call_index: int | None = None,
+        self, guarded: GuardedRequest, hook: LoadedHook, context: StreamContext, call_index: int | None = None
     ) -> None:
         log = guarded.decisions
         self.hook = hook

@@ -10,7 +10,7 @@ from proxy.service.reload import Read
 from proxy.settings.serve import ServeSettings
 from proxy.telemetry.logs import flush_log, log_to_stderr
 from proxy.workers.event_loop import run
-from proxy.workers.run import ENGINE_FAILED, freeze_objects, running, until_over
+from proxy.workers.run import ENGINE_FAILED, drained, freeze_objects, running, until_over
 from proxy.workers.signals import Signals, leave_within
 
 logger = logging.getLogger("weir.proxy")
@@ -40,12 +40,13 @@ async def _serve(settings: ServeSettings, read: Read) -> None:
     async with running(settings) as (server, url):
         reloads = server.service.reloads
         reloads.read = read
-        signalled = signals.obey(server.ending.leave, reloads.signal)
+        signalled = signals.obey(settings.drain_delay + server.ending.leave, reloads.signal)
         try:
             deployment = server.service.deployment
             model, names = deployment.default_name, deployment.names_in_words
             _greet(url, model, names, settings, has_keys=needs_keys(server.service))
             has_failed = await until_over(signalled, lambda: server.service.deployment.check_alive())
+            has_failed = has_failed or await drained(server)
         finally:
             if not signalled.is_set():
                 leave_within(server.ending.leave, status=1)
@@ -59,9 +60,10 @@ async def _supervise(settings: ServeSettings, read: Read) -> None:
     signals = Signals()
     freeze_objects()
     async with supervised(settings, read) as (supervisor, url):
-        signalled = signals.obey(supervisor.ending.leave, supervisor.reload_by_signal)
+        signalled = signals.obey(settings.drain_delay + supervisor.ending.leave, supervisor.reload_by_signal)
         _greet(url, supervisor.model, supervisor.names, settings, has_keys=supervisor.needs_keys)
         await supervisor.wait(signalled)
+        await supervisor.drain()
 
 
 def _greet(url: str, model: str, names: str, settings: ServeSettings, *, has_keys: bool) -> None:

@@ -263,7 +263,7 @@ async def ready(http: web.Request) -> web.Response:
             raise
         failure = api_error(error)
         return _json({**failure.body(), **problems}, status=failure.status)
-    if service.stopping.is_set():
+    if service.is_draining or service.stopping.is_set():
         raise APIError(503, "The server is shutting down.", "server_error", retry_after=1)
     if not service.deployment.is_ready:
         raise APIError(503, "No hook worker is running.", "server_error", retry_after=1)

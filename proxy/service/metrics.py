@@ -55,11 +55,14 @@ class RequestMetrics:
     """One request's metrics: what is released, when, and how the request ends."""
 
     __slots__ = (
-        *("_arrived", "_endpoint", "_finished", "_first", "_outcome", "_released", "_tenant", "_usage"),
-        "on_usage",
+        *("_arrived", "_endpoint", "_finished", "_first", "_is_ending", "_outcome", "_released", "_tenant"),
+        *("_usage", "on_usage"),
     )
 
-    def __init__(self, endpoint: EndpointMetrics, tenant: TenantMetrics) -> None:
+    def __init__(
+        self, endpoint: EndpointMetrics, tenant: TenantMetrics, is_ending: Callable[[], bool]
+    ) -> None:
+        """`is_ending`: whether the server ends what still runs, because it stops."""
         self._endpoint = endpoint
         self._tenant = tenant
         self._arrived = perf_counter()
@@ -71,6 +74,7 @@ class RequestMetrics:
         """The outputs' finish reasons."""
         self._usage: Usage | None = None
         self._outcome: str | None = None
+        self._is_ending = is_ending
         self.on_usage: Callable[[Usage | None], object] | None = None
         """Is called at the end with the usage that the client got, if any."""
 
@@ -94,10 +98,11 @@ class RequestMetrics:
 
     def fail(self, error: BaseException) -> None:
         """The request ends with this error."""
-        self.end(_outcome(error))
+        outcome = _outcome(error)
+        self.end("shutdown" if outcome in ("failed", "closed") and self._is_ending() else outcome)
 
     def end(self, outcome: str) -> None:
-        """`outcome`: `finished`, `refused`, `failed` or `closed`. Only the first call counts."""
+        """`outcome`: `finished`, `refused`, `failed`, `closed` or `shutdown`. Only the first call counts."""
         if self._outcome is not None:
             return
         self._outcome = outcome
@@ -154,6 +159,8 @@ class Metrics(Collector):
     def __init__(self, deployments: Callable[[], Sequence[Deployment]]) -> None:
         """`deployments`: the current one, and those before it that requests still run under."""
         self._deployments = deployments
+        self.is_ending = False
+        """The server stops, and ends the requests that still run. Their outcome is `shutdown`."""
         self.counts = Counts(deployments)
         self._endpoints: defaultdict[tuple[str, str], EndpointMetrics] = defaultdict(EndpointMetrics)
         """By endpoint and model."""
@@ -165,7 +172,8 @@ class Metrics(Collector):
     @contextmanager
     def request(self, endpoint: str, model: str, tenant: str) -> Iterator[RequestMetrics]:
         """The metrics of a request, from its arrival to its end. `model`: the configured name."""
-        metrics = RequestMetrics(self._endpoints[endpoint, model], self._tenants[tenant])
+        counts = self._endpoints[endpoint, model], self._tenants[tenant]
+        metrics = RequestMetrics(*counts, lambda: self.is_ending)
         try:
             yield metrics
         except BaseException as error:
@@ -194,7 +202,7 @@ class Metrics(Collector):
         yield counter(
             "requests",
             "Generations, by end: finished, refused (the caller's fault), failed, closed (the caller left, or"
-            " the operator cancelled).",
+            " the operator cancelled), shutdown (this server stopped).",
             (*names, "outcome"),
             [((*labels, outcome), n) for labels, one in endpoints for outcome, n in one.outcomes.items()],
         )

@@ -38,6 +38,8 @@ class Service:
         """`settings`: those that need a restart to change. `clock`: seconds since 1970, for the limits of a
         minute."""
         self.settings = settings
+        self.is_draining = False
+        """A load balancer should send nothing more: the server is about to stop. It serves what comes."""
         self.stopping = asyncio.Event()
         """Set once no new generation is taken: the server is about to stop."""
         self.metrics = Metrics(lambda: self.deployments.all)

@@ -118,6 +118,9 @@ class ServeSettings(
     limits of connections are for each of them"""
     keep_alive_interval: ClassVar[float] = 15.0
     """Seconds of silence after which a stream gets a comment line. Proxies wait for 30 seconds or more."""
+    drain_delay: Annotated[float, Field(ge=0)] = 0.0
+    """Seconds after SIGTERM for which the service still serves while /ready answers 503, so that a load
+    balancer stops sending requests. --shutdown-timeout begins behind them"""
     shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0
     """Seconds in which the service ends on SIGTERM. The last of them, 3 at most, end what still runs"""
 

@@ -11,14 +11,15 @@ from opentelemetry.trace import Span as SDKSpan
 from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from engine.protocol import ShutdownError
 from engine.protocol.tracing import NoSpan, Span, Value
 
 MAX_TEXT = 1024
 """Characters of an attribute."""
 
 _PROPAGATOR = TraceContextTextMapPropagator()
-_NO_FAULT = (GeneratorExit, asyncio.CancelledError, ConnectionError)
-"""Somebody ended the work, mostly the client."""
+_NO_FAULT = (GeneratorExit, asyncio.CancelledError, ConnectionError, ShutdownError)
+"""Somebody ended the work: mostly the client, or this server, which stops."""
 
 
 class OTelSpan:

@@ -25,6 +25,8 @@ class Start:
     sockets: tuple[tuple[int, ...], ...]
     """The file descriptors of the sockets that all workers share: those of the port, then those of the
     operator's port if there is one."""
+    is_draining: bool = False
+    """The service is about to stop (`Drain`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,11 @@ class Answer:
     """On its way to the supervisor: the worker that asked. From there on: the worker that answers."""
     key: int
     value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """A question: from now on the workers say that they are not ready, and serve on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,25 @@ async def running(
             os._exit(0)
 
 
+async def drained(server: Server) -> bool:
+    """Serve for `drain_delay` seconds more, in which the server says that it is not ready. Returns whether an
+    engine has failed for good."""
+    service = server.service
+    service.is_draining = True
+    seconds = service.settings.drain_delay
+    if not seconds:
+        return False
+    logger.info("stopping: not ready from now on, and serving for %g more seconds", seconds)
+    return await until_over(in_(seconds), lambda: service.deployment.check_alive())
+
+
+def in_(seconds: float) -> asyncio.Event:
+    """An event that is set in some seconds."""
+    over = asyncio.Event()
+    asyncio.get_running_loop().call_later(seconds, over.set)
+    return over
+
+
 async def until_over(over: asyncio.Event, check_alive: Callable[[], None], interval: float = 1.0) -> bool:
     """Wait until `over` is set, or an engine fails for good. Returns whether one has failed.
 

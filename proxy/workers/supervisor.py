@@ -24,7 +24,7 @@ from proxy.service.reload import Read, ReloadError, check_reloadable, read_again
 from proxy.settings.serve import ServeSettings
 from proxy.workers.board import Board, create_board
 from proxy.workers.folder import own_folder
-from proxy.workers.messages import Answer, AskAll, Asked, Failed, Question, Ready, Start
+from proxy.workers.messages import Answer, AskAll, Asked, Drain, Failed, Question, Ready, Start
 from proxy.workers.metrics import forget_gauges
 from proxy.workers.reload import (
     RELOAD_SECONDS,
@@ -34,6 +34,7 @@ from proxy.workers.reload import (
     ReloadBySignal,
     Reloaded,
 )
+from proxy.workers.run import in_
 
 logger = logging.getLogger("weir.proxy")
 
@@ -136,6 +137,7 @@ class Supervisor:
         """The settings as they were read, without those that the workers share."""
         self._settings = settings.model_copy(update=self._shared)
         self._configuration = 1
+        self._is_draining = False
         self._sockets = sockets
         self._reloading: asyncio.Task[None] | None = None
         self._signalled: set[asyncio.Task[None]] = set()
@@ -176,6 +178,15 @@ class Supervisor:
                 waiting.cancel()
                 working.result()
 
+    async def drain(self) -> None:
+        """Have the workers say that they are not ready, for `drain_delay` seconds in which they serve on.
+        Raises `WorkerError` as `wait` does."""
+        if not (seconds := self._settings.drain_delay):
+            return
+        logger.info("stopping: not ready from now on, and serving for %g more seconds", seconds)
+        self._is_draining = True
+        await asyncio.gather(self._ask(Drain(), [*self._serving], seconds), self.wait(in_(seconds)))
+
     async def stop(self) -> None:
         """End all workers, within `ending`. Those that do not end are killed."""
         tasks = [*self._working, *self._signalled, *([self._reloading] if self._reloading else [])]
@@ -198,6 +209,7 @@ class Supervisor:
                 self._salt,
                 self._folder,
                 tuple(tuple(sock.fileno() for sock in port) for port in self._sockets),
+                self._is_draining,
             )
             worker = WorkerProcess(start, self._take)
             ready = await worker.start()

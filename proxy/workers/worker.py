@@ -12,12 +12,13 @@ from hooks.workers.process import inherited
 from proxy.deployment.start_errors import START_ERRORS, start_error
 from proxy.http.arrival import needs_keys
 from proxy.network.listener import SharedPort
+from proxy.service.service import Service
 from proxy.settings.serve import ServeSettings
 from proxy.storage.errors import StateError
 from proxy.telemetry.logs import log_to_stderr
 from proxy.workers.board import Board
 from proxy.workers.event_loop import run
-from proxy.workers.messages import Failed, Ready, Start
+from proxy.workers.messages import Drain, Failed, Ready, Start
 from proxy.workers.metrics import CommonMetrics
 from proxy.workers.reload import ReloadAnswers, reload_all
 from proxy.workers.run import ENGINE_FAILED, running, until_over
@@ -38,6 +39,10 @@ async def _connect_and_serve() -> None:
     await connection.close()
 
 
+async def _drain(service: Service, _: Drain) -> None:
+    service.is_draining = True
+
+
 def _inherited_sockets(descriptors: Iterable[int]) -> list[socket.socket]:
     sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
     for sock in sockets:
@@ -55,10 +60,12 @@ async def _serve(start: Start, connection: Connection) -> None:
         async with board.living(index), running(settings, shared=shared, salt=start.salt) as (server, _):
             service = server.service
             service.deployment.number = start.configuration
+            service.is_draining = start.is_draining
             metrics = CommonMetrics(service.metrics, start.folder, start.number)
             service.peers.answers.update(
                 ReloadAnswers(service.reloads, partial(board.loading, index)).answers
             )
+            service.peers.answers[Drain] = partial(_drain, service)
             siblings = Siblings(connection, metrics, service.peers.answers)
             model, names = service.deployment.default_name, service.deployment.names_in_words
             ready = Ready(model, names, service.process, service.state.salt, needs_keys(service))

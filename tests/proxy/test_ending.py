@@ -77,6 +77,43 @@ def told_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.message for record in caplog.records if "did not end in time" in record.message]
 
 
+ENDPOINTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "chat": (CHATS, CHAT),
+    "completions": ("/v1/completions", {"prompt": "a", "max_tokens": 5}),
+    "responses": ("/v1/responses", {"input": "a"}),
+    "messages": ("/v1/messages", {**CHAT, "model": "m", "max_tokens": 5}),
+}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+async def test_requests_that_the_server_ends_are_counted_apart(
+    serve: Serve, endpoint: str, stream: bool
+) -> None:
+    """Those that wait for the engine, and those that wait for a hook and lose their clients."""
+
+    class Holds:
+        async def __call__(self, chunk: Chunk) -> Verdict:
+            if chunk.text_diff == "b":
+                await asyncio.Event().wait()
+            return emit(chunk.pending)
+
+    texts = iter("ab")
+    engine = ScriptedEngine(lambda r: [Delta(text=next(texts)), asyncio.Event()])
+    client = await serve(engine, Holds(), hook_timeout=600.0)
+    client.server.ending = PATIENT
+    path, body = ENDPOINTS[endpoint]
+    asking = [
+        asyncio.get_running_loop().create_task(client.post(path, {**body, "stream": stream})) for _ in "ab"
+    ]
+    await until(lambda: engine.running == 2)
+    await client.server.stop()
+    await asyncio.gather(*asking, return_exceptions=True)
+    told = (await client.server.service.metrics.render()).decode()
+    found = {line.split("{")[1] for line in told.splitlines() if line.startswith("weir_requests_total{")}
+    assert found == {f'endpoint="{endpoint}",outcome="shutdown"}} 2.0'}
+
+
 async def test_an_engine_that_does_not_end_alone_is_told_of(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:

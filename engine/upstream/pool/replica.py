@@ -8,7 +8,14 @@ from time import monotonic
 from types import TracebackType
 from typing import Self
 
-from engine.protocol import Engine, EngineError, LogitsProcessorError, QueueFullError, RequestError
+from engine.protocol import (
+    Engine,
+    EngineError,
+    LogitsProcessorError,
+    QueueFullError,
+    RequestError,
+    ShutdownError,
+)
 from engine.protocol.stats import Histogram, ReplicaOutcome, ReplicaStats
 from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, Span
 from engine.upstream.pool.breaker import Breaker
@@ -231,6 +238,8 @@ def _outcome(error: BaseException | None) -> ReplicaOutcome:
             return "refused"
         case QueueFullError():
             return "full"
+        case ShutdownError():
+            return "shutdown"
     return "failed"
 
 

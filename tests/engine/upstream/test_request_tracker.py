@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from engine.protocol import EngineError, Usage
+from engine.protocol import EngineError, ShutdownError, Usage
 from engine.upstream.request_tracker import RequestTracker
 
 
@@ -84,3 +84,13 @@ async def test_a_timeout_of_the_work_itself_is_passed_on() -> None:
 
     with pytest.raises(TimeoutError):
         await RequestTracker().wait(fail())
+
+
+async def test_a_failure_that_the_closing_brings_is_no_failure() -> None:
+    tracker = RequestTracker()
+    with pytest.raises(ShutdownError), tracker.track():
+        tracker.close()
+        raise EngineError("The connection to the upstream engine broke.", status=502)
+    with pytest.raises(ShutdownError):
+        tracker.check()
+    assert tracker.stats().aborted_total == 1

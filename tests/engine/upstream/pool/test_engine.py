@@ -20,7 +20,9 @@ from engine.protocol import (
     QueueFullError,
     RequestError,
     Rewind,
+    ShutdownError,
 )
+from engine.upstream.pool.breaker import FAILURES
 from engine.upstream.pool.engine import PoolEngine
 from engine.upstream.pool.replica import Replica
 from engine.upstream.pool.routing import LeastOutstanding
@@ -190,6 +192,23 @@ async def test_a_reader_that_stops_early_is_counted_out(make_pool: MakePool) -> 
         assert pool.outstanding == {"a": 1}
     assert pool.outstanding == {"a": 0}
     assert (pool.outcomes("a"), pool.engines["a"].aborted) == ({"closed": 1}, 1)
+
+
+async def test_requests_that_the_server_ends_say_nothing_about_an_upstream(make_pool: MakePool) -> None:
+    def ends(_: GenerationRequest) -> list[Any]:
+        return [Delta(text="a"), ShutdownError()]
+
+    pool = await make_pool(a=well)
+    async for _ in pool.generate(REQUEST):
+        pass
+    pool.scripts["a"] = ends
+    for _ in range(2 * FAILURES):
+        with pytest.raises(ShutdownError):
+            async for _ in pool.generate(REQUEST):
+                pass
+    assert pool.outcomes("a") == {"finished": 1, "shutdown": 2 * FAILURES}
+    assert pool.states == {"a": "closed"}
+    assert not pool.stats().replicas["a"].last_request_failed
 
 
 async def test_a_rewind_reaches_the_engine_that_answers() -> None:
