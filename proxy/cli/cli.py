@@ -26,6 +26,7 @@ Weir runs a language model behind guardrail hooks, on an OpenAI-compatible API.
   weir eval-guard FILE --hook stream_guard    what does it find, how late, and what does it find wrongly?
   weir probe train EXCHANGES --out harm.safetensors
   weir shadow report                          what would hooks in shadow mode have withheld?
+  weir store backup FILE                      copy the keys and decisions of a server that runs
   weir watermark detect FILE --key KEY        did a model with this watermark write it?
 """
 
@@ -40,6 +41,7 @@ COMMANDS = Kind(
         "replay": "proxy.cli.replays.command:add_replay_arguments",
         "eval-guard": "proxy.cli.evaluation.command:add_eval_guard_arguments",
         "shadow": "proxy.cli.shadow:add_shadow_arguments",
+        "store": "proxy.cli.store:add_store_arguments",
         "watermark": "proxy.cli.watermark:add_watermark_arguments",
     },
 )

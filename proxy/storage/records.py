@@ -64,7 +64,7 @@ class DecisionRecord(NamedTuple):
     max_unjudged: int | None
     withheld: str | None
     """The withheld text; None unless the setting `keep_withheld_text` keeps it."""
-    hook_index: int = 0
+    hook_index: int | None = None
     """This field and the next are told in an answer alone (`PLACES`)."""
     call_index: int | None = None
 

@@ -58,9 +58,14 @@ class SQLiteDatabase(Database):
             raise
         return result
 
+    @staticmethod
+    def make_file(file: str) -> None:
+        """Make the file if there is none. Only its owner reads it: it holds callers' texts."""
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT, mode=0o600))
+
     def _open(self) -> sqlite3.Connection:
         if self._file != MEMORY:
-            os.close(os.open(self._file, os.O_RDWR | os.O_CREAT, mode=0o600))  # it holds callers' texts
+            self.make_file(self._file)
         database = sqlite3.connect(self._file, timeout=self._timeout, isolation_level=None)
         try:
             _share(database, time.monotonic() + self._timeout)

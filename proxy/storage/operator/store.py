@@ -4,7 +4,9 @@ Each table's module has its operations (`proxy.storage.query`). `Store.run` runs
 """
 
 import logging
+import time
 
+from proxy import __version__
 from proxy.settings.storage import StoreOptions
 from proxy.storage.connect import make_database
 from proxy.storage.errors import StateError
@@ -20,8 +22,11 @@ DEFAULT = "sqlite:///weir.sqlite"
 
 SCHEMA = 2
 
+_MADE_BY = "weir "
+"""A fact of such a name says when a version of Weir last started with the store."""
+
 _FACTS = "CREATE TABLE IF NOT EXISTS weir_store (name TEXT PRIMARY KEY, value BIGINT NOT NULL)"
-_TABLES = (_FACTS, *keys.TABLES, *changes.TABLES, *decisions.TABLES, *hook_hours.TABLES)
+TABLES = (_FACTS, *keys.TABLES, *changes.TABLES, *decisions.TABLES, *hook_hours.TABLES)
 
 
 class Store:
@@ -60,7 +65,7 @@ class Store:
 
 
 def _start(database: Database) -> Steps[None]:
-    for sql in _TABLES:
+    for sql in TABLES:
         yield Query(sql.format(serial=database.serial))
     yield Query("INSERT INTO weir_store VALUES ('schema', $1) ON CONFLICT DO NOTHING", (SCHEMA,))
     yield Query("INSERT INTO weir_store VALUES ('keys', 0) ON CONFLICT DO NOTHING")
@@ -70,4 +75,20 @@ def _start(database: Database) -> Steps[None]:
             yield Query(sql)
         yield Query("UPDATE weir_store SET value = $1 WHERE name = 'schema'", (SCHEMA,))
     elif schema != SCHEMA:
-        raise ValueError("the store was made by another version of Weir")
+        raise ValueError((yield from _other_schema(schema)))
+    yield Query(
+        "INSERT INTO weir_store VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value",
+        (_MADE_BY + __version__, int(time.time())),
+    )
+
+
+def _other_schema(schema: int) -> Steps[str]:
+    """Why this version cannot use the store, and what can be done."""
+    made_by = yield Query(
+        "SELECT name FROM weir_store WHERE name LIKE $1 ORDER BY value DESC LIMIT 1", (f"{_MADE_BY}%",)
+    )
+    other = f"Weir {made_by[0][0].removeprefix(_MADE_BY)}" if made_by else "another version of Weir"
+    return (
+        f"the store has schema {schema}, of {other}, and this is Weir {__version__}, which needs schema"
+        f" {SCHEMA}: start {other} again, or go back to a backup of this version (weir store restore FILE)"
+    )

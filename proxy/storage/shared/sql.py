@@ -59,7 +59,10 @@ class SQLState:
             yield Query("INSERT INTO weir_facts VALUES ($1, $2) ON CONFLICT DO NOTHING", (name, value))
         facts: dict[str, str] = dict((yield Query("SELECT name, value FROM weir_facts")))
         if facts["schema"] != SCHEMA:
-            raise ValueError("the state was made by another version of Weir")
+            raise ValueError(
+                f"the state has schema {facts['schema']}, and this version of Weir needs schema {SCHEMA}:"
+                " start the version that made it, or name another state (--state)"
+            )
         return bytes.fromhex(facts["salt"])
 
     def _put(self, owner: Owner, response_id: str, response: StoredResponse, ids: ItemIds) -> Steps[None]:
