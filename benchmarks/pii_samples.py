@@ -473,6 +473,20 @@ def without_dashes(value: str) -> bool:
     return "-" not in value
 
 
+def without_blanks(value: str) -> bool:
+    return " " not in value
+
+
+def is_bare_diners(value: str) -> bool:
+    return value.isdecimal() and len(value) == 14
+
+
+def is_like_a_serial(value: str) -> bool:
+    """Whether it may be a date of these years and a number behind it, as 270131-1234."""
+    begun = value[-11:-5]
+    return value.isdecimal() or (value.replace("-", "").isdecimal() and "15" <= begun[:2] <= "35")
+
+
 def _kind(
     make: Make,
     *labels: str,
@@ -503,29 +517,33 @@ KINDS = (
         is_unmarked,
     ),
     Kind(
-        "CREDIT_CARD", card, spoiled(card), ("card", "credit card", "Kreditkarte", "card number", "tarjeta")
+        "CREDIT_CARD",
+        card,
+        spoiled(card),
+        ("card", "credit card", "Kreditkarte", "card number", "tarjeta"),
+        is_bare_diners,
     ),
     Kind("IBAN_CODE", iban, spoiled(iban), ("IBAN", "account", "Konto", "bank account")),
     Kind("IP_ADDRESS", ip, no_ip, ("IP", "server", "address", "host", "ip_address")),
     Kind("MAC_ADDRESS", mac, no_mac, ("MAC", "MAC address", "hwaddr", "device")),
     _kind(us_ssn, "SSN", "Social Security number", "ssn", spoil=no_ssn, needs_label=without_dashes),
-    _kind(uk_nino, "NINO", "National Insurance number", "NI number", spoil=no_nino),
+    _kind(uk_nino, "NINO", "National Insurance number", "NI number", spoil=no_nino, needs_label=str.islower),
     _kind(uk_nhs, "NHS number", "NHS no.", "nhs", needs_label=bare),
-    _kind(de_tax_id, "Steuer-ID", "IdNr.", "steuerliche Identifikationsnummer", "tax ID"),
+    _kind(de_tax_id, "Steuer-ID", "IdNr.", "steuerliche Identifikationsnummer", "tax ID", needs_label=bool),
     _kind(fr_insee, "NIR", "numéro de sécurité sociale", "n° INSEE"),
     _kind(es_nif, "DNI", "NIF", "documento"),
     _kind(es_nie, "NIE", "número de extranjero"),
     _kind(it_fiscal_code, "codice fiscale", "CF", "fiscal code"),
     _kind(nl_bsn, "BSN", "burgerservicenummer", "bsn", needs_label=bare),
-    _kind(in_aadhaar, "Aadhaar", "Aadhaar number", "UID", needs_label=str.isdecimal),
+    _kind(in_aadhaar, "Aadhaar", "Aadhaar number", "UIDAI", needs_label=without_blanks),
     _kind(in_pan, "PAN", "PAN card", "permanent account number", spoil=no_pan),
-    _kind(pl_pesel, "PESEL", "numer PESEL"),
+    _kind(pl_pesel, "PESEL", "numer PESEL", needs_label=bool),
     _kind(pt_nif, "NIF", "número fiscal", "contribuinte", needs_label=bare),
     _kind(be_niss, "rijksregisternummer", "NISS", "numéro national", needs_label=str.isdecimal),
-    _kind(ch_ahv, "AHV-Nummer", "AVS", "AHV"),
-    _kind(se_personnummer, "personnummer", "personal identity number", needs_label=str.isdecimal),
-    _kind(fi_hetu, "henkilötunnus", "HETU", "personal identity code"),
-    _kind(ca_sin, "SIN", "Social Insurance Number", "NAS", needs_label=without_dashes),
+    _kind(ch_ahv, "AHV-Nummer", "AVS", "AHV", needs_label=str.isdecimal),
+    _kind(se_personnummer, "personnummer", "personal identity number", needs_label=is_like_a_serial),
+    _kind(fi_hetu, "henkilötunnus", "HETU", "personal identity code", needs_label=is_like_a_serial),
+    _kind(ca_sin, "SIN", "Social Insurance Number", "NAS", needs_label=bool),
     _kind(au_tfn, "TFN", "tax file number", needs_label=bare),
     _kind(br_cpf, "CPF", "cpf", needs_label=str.isdecimal),
     _kind(sg_nric, "NRIC", "FIN", "NRIC/FIN"),

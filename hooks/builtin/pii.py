@@ -39,8 +39,8 @@ class Pii(SpanGuard):
         **options: Unpack[SpanOptions],
     ) -> None:
         """`entities`: the kinds to find, by name or by country (`DE`: all entities of Germany). None: the
-        kinds that stay quiet on any text. `locales`: the countries, as `de`, whose national ids and phone
-        numbers in national form to find (None: all countries).
+        kinds that stay quiet on any text. `locales`: the countries, as `de`, whose ids and phone numbers in
+        national form to find, as if they were chosen. None: those of all countries that stay quiet.
 
         `recognizers`: a file of Presidio's pattern recognizers (YAML), which find further kinds. `allow`: the
         texts that are no finds, and patterns between slashes as `/@example\\.org$/`.
@@ -48,7 +48,7 @@ class Pii(SpanGuard):
         Raises `ValueError` for an unknown entity or country, for an entity that needs the extra `ids` if it
         is not installed, and for a recognizer that cannot be kept.
         """
-        rules = choice.chosen_rules(entities, LOCALES if locales is None else locales)
+        rules = choice.chosen_rules(entities, locales)
         if recognizers is not None:
             rules += read_recognizers(recognizers)
         detector = RuleDetector(rules, timeout=None if recognizers is None else _TIMEOUT, allow=allow)

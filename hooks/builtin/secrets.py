@@ -13,6 +13,7 @@ from typing import Unpack
 from hooks import checked
 from hooks.builtin.secret_rules.gitleaks import TIMEOUT, rules_of
 from hooks.builtin.secret_rules.keys import KEYS
+from hooks.builtin.secret_rules.named_keys import NAMED_KEYS
 from hooks.builtin.secret_rules.passwords import PASSWORDS
 from hooks.detect.argument_types import Names, blamed_on
 from hooks.detect.readings import KEYS as KEY_READING
@@ -44,6 +45,6 @@ class Secrets(SpanGuard):
         """
         with blamed_on("rules"):
             own = rules_of(Path(rules).expanduser()) if rules is not None else []
-        found = chosen([*KEYS, *PASSWORDS, *own], entities)
+        found = chosen([*KEYS, *PASSWORDS, *NAMED_KEYS, *own], entities)
         detector = RuleDetector(found, timeout=None if rules is None else TIMEOUT, allow=allow)
         super().__init__(Reader(detector, KEY_READING), **options)

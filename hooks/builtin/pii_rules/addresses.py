@@ -24,8 +24,11 @@ _NUMBERED = words(
 _PRODUCT = r"(?<![^\W_])(?-i:[A-Z][A-Za-z]{0,30}|curl|wget|python|java|ruby|perl|php|node|nginx|openssl|git)/"
 _COMPARED = r"[=~<>!]=[ ]?|~>[ ]?|\^|\d-\d{0,3}\.\d{1,3}[ ]"
 """A comparison of versions, or numbers of a path in a drawing."""
-_NO_ADDRESS = rf"(?:{_PRODUCT}|{_COMPARED}|(?:§|{_NUMBERED})\W{{0,4}}(?:(?:is|to|no|number)\W{{1,3}})?)"
-"""Text before four numbers that makes them a version, a section or a part of a name."""
+_CHANGED = rf"{words('(?:bump|upgrad|updat|downgrad|migrat|releas)(?:e|es|ed|ing|s)?')}[^\n]{{1,48}}"
+_PATH = r"(?<=://[\w.:-]{1,80}(?:/[\w.%~-]{1,40}){0,6})/"
+_OF_NUMBER = rf"(?:§|{_NUMBERED})\W{{0,4}}(?:(?:is|to|no|number)\W{{1,3}})?"
+_NO_ADDRESS = rf"(?:{_PRODUCT}|{_COMPARED}|{_OF_NUMBER}|{_CHANGED}|{_PATH})"
+"""Text before four numbers that makes them a version, a section, or a part of a name or of an address."""
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _PREFIX4 = r"(?:/(?:3[0-2]|[12]?\d)(?![^\W_]))?"
 _LENGTH = r"/(?:12[0-8]|1[01]\d|[1-9]?\d)(?![^\W_])"
@@ -37,10 +40,12 @@ _KNOWN = {"1.1.1.1", "1.0.0.1", "8.8.8.8", "8.8.4.4", "9.9.9.9", "4.2.2.2", "0.0
 
 
 def is_clear_ipv4(text: str) -> bool:
-    """Whether `text` is hardly a version: a number is above 31, it begins with 10 or has a prefix."""
+    """Whether `text` is hardly a version: the first number is above 31, or two others are, it begins with 10
+    or has a prefix. A version may end with zeros."""
     address, slash, _ = text.partition("/")
-    octets = [int(octet) for octet in address.split(".")]
-    return bool(slash) or octets[0] == 10 or max(octets) > 31 or address in _KNOWN
+    first, *rest = [int(octet) for octet in address.split(".")]
+    is_high = (first > 31 and any(rest)) or sum(octet > 31 for octet in rest) > 1
+    return bool(slash) or first == 10 or is_high or address in _KNOWN
 
 
 _MACHINE = words_near(
@@ -53,7 +58,6 @@ IPV4 = (
     Rule("IP_ADDRESS", _QUAD, check=is_clear_ipv4, unless=_NO_ADDRESS),
     Rule("IP_ADDRESS", _QUAD, unless=_NO_ADDRESS, near=_MACHINE),
     Rule("IP_ADDRESS", _QUAD, unless=_NO_ADDRESS, behind=r"[^\W_]/"),
-    Rule("IP_ADDRESS", rf"(?<![\s\S]){_QUAD}(?=\.?\s{{0,2}}\Z)"),
 )
 
 

@@ -121,6 +121,12 @@ def fr_insee(text: str) -> bool:
     return signs.isdecimal() and 97 - int(signs[:13]) % 97 == int(signs[13:])
 
 
+def fr_dated_insee(text: str) -> bool:
+    """Of a person: with a month of birth, and a department."""
+    signs = plain(text)
+    return 1 <= int(signs[3:5]) <= 12 and signs[5:7] not in ("00", "96") and fr_insee(text)
+
+
 def es_nif(text: str) -> bool:
     signs = plain(text).zfill(9)
     return "TRWAGMYFPDXBNJZSQVHLCKE"[int(signs[:8]) % 23] == signs[8]
@@ -172,6 +178,20 @@ def be_niss(text: str) -> bool:
     return int(digits[9:]) in (97 - int(lead + digits[:9]) % 97 for lead in ("", "2"))
 
 
+_RECENT = ("2015", "2035")
+"""The years that a date of a program may have."""
+
+
+def _is_serial(text: str) -> bool:
+    """Whether `text` may be a date of these years and a serial number, as 261130-0042 and 202611300042."""
+    date_of, dash, _ = text.partition("-")
+    if not (text.isdecimal() or (dash and digits_of(text) == text.replace("-", ""))):
+        return False
+    day = (date_of if len(date_of) in (6, 8) else text[:8] if len(text) == 12 else text[:6])[-6:]
+    year = f"20{day[:2]}" if len(digits_of(text)) == 10 else text[:4]
+    return _RECENT[0] <= year <= _RECENT[1] and _is_date(year, day[2:4], day[4:])
+
+
 def se_personnummer(text: str) -> bool:
     """The day of a samordningsnummer is 60 more than the day of birth."""
     digits = digits_of(text)[-10:]
@@ -179,10 +199,15 @@ def se_personnummer(text: str) -> bool:
     return any(_is_date(c + digits[:2], digits[2:4], day) for c in ("18", "19", "20")) and luhn(digits)
 
 
+def se_personnummer_no_serial(text: str) -> bool:
+    """Not a date and a serial number or a time."""
+    return not _is_serial(text) and se_personnummer_not_time(text)
+
+
 def se_personnummer_not_time(text: str) -> bool:
-    """Twelve digits, and not the time of a day as in 202411240930."""
+    """Not a date and the time of a day, as in 202411240930."""
     digits = digits_of(text)
-    is_time = int(digits[8:10]) < 24 and int(digits[10:]) < 60
+    is_time = len(text) == 12 and int(digits[8:10]) < 24 and int(digits[10:]) < 60
     return not is_time and se_personnummer(text)
 
 
@@ -191,6 +216,10 @@ def fi_hetu(text: str) -> bool:
     number = int(signs[:6] + signs[-4:-1])
     is_date = any(_is_date(c + signs[4:6], signs[2:4], signs[:2]) for c in ("18", "19", "20"))
     return is_date and "0123456789ABCDEFHJKLMNPRSTUVWXY"[number % 31] == signs[-1]
+
+
+def fi_hetu_no_serial(text: str) -> bool:
+    return not _is_serial(text) and fi_hetu(text)
 
 
 def ca_sin(text: str) -> bool:
@@ -244,8 +273,18 @@ def sg_nric(text: str) -> bool:
     return ("JZIHGFEDCBA" if signs[0] in "ST" else "XWUTRQPNMLK")[rest] == signs[8]
 
 
+_PROVINCES = {
+    *("11", "12", "13", "14", "15", "21", "22", "23", "31", "32", "33", "34", "35", "36", "37", "41", "42"),
+    *("43", "44", "45", "46", "50", "51", "52", "53", "54", "61", "62", "63", "64", "65", "71", "81", "82"),
+    *("83", "91"),
+}
+"""GB/T 2260: the provinces of China."""
+
+
 def cn_ric(text: str) -> bool:
-    """GB 11643: ISO 7064 MOD 11-2."""
+    """GB 11643: ISO 7064 MOD 11-2, behind a province and the date of birth of a person who may live."""
     signs = plain(text)
+    if signs[:2] not in _PROVINCES or signs[6:8] not in ("19", "20") or signs[6:10] > "2040":
+        return False
     rest = weighted(signs[:17], (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)) % 11
     return _is_date(signs[6:10], signs[10:12], signs[12:14]) and "10X98765432"[rest] == signs[17]

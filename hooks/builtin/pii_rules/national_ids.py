@@ -1,8 +1,10 @@
 """Ids by country: people's, companies', documents' and vehicles'. One line is one family; add yours at its
 country.
 
-An id whose form or check digits leave no doubt needs no word. Another id, as a bare run of digits, needs a
-word for it to its left. The columns are those of `Family`: country, entity, form, check, words near.
+An id whose form leaves no doubt needs no word. Another id needs a word for it to its left: one that is a bare
+run of digits, or of digits in groups as any number has them. Check digits are no form: of random numbers, one
+in ten passes most of them. A line `by_choice` finds such an id without a word once its country is chosen.
+The columns are those of `Family`: country, entity, form, check, words near.
 """
 
 from collections.abc import Iterable
@@ -26,6 +28,8 @@ _STATE_IN = (
     "|O[DR]|P[BY]|RJ|SK|T[NRS]|U[AKP]|WB)"
 )
 _FISCAL_CODE = r"(?i:[a-z]{6}[\dlmnp-v]{2}[abcdehlmprst][\dlmnp-v]{2}[a-z][\dlmnp-v]{3}[a-z])"
+_HETU = r"[0-3]\d[01]\d{3}[-+A-FU-Ya-fu-y]\d{3}[\dA-FHJ-NPR-Ya-fhj-npr-y]"
+_INSEE = r"[1-478] ?\d\d ?\d\d ?(?:\d\d|2[ABab]) ?\d{3} ?\d{3} ?\d\d"
 _MONTH_DAY = r"(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
 _MBI = r"[1-9][AC-HJKMNP-RT-Y][AC-HJKMNP-RT-Y\d]\d-?[AC-HJKMNP-RT-Y][AC-HJKMNP-RT-Y\d]\d-?"
 
@@ -38,14 +42,14 @@ NATIONAL_IDS = (
     F("AT", "AT_SOCIAL_SECURITY", r"[1-9]\d{3} ?[0-3]\d[01]\d{3}", "at.vnr",
       "svnr|sozialversicherung|versicherung"),
     # Australia
-    F("AU", "AU_ABN", r"\d\d \d{3} \d{3} \d{3}", "au.abn"),
-    F("AU", "AU_ABN", r"\d{11}", "au.abn", "abn|business number"),
+    F("AU", "AU_ABN", r"\d\d ?\d{3} ?\d{3} ?\d{3}", "au.abn", "abn|business number"),
+    F("AU", "AU_ABN", r"\d\d \d{3} \d{3} \d{3}", "au.abn", by_choice=True),
     F("AU", "AU_ACN", r"\d{3} ?\d{3} ?\d{3}", "au.acn", "acn|company number"),
     F("AU", "AU_MEDICARE", r"[2-6]\d{3} \d{5} \d", own.au_medicare),
     F("AU", "AU_MEDICARE", r"[2-6]\d{9}", own.au_medicare, "medicare"),
     F("AU", "AU_PASSPORT", r"[A-Z]{1,2}\d{7}", None, "australian passport|passport"),
     F("AU", "AU_TFN", r"\d{3}[ -]?\d{3}[ -]?\d{3}", own.au_tfn, "tfn|tax file"),
-    F("AU", "AU_TFN", r"\d{3} \d{3} \d{3}", own.au_tfn),
+    F("AU", "AU_TFN", r"\d{3} \d{3} \d{3}", own.au_tfn, by_choice=True),
     # Belgium
     F("BE", "BE_NISS", r"\d\d([. ])\d\d\1\d\d[ -]\d{3}[. ]\d\d", own.be_niss),
     F("BE", "BE_NISS", r"\d{6}[ -]?\d{3}[ .]?\d\d", own.be_niss,
@@ -61,10 +65,13 @@ NATIONAL_IDS = (
       "cpf|cadastro de pessoa física|cadastro de pessoas físicas"),
     # Canada
     F("CA", "CA_PASSPORT", r"[A-Z]{2}\d{6}", None, "canadian passport|passport"),
-    F("CA", "CA_SIN", r"\d{3}([ -])\d{3}\1\d{3}", own.ca_sin),
-    F("CA", "CA_SIN", r"\d{3} ?\d{3} ?\d{3}", own.ca_sin, "sin|social insurance|nas|assurance sociale"),
+    F("CA", "CA_SIN", r"\d{3}([ -]?)\d{3}\1\d{3}", own.ca_sin, "sin|social insurance|nas|assurance sociale"),
+    F("CA", "CA_SIN", r"\d{3}([ -])\d{3}\1\d{3}", own.ca_sin, by_choice=True),
     # Switzerland
-    F("CH", "CH_AHV", r"756[ .]?\d{4}[ .]?\d{4}[ .]?\d\d", own.ch_ahv),
+    F("CH", "CH_AHV", r"756([ .])\d{4}\1\d{4}\1\d\d", own.ch_ahv),
+    F("CH", "CH_AHV", r"756[ .]?\d{4}[ .]?\d{4}[ .]?\d\d", own.ch_ahv,
+      "ahv|avs|ahvn|navs|oasi|sozialversicherung|assurance sociale|social security|versicherten"),
+    F("CH", "CH_AHV", r"756[ .]?\d{4}[ .]?\d{4}[ .]?\d\d", own.ch_ahv, by_choice=True),
     F("CH", "CH_UID", r"CHE-\d{3}\.\d{3}\.\d{3}", "ch.uid"),
     # Chile
     F("CL", "CL_RUT", r"\d{1,2}\.\d{3}\.\d{3}-[\dKk]", "cl.rut"),
@@ -81,7 +88,10 @@ NATIONAL_IDS = (
     F("DE", "DE_FUEHRERSCHEIN", r"[A-Z]\d\d[A-Z\d]{6}\d[A-Z\d]|[A-Z]{2}\d{8}[A-Z\d]", None,
       "führerschein|fahrerlaubnis|driving licence|driving license|fuehrerschein"),
     F("DE", "DE_HANDELSREGISTER", r"HR[AB][ -]?(?:Nr\. ?)?\d{1,6}(?: ?[A-Z]{1,2})?"),
-    F("DE", "DE_HEALTH_INSURANCE", r"[A-Z]\d{9}", own.de_health_insurance),
+    F("DE", "DE_HEALTH_INSURANCE", r"[A-Z]\d{9}", own.de_health_insurance,
+      "krankenversicherung|krankenversicherten|versicherten|kvnr|egk|krankenkasse|gesundheitskarte|"
+      "health insurance"),
+    F("DE", "DE_HEALTH_INSURANCE", r"[A-Z]\d{9}", own.de_health_insurance, by_choice=True),
     F("DE", "DE_ID_CARD", _DOCUMENT_DE, own.de_document,
       "personalausweis|ausweis|dokumenten|serien|identity card|id card|npa|national id"),
     F("DE", "DE_ID_CARD", r"T\d{8}", None, "personalausweis|ausweis"),
@@ -92,9 +102,10 @@ NATIONAL_IDS = (
     F("DE", "DE_PASSPORT", _DOCUMENT_DE, own.de_document, "reisepass|pass|passport|dokumenten"),
     F("DE", "DE_PLZ", r"\d{5}", None, "plz|postleitzahl"),
     F("DE", "DE_SOCIAL_SECURITY", r"\d\d ?\d{6} ?[A-Z] ?\d{3}", own.de_social_security),
-    F("DE", "DE_TAX_ID", r"[1-9]\d[ /]?\d{3}[ /]?\d{3}[ /]?\d{3}", own.de_tax_id),
+    F("DE", "DE_TAX_ID", r"[1-9]\d[ /]?\d{3}[ /]?\d{3}[ /]?\d{3}", own.de_tax_id, by_choice=True),
     F("DE", "DE_TAX_ID", r"[1-9]\d[ /]?\d{3}[ /]?\d{3}[ /]?\d{3}", own.de_any_tax_id,
-      "steuer id|steueridentifikation|idnr|id nr|steuer idnr|steuer|bzst|tax id|tax identification"),
+      "steuer id|steueridentifikation|steuerliche identifikation|idnr|id nr|steuer idnr|steuer|bzst|tax id|"
+      "tax identification"),
     F("DE", "DE_TAX_NUMBER", r"\d{2,3}/\d{3,4}/\d{4,5}|\d{13}", None,
       "steuernummer|steuer nr|st.-nr|finanzamt|steuer|tax number"),
     F("DE", "DE_TAX_NUMBER", r"\d{3}/\d{3,4}/\d{4,5}", by_choice=True),
@@ -110,13 +121,21 @@ NATIONAL_IDS = (
     # Spain
     F("ES", "ES_CIF", r"[A-HJNP-SUVW]-?\d{7}-?[\dA-J]", "es.cif", "cif|nif"),
     F("ES", "ES_NIE", r"[XYZxyz][ -]?\d{7}[ -]?[A-Za-z]", own.es_nie),
-    F("ES", "ES_NIF", r"(?:\d{8}[ -]?|\d{7}-)[A-Za-z]", own.es_nif),
-    F("ES", "ES_NIF", r"\d{7}[ -]?[A-Za-z]", own.es_nif, "nif|dni|documento nacional|identidad"),
+    F("ES", "ES_NIF", r"\d{8}-?[A-Za-z]|\d{7}-[A-Z]", own.es_nif),
+    F("ES", "ES_NIF", r"\d{7,8}[ -]?[A-Za-z]", own.es_nif, "nif|dni|documento nacional|identidad"),
+    F("ES", "ES_NIF", r"(?:\d{8}[ -]?|\d{7}-)[A-Za-z]", own.es_nif, by_choice=True),
     F("ES", "ES_PASSPORT", r"[A-Za-z]{3}\d{6}", None, "pasaporte|passport"),
     # Finland
-    F("FI", "FI_HETU", r"[0-3]\d[01]\d{3}[-+A-FU-Ya-fu-y]\d{3}[\dA-FHJ-NPR-Ya-fhj-npr-y]", own.fi_hetu),
+    F("FI", "FI_HETU", _HETU, own.fi_hetu_no_serial),
+    F("FI", "FI_HETU", _HETU, own.fi_hetu,
+      "hetu|henkilötunnus|henkilotunnus|personbeteckning|personal identity"),
+    F("FI", "FI_HETU", _HETU, own.fi_hetu, by_choice=True),
     # France
-    F("FR", "FR_INSEE", r"[1-478] ?\d\d ?\d\d ?(?:\d\d|2[ABab]) ?\d{3} ?\d{3} ?\d\d", own.fr_insee),
+    F("FR", "FR_INSEE", _INSEE, own.fr_insee,
+      "insee|nir|sécurité sociale|securite sociale|sécu|carte vitale"),
+    F("FR", "FR_INSEE", r"[12] \d\d \d\d (?:\d\d|2[ABab]) \d{3} \d{3} \d\d", own.fr_insee),
+    F("FR", "FR_INSEE", r"[12]\d{4}(?:\d\d|2[ABab])\d{8}", own.fr_dated_insee),
+    F("FR", "FR_INSEE", _INSEE, own.fr_insee, by_choice=True),
     F("FR", "FR_PASSPORT", r"\d\d[A-Z]{2}\d{5}", None, "passeport|passport"),
     F("FR", "FR_SIREN", r"\d{3} ?\d{3} ?\d{3}", "fr.siren", "siren"),
     F("FR", "FR_SIRET", r"\d{3} ?\d{3} ?\d{3} ?\d{5}", "fr.siret", "siret"),
@@ -126,7 +145,10 @@ NATIONAL_IDS = (
     F("GB", "UK_NHS", r"\d{3}([ -])\d{3}\1\d{4}", own.uk_nhs),
     F("GB", "UK_NHS", r"\d{3}[ -]?\d{3}[ -]?\d{4}", own.uk_nhs,
       "nhs|national health service|health authority"),
-    F("GB", "UK_NINO", r"(?i:[a-z]{2} ?\d\d ?\d\d ?\d\d ?[a-d])", own.uk_nino),
+    F("GB", "UK_NINO", r"[A-Z]{2} ?\d\d ?\d\d ?\d\d ?[A-D]|[a-z]{2} \d\d \d\d \d\d [a-d]", own.uk_nino),
+    F("GB", "UK_NINO", r"(?i:[a-z]{2} ?\d\d ?\d\d ?\d\d ?[a-d])", own.uk_nino,
+      "nino|national insurance|ni|n.i."),
+    F("GB", "UK_NINO", r"(?i:[a-z]{2} ?\d\d ?\d\d ?\d\d ?[a-d])", own.uk_nino, by_choice=True),
     F("GB", "UK_PASSPORT", r"[A-Z]{2}\d{7}|\d{9}", None,
       "uk passport|british passport|hm passport|hmpo|passport"),
     F("GB", "UK_POSTCODE", r"[A-PR-UWYZ][A-HK-Y]?\d[\dA-Z]? ?\d[ABD-HJLNP-UW-Z]{2}", None,
@@ -150,9 +172,11 @@ NATIONAL_IDS = (
     # Israel
     F("IL", "IL_ID", r"\d{9}", "il.idnr", "teudat zehut|israeli id|id number|תעודת זהות"),
     # India
-    F("IN", "IN_AADHAAR", r"[2-9]\d{3}([ :-])\d{4}\1\d{4}", verhoeff),
-    F("IN", "IN_AADHAAR", r"[2-9]\d{11}", own.in_aadhaar_not_time),
-    F("IN", "IN_AADHAAR", r"[2-9]\d{11}", verhoeff, "aadhaar|aadhar|adhaar|uidai|uid|आधार"),
+    F("IN", "IN_AADHAAR", r"[2-9]\d{3} \d{4} \d{4}", verhoeff),
+    F("IN", "IN_AADHAAR", r"[2-9]\d{3}([ :-]?)\d{4}\1\d{4}", verhoeff,
+      "aadhaar|aadhar|adhaar|uidai|unique identification|आधार"),
+    F("IN", "IN_AADHAAR", r"[2-9]\d{3}([ :-])\d{4}\1\d{4}", verhoeff, by_choice=True),
+    F("IN", "IN_AADHAAR", r"[2-9]\d{11}", own.in_aadhaar_not_time, by_choice=True),
     F("IN", "IN_GSTIN", r"(?:0[1-9]|[12]\d|3[0-8]|9[79])[A-Z]{5}\d{4}[A-Z][A-Z\d]Z[A-Z\d]"),
     F("IN", "IN_PAN", r"[A-Z]{3}[ABCFGHJLPT][A-Z]\d{4}[A-Z]"),
     F("IN", "IN_PAN", r"[A-Z]{5}\d{4}[A-Z]", by_choice=True),
@@ -181,10 +205,16 @@ NATIONAL_IDS = (
     F("KR", "KR_DRIVER_LICENSE", r"\d\d[ -]?\d\d[ -]?\d{6}[ -]?\d\d", None,
       "driver license|driver's license|면허"),
     F("KR", "KR_DRIVER_LICENSE", r"(?:1[1-9]|2[0-8]) \d\d \d{6} \d\d", by_choice=True),
-    F("KR", "KR_FRN", rf"\d\d{_MONTH_DAY}-?[5-8]\d{{6}}", own.kr_resident),
+    F("KR", "KR_FRN", rf"\d\d{_MONTH_DAY}-[5-8]\d{{6}}", own.kr_resident),
+    F("KR", "KR_FRN", rf"\d\d{_MONTH_DAY}[5-8]\d{{6}}", own.kr_resident,
+      "frn|foreigner registration|alien registration|외국인"),
+    F("KR", "KR_FRN", rf"\d\d{_MONTH_DAY}[5-8]\d{{6}}", own.kr_resident, by_choice=True),
     F("KR", "KR_PASSPORT", r"[MSRODmsrod](?:\d{8}|\d{3}[A-Za-z]\d{4})", None, "passport|여권"),
-    F("KR", "KR_PASSPORT", r"[MSRODmsrod]\d{3}[A-Za-z]\d{4}"),
-    F("KR", "KR_RRN", rf"\d\d{_MONTH_DAY}-?[1-4]\d{{6}}", own.kr_resident),
+    F("KR", "KR_PASSPORT", r"[MSROD]\d{3}[A-Z]\d{4}"),
+    F("KR", "KR_RRN", rf"\d\d{_MONTH_DAY}-[1-4]\d{{6}}", own.kr_resident),
+    F("KR", "KR_RRN", rf"\d\d{_MONTH_DAY}[1-4]\d{{6}}", own.kr_resident,
+      "rrn|resident registration|주민"),
+    F("KR", "KR_RRN", rf"\d\d{_MONTH_DAY}[1-4]\d{{6}}", own.kr_resident, by_choice=True),
     # Lithuania
     F("LT", "LT_PERSONAL_CODE", r"[3-6]\d{10}", "lt.asmens", "asmens kodas|personal code"),
     # Mexico
@@ -219,7 +249,7 @@ NATIONAL_IDS = (
     F("PL", "PL_NIP", r"\d{10}", "pl.nip", "nip"),
     F("PL", "PL_PASSPORT", r"[A-Z]{2}\d{7}", None, "paszport"),
     F("PL", "PL_PESEL", r"\d{11}", own.pl_pesel, "pesel"),
-    F("PL", "PL_PESEL", r"\d{11}", own.pl_pesel),
+    F("PL", "PL_PESEL", r"\d{11}", own.pl_pesel, by_choice=True),
     F("PL", "PL_REGON", r"\d{9}|\d{14}", "pl.regon", "regon"),
     # Portugal
     F("PT", "PT_NIF", r"\d{3} ?\d{3} ?\d{3}", own.pt_nif, "nif|contribuinte|número fiscal|numero fiscal"),
@@ -228,13 +258,15 @@ NATIONAL_IDS = (
     # Russia
     F("RU", "RU_INN", r"\d{12}|\d{10}", "ru.inn", "инн|inn"),
     # Sweden
-    F("SE", "SE_ORGANISATIONSNUMMER", r"\d\d[2-9]\d{3}-\d{4}", "se.orgnr"),
-    F("SE", "SE_ORGANISATIONSNUMMER", r"\d{10}", "se.orgnr", "organisations|orgnr|org nr|företags|foretags"),
-    F("SE", "SE_PERSONNUMMER", r"(?:18|19|20)?\d{6}[-+]\d{4}", own.se_personnummer),
-    F("SE", "SE_PERSONNUMMER", r"(?:18|19|20)\d{10}", own.se_personnummer_not_time),
-    F("SE", "SE_PERSONNUMMER", r"\d{10}", own.se_personnummer),
-    F("SE", "SE_PERSONNUMMER", r"(?:18|19|20)?\d{10}", own.se_personnummer,
-      "personnr|person|personal identity|samordnings|pnr|svensk id|swedish id"),
+    F("SE", "SE_ORGANISATIONSNUMMER", r"\d{6}-?\d{4}", "se.orgnr",
+      "organisations|orgnr|org nr|företags|foretags"),
+    F("SE", "SE_ORGANISATIONSNUMMER", r"\d\d[2-9]\d{3}-\d{4}", "se.orgnr", by_choice=True),
+    F("SE", "SE_PERSONNUMMER", r"(?:18|19|20)?\d{6}[-+]\d{4}", own.se_personnummer_no_serial),
+    F("SE", "SE_PERSONNUMMER", r"(?:18|19|20)?\d{6}[-+]?\d{4}", own.se_personnummer,
+      "personnr|personnummer|personal identity|samordnings|pnr|svensk id|swedish id"),
+    F("SE", "SE_PERSONNUMMER", r"(?:18|19|20)\d{10}", own.se_personnummer_no_serial),
+    F("SE", "SE_PERSONNUMMER", r"(?:18|19|20)?\d{6}[-+]\d{4}|\d{10}", own.se_personnummer, by_choice=True),
+    F("SE", "SE_PERSONNUMMER", r"(?:18|19|20)\d{10}", own.se_personnummer_not_time, by_choice=True),
     # Singapore
     F("SG", "SG_NRIC", r"[STFGMstfgm]\d{7}[A-Za-z]", own.sg_nric),
     F("SG", "SG_UEN", r"[TSR]\d\d[A-Z]{2}\d{4}[A-Z]", "sg.uen"),
@@ -250,7 +282,9 @@ NATIONAL_IDS = (
       "plaka|plakası|plate|license plate|number plate|kayıt"),
     F("TR", "TR_LICENSE_PLATE", rf"(?:0[1-9]|[1-7]\d|8[01])([ -])(?!{_MONTH})[A-PR-VYZ]{{1,3}}\1\d{{2,4}}",
       by_choice=True),
-    F("TR", "TR_NATIONAL_ID", r"[1-9]\d{10}", own.tr_national_id),
+    F("TR", "TR_NATIONAL_ID", r"[1-9]\d{10}", own.tr_national_id,
+      "tc kimlik|t.c. kimlik|kimlik|tckn|tc|vatandaşlık|turkish id|national id"),
+    F("TR", "TR_NATIONAL_ID", r"[1-9]\d{10}", own.tr_national_id, by_choice=True),
     F("TR", "TR_VKN", r"\d{10}", "tr.vkn", "vergi|vkn"),
     # Taiwan, Ukraine
     F("TW", "TW_UBN", r"\d{8}", "tw.ubn", "ubn|統一編號|統編"),
@@ -270,15 +304,19 @@ NATIONAL_IDS = (
     F("US", "US_ITIN", r"9\d\d[ -]?(?:5\d|6[0-5]|7\d|8[0-8]|9[0-24-9])[ -]?\d{4}", None,
       "itin|taxpayer|tax id|individual taxpayer|tin"),
     F("US", "US_MBI", _MBI + r"[AC-HJKMNP-RT-Y]{2}\d\d"),
-    F("US", "US_NPI", r"[12]\d{3}[ -]?\d{3}[ -]?\d{3}", own.us_npi, "npi|national provider|provider"),
+    F("US", "US_NPI", r"[12]\d{3}[ -]?\d{3}[ -]?\d{3}", own.us_npi,
+      "npi|national provider|provider identifier|provider number"),
     F("US", "US_PASSPORT", r"[A-Z]\d{8}|\d{9}", None, "us passport|passport|passport#|travel document"),
-    F("US", "US_SSN", r"\d{3}([ .-])\d\d\1\d{4}", own.us_ssn),
+    F("US", "US_SSN", r"\d{3}([ -])\d\d\1\d{4}", own.us_ssn),
     F("US", "US_SSN", r"\d{3}([ .-]?)\d\d\1\d{4}", own.us_ssn, "ssn|social security|ss#"),
     F("US", "US_SSN_UNISSUED", r"9\d\d-\d\d-\d{4}", own.us_unissued_ssn, by_choice=True),
     # Vietnam
     F("VN", "VN_MST", r"\d{10}(?:-\d{3})?", "vn.mst", "mst|mã số thuế"),
     # South Africa
-    F("ZA", "ZA_ID_NUMBER", rf"\d\d{_MONTH_DAY} ?\d{{4}} ?[01]\d{{2}}", own.za_id),
+    F("ZA", "ZA_ID_NUMBER", rf"\d\d{_MONTH_DAY} \d{{4}} [01]\d{{2}}", own.za_id),
+    F("ZA", "ZA_ID_NUMBER", rf"\d\d{_MONTH_DAY} ?\d{{4}} ?[01]\d{{2}}", own.za_id,
+      "south african id|sa id|rsa id|id number|identity number|identiteitsnommer"),
+    F("ZA", "ZA_ID_NUMBER", rf"\d\d{_MONTH_DAY} ?\d{{4}} ?[01]\d{{2}}", own.za_id, by_choice=True),
 )  # fmt: skip
 """The families, by country."""
 

@@ -1,8 +1,8 @@
 """Phone numbers: a text in the form of one is compared with the numbering plans of `phonenumbers`.
 
 A number in international form counts anywhere. A number in national form must have the digits and the groups
-of its country; its area code need not be in use. Without a sign of its own, as a leading 0 or parentheses, it
-must also come after a word such as "phone".
+of its country; its area code need not be in use. Without groups and a sign of its own, as a leading 0 or
+parentheses, it must also come after a word such as "phone".
 """
 
 import re
@@ -34,7 +34,20 @@ PHONE = words(
 )
 _NUMBERED = words(
     *("orders?", "invoice", "ref(?:erence)?", "isbn(?:-1[03])?", "version", "build", "tracking", "serial"),
-    "sku",
+    *(
+        "sku",
+        "ids?",
+        "[ug]uid",
+        "ts",
+        "timestamp",
+        "epoch",
+        "time",
+        "size",
+        "bytes",
+        "offset",
+        "seq",
+        "nonce",
+    ),
 )
 _NUMBER_OF_ELSE = rf"{_NUMBERED}[^\w]{{0,3}}(?:(?:no|nr|number|id|code)\b)?[^\w]{{0,3}}|{BEHIND_IBAN}"
 _NO_PHONE = rf"(?:{_NUMBER_OF_ELSE}|(?<!\d{{3}}[.-]\d{{3}})\d[ :])"
@@ -62,6 +75,8 @@ _OTHER = re.compile(
 _AMERICAN_SHAPE = re.compile(r"\(?\d{3}[) .-]{1,2}\d{3}[.-]\d{4,5}(?!\d)")
 _OTHER_GROUPS = re.compile(r"0\d\d[ -]\d\d\d?[ -]\d{3,4}(?![ -]?\d)|0\d{3}(?: \d{4}){2,}(?!\d)")
 """Groups of digits that other ids and rows of numbers have too."""
+_DECIMAL = re.compile(r"0\d+\.\d+(?![ .-]\d)")
+"""A number such as 01131.0042: it has one point."""
 _BREAK = re.compile(r"(?<=\d)[^\d]+(?=\d)")
 _ROW = re.compile(r"\d{4}(?: \d{4})+(?!\d)")
 """A row of numbers of four digits."""
@@ -77,13 +92,14 @@ _MOST_CODES = 3
 
 def phone_rules(regions: Iterable[str], is_chosen: bool = False) -> list[Rule]:
     """`regions`: the countries (ISO 3166 codes, in upper case) whose national forms to find. `is_chosen`:
-    find a number also if it is the whole text."""
+    find a number also if it is the whole text, and a bare run of digits that begins with 0."""
     codes = [region for region in regions if region in PHONE_COUNTRIES]
     rest = rf"(?:{_GAP}\d){{5,14}}(?!\d)"
     rule = partial(Rule, "PHONE_NUMBER", unless=_NO_PHONE)
     rules = [
         rule(rf"{_BEGIN}\+[1-9]{rest}", length=_international, unless=_NUMBER_OF_ELSE),
-        rule(rf"{_BEGIN}(?:\+(?!\d){_GAP}[1-9]|00[1-9]\d){rest}", length=_international),
+        rule(rf"{_BEGIN}(?:\+(?!\d){_GAP}[1-9]|00[1-9]\d(?!\d{{5}})){rest}", length=_international),
+        rule(rf"{_BEGIN}00[1-9]\d{rest}", length=_international, near=None if is_chosen else PHONE),
     ]
     if {"US", "CA"} & set(codes):
         rules += [rule(f"{begin}(?:{_AMERICAN}){END}") for begin in (_BEGIN, "(?<=[a-z]{2})")]
@@ -93,9 +109,9 @@ def phone_rules(regions: Iterable[str], is_chosen: bool = False) -> list[Rule]:
             lru_cache(2048)(partial(_national, plans, is_labelled=one)) for one in (False, True)
         )
         rules += [rule(_BEGIN + form + END, length=grouped) for form in _GROUPED]
-        rules.append(rule(_BEGIN + _MOBILE + END, check=partial(_is_mobile, plans)))
         rules.append(rule(_BEGIN + _LABELLED + END, length=labelled, near=PHONE))
         if is_chosen:
+            rules.append(rule(_BEGIN + _MOBILE + END, check=partial(_is_mobile, plans)))
             rules.append(rule(_ALONE, length=labelled))
     return rules
 
@@ -117,7 +133,7 @@ def _international(text: str) -> int:
 def _national(plans: Sequence["_Plan"], text: str, is_labelled: bool) -> int:
     """Return the length of the number that begins `text` in one of `plans`. A number in groups as its country
     prints them goes before one in other groups, which counts only behind a word."""
-    if _OTHER.match(text) or (not is_labelled and _OTHER_GROUPS.match(text)):
+    if _OTHER.match(text) or (not is_labelled and (_OTHER_GROUPS.match(text) or _DECIMAL.match(text))):
         return 0
     fewest = 7 if is_labelled else 9
     if _AMERICAN_SHAPE.match(text):

@@ -9,7 +9,16 @@ import re
 
 from hooks.builtin.secret_rules.placeholders import is_placeholder, is_stand_in
 from hooks.builtin.secret_rules.randomness import looks_random
-from hooks.builtin.secret_rules.signs import CLOSING, OPENING, PLAINLY_SAYS, SAYS, any_of
+from hooks.builtin.secret_rules.signs import (
+    BEFORE,
+    CLOSING,
+    FEIGNED,
+    OF_WHAT,
+    OPENING,
+    PLAINLY_SAYS,
+    SAYS,
+    any_of,
+)
 from hooks.detect.dress import HOMOGLYPHS
 from hooks.detect.rules import Also, Rule
 
@@ -45,12 +54,9 @@ _NEAR_NAME = "|".join(
 )
 _SUFFIX = r"(?:(?-i:[A-Z_\d.-])[\w.-]{0,20}|[es])?"
 """The rest of a name: `password_of_db`, `tokenValue`."""
-_OF_WHAT = r"(?:[ ](?:for|of|to|on|für|de|para|pour|per|von)[ ][\w .@'-]{1,40}|[ ]?\([^()\n]{1,30}\))?"
 _SCHEME = r"(?:(?:bearer|basic|token|apikey|key|oauth)[ \t])?"
-_FEIGNED = r"(?<![a-z])(?:non|fake|dummy|mock|sample|example|bogus|invalid)(?:[_-]|(?-i:(?=[A-Z])))\w{0,24}"
-"""The beginning of a name that says itself that its value is none: fake_token, nonMatchingToken."""
 _NOT_ONE = (
-    rf"(?:{_FEIGNED}|(?<![a-z])id|Id|name|url|uri|file|path|size|count|length|version|endpoint|format|hint"
+    rf"(?:{FEIGNED}|(?<![a-z])id|Id|(?<!</)name|url|uri|file|path|size|count|length|version|endpoint|format|hint"
     rf"|policy|expir\w{{1,6}}|hash|label|header|public[ _-]?(?:key|token)"
     rf"|(?:[cx]srf|authenticity|verification)[ _-]?token|(?<=ssword)s){CLOSING}{SAYS}{OPENING}"
 )
@@ -176,14 +182,12 @@ _EXPRESSION = re.compile(
 )
 """What patterns, templates, pages and programs have."""
 
-# The look-behind of 200 excludes places far into a long word, where every "=" could begin a password.
-_BEFORE = r"""(?<=["'`*“‘(\\ \t\n=:：|>,是はは는为為])(?<![!-~]{200})(?![*(\[=:])"""
-_SAID = rf"(?:{_OF_WHAT}{CLOSING}{SAYS}{OPENING}|{CLOSING}[ \t]){_SCHEME}"
+_SAID = rf"(?:{OF_WHAT}{CLOSING}{SAYS}{OPENING}|{CLOSING}[ \t]){_SCHEME}"
 _TOLD = rf"{_NAME}{_SUFFIX}{_SAID}"
-_HUMAN_SAID = rf"{_PASSWORD}{_SUFFIX}(?:{_OF_WHAT}{CLOSING}{PLAINLY_SAYS}{OPENING}|{CLOSING}[ \t])"
+_HUMAN_SAID = rf"{_PASSWORD}{_SUFFIX}(?:{OF_WHAT}{CLOSING}{PLAINLY_SAYS}{OPENING}|{CLOSING}[ \t])"
 PASSWORD = Rule(
     "PASSWORD",
-    f"{_BEFORE}{_VALUE}{{6,{_LONG}}}+",
+    f"{BEFORE}{_VALUE}{{6,{_LONG}}}+",
     length=password_length,
     near=_NEAR_NAME,
     behind=_TOLD,
@@ -192,7 +196,7 @@ PASSWORD = Rule(
 )
 LONG_PASSWORD = Rule(
     "PASSWORD",
-    f"{_BEFORE}{_VALUE}{{{_LONG}}}",
+    f"{BEFORE}{_VALUE}{{{_LONG}}}",
     check=looks_random,
     near=_NEAR_NAME,
     behind=_TOLD,

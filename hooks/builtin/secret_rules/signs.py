@@ -5,7 +5,12 @@ from collections.abc import Iterable
 CLOSING = r"""["'`*”’)\]\\ \t]{0,40}"""
 """The text between a name and the sign."""
 _TYPE = r"(?::?[ ](?:string|str|text|std::string|char ?\*)[ ]{0,4})?"
-_KEY_OF_VALUE = r"""[,;]?\s{0,20}[-]?["' ]{0,4}value["']?\s?[:=]"""
+_ATTRIBUTE = r"""[\w:.-]{1,20}=["'][^"'<>\n]{0,40}["']\s{0,4}"""
+_KEY_OF_VALUE = (
+    rf"""(?:[,;]?\s{{0,20}}(?:{_ATTRIBUTE}){{0,2}}[-]?["' ]{{0,4}}value["']?\s?[:=]"""
+    rf"""|(?:</[\w:.-]{{1,20}}|(?:{_ATTRIBUTE}){{0,2}})>\s{{0,20}}<(?:\w{{1,8}}:)?value>)"""
+)
+"""The name of the value itself, behind the name: a key of JSON or YAML, an attribute or an element of XML."""
 PLAINLY_SAYS = (
     rf"{_TYPE}(?:=>|[:?.+|!]{{0,3}}={{1,3}}|:{{1,3}}|：|(?<=[ ])\|(?=[ ])|>|{_KEY_OF_VALUE}"
     r"|[ ](?:is|was|to|ist|lautet|es|est|è|é|är|er|jest|equals)(?:[ ](?:now|set to|still))?(?=[: \t])"
@@ -15,6 +20,11 @@ SAYS = rf"(?:{PLAINLY_SAYS}|{_TYPE}(?:->|\|\||\||[,(](?=[ ]?[\"'`])))"
 OPENING = r"""[@bru]{0,2}["'`*“‘(\\: \t\r\n]{0,40}(?:```\w{0,12}\r?\n)?"""
 """The text between the sign and the value."""
 SIGN = rf"{CLOSING}{SAYS}{OPENING}"
+OF_WHAT = r"(?:[ ](?:for|of|to|on|für|de|para|pour|per|von)[ ][\w .@'-]{1,40}|[ ]?\([^()\n]{1,30}\))?"
+FEIGNED = r"(?<![a-z])(?:non|fake|dummy|mock|sample|example|bogus|invalid)(?:[_-]|(?-i:(?=[A-Z])))\w{0,24}"
+"""The beginning of a name that says itself that its value is none: fake_token, nonMatchingToken."""
+# The look-behind of 200 excludes places far into a long word, where every "=" could begin a password.
+BEFORE = r"""(?<=["'`*“‘(\\ \t\n=:：|>,是はは는为為])(?<![!-~]{200})(?![*(\[=:])"""
 
 
 def any_of(names: Iterable[str]) -> str:
