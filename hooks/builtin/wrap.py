@@ -79,7 +79,7 @@ class Wrap:
     def on_request(self, request: GenerationRequest) -> GenerationRequest:
         marking = _Marking(self._mark, self._of)
         messages = [marking.message(message) for message in request.messages]
-        extra = {name: marking.field(name, value) for name, value in request.extra.items()}
+        extra = marking.fields(request.extra, USER)
         reason = marking.first or (UNKNOWN if marking.has_unknown else None)
         taint = request.taint or reason if self._taints else request.taint
         if marking.first is None:
@@ -113,13 +113,16 @@ class _Marking:
         elif isinstance(content, list | tuple):
             new = [self._part(part, voice) for part in content]
         else:
-            return message
-        return {**message, "content": new}
+            return self.fields(message, voice)
+        return {**self.fields(message, voice), "content": new}
 
-    def field(self, name: str, value: Any) -> Any:
-        """A field of the request that no engine names: chat templates read `documents`."""
-        voice = voice_of_field(name, USER)
-        if voice.source == "user":
+    def fields(self, fields: Mapping[str, Any], speaker: Voice) -> Mapping[str, Any]:
+        """Fields that no engine names: chat templates read `documents`."""
+        return {name: self._field(name, value, speaker) for name, value in fields.items()}
+
+    def _field(self, name: str, value: Any, speaker: Voice) -> Any:
+        voice = voice_of_field(name, speaker)
+        if voice.source != "document":
             return value
         if value:
             self._found(voice)
@@ -134,6 +137,7 @@ class _Marking:
         self._found(voice)
         if voice.source == "document" or part.get("type") in ("document", "search_result"):
             return self._document(part, voice)
+        part = self.fields(part, voice)
         if isinstance(part.get("text"), str):
             return {**part, "text": self._text(part["text"], voice)}
         return part

@@ -12,6 +12,9 @@ Source = Literal["system", "user", "assistant", "tool", "document", "definition"
 of the request. `definition`: of a tool or of the answer's form, with the choice of a tool. The completions'
 prompts, stop strings, and what an unknown role or field has, count as the user's."""
 
+STRANGERS: frozenset[Source] = frozenset({"tool", "document"})
+"""The sources of text that neither the caller nor the operator wrote."""
+
 
 class Voice(NamedTuple):
     source: Source
@@ -52,6 +55,8 @@ _OF_SPEAKER = {
     *("input_audio", "audio", "video", "video_url", "input_video", "tool_use", "tool_call", "tool_calls"),
 }
 """The kinds of parts that are the words, the images and the calls of who speaks."""
+KINDS = _OF_SPEAKER | _DOCUMENTS
+"""The known kinds of parts. Any other kind is the caller's own word."""
 
 
 def voice_of(message: Mapping[str, Any]) -> Voice:
@@ -80,6 +85,8 @@ def voice_of_part(part: Any, speaker: Voice) -> Voice:
 
 def voice_of_field(name: Any, speaker: Voice) -> Voice:
     """Who said what a field has that is no field of the API."""
+    if speaker.source == "tool":
+        return speaker
     if isinstance(name, str) and name in _DOCUMENTS:
         return Voice("document")
     return speaker._replace(is_certain=False)

@@ -8,14 +8,22 @@ alone would miss all of these, so this module finds them all.
 import hashlib
 import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from engine.protocol import ROLES, GenerationRequest, Prompt, SamplingParams
 from engine.protocol.fields.table import FIELDS
 from hooks.prompts.names import READINGS, name_of
-from hooks.prompts.sources import USER, Source, Voice, voice_of, voice_of_field, voice_of_part
+from hooks.prompts.sources import (
+    KINDS,
+    STRANGERS,
+    USER,
+    Source,
+    Voice,
+    voice_of,
+    voice_of_field,
+    voice_of_part,
+)
 
 PROMPT_FIELDS = ("messages", "prompts", "tools", "tool_choice", "extra")
 """The fields of a request that make its prompt. `on_request` may change these and `sampling.stop`."""
@@ -62,8 +70,15 @@ class PromptText(NamedTuple):
     """Whether the text is JSON, as a tool call's arguments are. A replacement must be JSON too."""
     source: Source = "user"
     is_certain: bool = True
-    """Whether all of the text is known to be of this source. False: a stranger may have written it, or a part
-    of it. A guard that looks for a user's own words passes over it."""
+    """Whether the source is known. False: a stranger may have written the text. A guard that looks for a
+    user's own words passes over it."""
+    others: frozenset[Source] = frozenset()
+    """The sources beside `source`, if the text is joined of parts of several. `source` is then a stranger's,
+    if one of them is."""
+
+    def is_of(self, sources: Container[Source]) -> bool:
+        """Whether all of the text is of these sources."""
+        return self.source in sources and all(other in sources for other in self.others)
 
 
 def prompt_texts(request: GenerationRequest) -> list[PromptText]:
@@ -147,18 +162,20 @@ class _Walk:
     def __init__(self, rewrite: Callable[[PromptText], str]) -> None:
         self._rewrite = rewrite
         self._voice = USER
+        self._others: frozenset[Source] = frozenset()
 
-    @contextmanager
-    def _said_by(self, voice: Voice) -> Iterator[None]:
-        """The texts that are read inside the block are of this voice."""
+    def _said_by(self, voice: Voice, change: Callable[..., Any], *args: Any) -> Any:
+        """Call `change`. The texts that it reads are of this voice."""
+        if voice == self._voice:
+            return change(*args)
         outer, self._voice = self._voice, voice
         try:
-            yield
+            return change(*args)
         finally:
             self._voice = outer
 
     def text(self, text: str, place: str, *, is_json: bool = False) -> str:
-        new = self._rewrite(PromptText(text, place, is_json, *self._voice))
+        new = self._rewrite(PromptText(text, place, is_json, *self._voice, self._others))
         return text if new == text else new
 
     def json(self, value: Any, place: str) -> Any:
@@ -200,30 +217,30 @@ class _Walk:
         if isinstance(value, int | float):
             return value
         is_definition = name in _DEFINITIONS or name.startswith("guided_")
-        with self._said_by(Voice("definition") if is_definition else voice_of_field(name, USER)):
-            return self.value(value, place)
+        voice = Voice("definition") if is_definition else voice_of_field(name, USER)
+        return self._said_by(voice, self.value, value, place)
 
     def definition(self, value: Any, place: str) -> Any:
-        with self._said_by(Voice("definition")):
-            return self.json(value, place)
+        return self._said_by(Voice("definition"), self.json, value, place)
 
     def message(self, message: Mapping[str, Any], place: str) -> Any:
-        with self._said_by(voice_of(message)):
-            return self.named(message, place, self._message_field, _NAMES)
+        return self._said_by(voice_of(message), self.named, message, place, self._message_field, _NAMES)
 
     def named(self, fields: Mapping[str, Any], place: str, change: _Change, known: Container[str]) -> Any:
         """Rewrite fields, and their names unless `known`."""
         made = _mapped(fields, place, change)
-        with self._said_by(self._voice._replace(is_certain=False)):
-            names = {name: name if name in known else self.text(name, place) for name in made}
+        unsure = self._voice._replace(is_certain=False)
+        names = {
+            name: name if name in known else self._said_by(unsure, self.text, name, place) for name in made
+        }
         return made if all(new is name for name, new in names.items()) else {names[n]: made[n] for n in made}
 
     def _message_field(self, name: str, value: Any, place: str) -> Any:
         if name == "role" and value in ROLES:
             return value
-        is_own = name in _OF_SPEAKER or (name in _NAMES and self._voice.source != "user")
-        with self._said_by(self._voice if is_own else voice_of_field(name, self._voice)):
-            return self._own_field(name, value, place)
+        is_own = name in (_OF_SPEAKER if self._voice.source == "user" else _NAMES)
+        voice = self._voice if is_own else voice_of_field(name, self._voice)
+        return self._said_by(voice, self._own_field, name, value, place)
 
     def _own_field(self, name: str, value: Any, place: str) -> Any:
         if name == "content" and isinstance(value, list | tuple):
@@ -249,15 +266,14 @@ class _Walk:
     def _part(self, part: Any, place: str) -> Any:
         if not isinstance(part, Mapping):
             return self.value(part, place)
-        with self._said_by(voice_of_part(part, self._voice)):
-            return self.named(part, place, self._part_field, _NAMES)
+        voice = voice_of_part(part, self._voice)
+        return self._said_by(voice, self.named, part, place, self._part_field, _NAMES)
 
     def _part_field(self, name: str, value: Any, place: str) -> Any:
-        if name == "type" and isinstance(value, str) and value in _NAMES:
+        if name == "type" and isinstance(value, str) and value in KINDS:
             return value
-        is_own = name in _NAMES or self._voice.source != "user"
-        with self._said_by(self._voice if is_own else voice_of_field(name, self._voice)):
-            return self._own_part_field(name, value, place)
+        voice = self._voice if name in _NAMES else voice_of_field(name, self._voice)
+        return self._said_by(voice, self._own_part_field, name, value, place)
 
     def _own_part_field(self, name: str, value: Any, place: str) -> Any:
         if name in _MEDIA:
@@ -277,16 +293,21 @@ class _Walk:
         voices = {i: voice_of_part(part, self._voice) for i, part in enumerate(parts)}
         texts = [i for i, part in enumerate(parts) if _text_of(part) is not None]
         all_voices = [*dict.fromkeys(voices[i] for i in texts)]
-        for voice in all_voices if len(all_voices) > 1 else ():
-            with self._said_by(voice):
-                changed = self._one_text(parts, [i for i in texts if voices[i] == voice], place)
+        if len(all_voices) <= 1:
+            return self._said_by(all_voices[0] if texts else self._voice, self._one_text, parts, texts, place)
+        for voice in all_voices:
+            own = [i for i in texts if voices[i] == voice]
+            changed = self._said_by(voice, self._one_text, parts, own, place)
             if changed is not parts:
                 return self._joined(changed, place)
-        is_one = len(all_voices) == 1
-        with self._said_by(all_voices[0] if is_one else self._voice._replace(is_certain=False)):
-            # A stranger's words stay a stranger's, and take the caller's with them.
-            stranger = next((i for i in texts if voices[i] != self._voice), None)
-            return self._one_text(parts, texts, place, stranger)
+        # A stranger's words stay a stranger's, and take the caller's with them.
+        voice = next((one for one in all_voices if one.source in STRANGERS), self._voice)
+        self._others = frozenset(one.source for one in all_voices) - {voice.source}
+        try:
+            first = next((i for i in texts if voices[i].source == voice.source), texts[0])
+            return self._said_by(voice._replace(is_certain=False), self._one_text, parts, texts, place, first)
+        finally:
+            self._others = frozenset()
 
     def _one_text(
         self, parts: Sequence[Any], texts: list[int], place: str, at: int | None = None

@@ -19,9 +19,10 @@ from proxy.wire.openai.endpoint_fields import RequestObject
 class InputPart(RequestObject):
     """A part of a message's content, of a function's output or of reasoning."""
 
-    type: Literal["input_text", "output_text", "text", "refusal", "reasoning_text"] | Literal[
-        "input_image", "input_file"
-    ]
+    type: (
+        Literal["input_text", "output_text", "text", "refusal", "reasoning_text"]
+        | Literal["input_image", "input_file"]
+    )
     text: str | None = None
     refusal: str | None = None
     image_url: str | None = None
