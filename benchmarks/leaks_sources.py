@@ -2,7 +2,7 @@
 
 Prompts of every API are drawn, with every kind of part and every role, also unknown ones. Each text has a
 word of its own, and so its source is known: who said it. The request passes the service's own reader. Then
-every text that hooks see has the source of its words, `from: [user]` finds the user's words and nobody else's,
+every text that hooks see has the source of its words, `from: [user]` finds the user's words and no others,
 `wrap` marks the words of tools and documents and taints, and a guard reads what its argument `of` names.
 """
 

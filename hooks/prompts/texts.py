@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from engine.protocol import ROLES, GenerationRequest, Prompt, SamplingParams
 from engine.protocol.fields.table import FIELDS
@@ -42,6 +42,7 @@ _OF_SPEAKER = {"role", "content", "name"}
 _GLUES = ("", "\n")
 """The separators that templates put between the texts of one content."""
 
+T = TypeVar("T")
 _Change = Callable[[str, Any, str], Any]
 """Takes a field's name, value and place, and returns the new value."""
 
@@ -164,7 +165,7 @@ class _Walk:
         self._voice = USER
         self._others: frozenset[Source] = frozenset()
 
-    def _said_by(self, voice: Voice, change: Callable[..., Any], *args: Any) -> Any:
+    def _said_by(self, voice: Voice, change: Callable[..., T], *args: Any) -> T:
         """Call `change`. The texts that it reads are of this voice."""
         if voice == self._voice:
             return change(*args)
