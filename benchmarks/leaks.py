@@ -177,6 +177,8 @@ def main() -> None:
         leaks_readings,
         leaks_relayed,
         leaks_restored,
+        leaks_sources,
+        leaks_tools,
     )  # they use the functions above
 
     parser = argparse.ArgumentParser(description=__doc__)
@@ -189,6 +191,8 @@ def main() -> None:
     parser.add_argument("--families", type=int, default=20_000, help="texts with values of `pii`, `secrets`")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="for --families (%(default)s)")
     parser.add_argument("--restored", type=int, default=20_000, help="streams whose values come back")
+    parser.add_argument("--tools", type=int, default=50_000, help="tool calls in unusual spellings")
+    parser.add_argument("--sources", type=int, default=50_000, help="prompts of texts from everybody")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     print(processor())
@@ -210,6 +214,12 @@ def main() -> None:
     num_restored = asyncio.run(leaks_restored.run(options.restored, options.seed))
     print(f"{options.restored:,} streams in which {num_restored:,} values came back: none of another's, and")
     print("no value reached the model.")
+    counts = leaks_tools.run(options.tools, options.seed)
+    print(f"{options.tools:,} tool calls, each whole and cut: no denied one left.")
+    print(f"{counts['passed']:,} of them passed.")
+    counts = leaks_sources.run(options.sources, options.seed)
+    by_source = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
+    print(f"{options.sources:,} prompts: each word kept its source ({by_source}).")
     if options.families:
         outcome = leaks_families.run_all(options.families, options.seed, options.processes)
         print(f"{options.families:,} texts with values, each whole and cut: none leaked.")

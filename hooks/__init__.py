@@ -39,7 +39,8 @@ from hooks.api.decision import Decision
 from hooks.api.probe_needs import ProbeNeeds
 from hooks.loading.checked import checked
 from hooks.prompts.media import PromptMedium, prompt_media
-from hooks.prompts.texts import PromptText, Refusal, Source, prompt_texts, refuse, with_prompt_texts
+from hooks.prompts.sources import Source
+from hooks.prompts.texts import PromptText, Refusal, prompt_texts, refuse, with_prompt_texts
 
 __all__ = [
     "Channel",

@@ -144,7 +144,8 @@ class Tools:
     def _decide(self, chunk: Chunk, call: _Call) -> None:
         is_tainted = chunk.request.taint is not None
         said = self._said(chunk)
-        call.is_allowed = self._policy.decide(call.rules, call.arguments, said, is_tainted=is_tainted)
+        name = chunk.tool_name or ""
+        call.is_allowed = self._policy.decide(name, call.rules, call.arguments, said, is_tainted=is_tainted)
 
     def _said(self, chunk: Chunk) -> Said:
         """The words of the conversation, before the hooks behind this one changed it and after."""

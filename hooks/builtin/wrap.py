@@ -13,10 +13,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from hooks import Chunk, GenerationRequest, Verdict, checked, emit
+from hooks import Chunk, GenerationRequest, Source, Verdict, checked, emit
 from hooks.detect.argument_types import Text
+from hooks.prompts.sources import USER, Voice, voice_of, voice_of_field, voice_of_part
 
 Marked = Literal["tool", "document"]
+UNKNOWN = "unknown"
+"""The taint of a request with a role or a part of an unknown kind: a stranger may have written it."""
 MARK = "\u02c6"
 """The mark that `datamark` puts between words. A text that has it loses it first."""
 INSTRUCTIONS: Mapping[str | None, str] = {
@@ -70,18 +73,19 @@ class Wrap:
             raise ValueError("instruction: it says how texts are marked, and method is not set")
         self._mark = _METHODS[method]
         self._instruction = INSTRUCTIONS.get(method) if instruction is None else instruction
-        self._of = frozenset(of)
+        self._of: frozenset[Source] = frozenset(of)
         self._taints = taint
 
     def on_request(self, request: GenerationRequest) -> GenerationRequest:
         marking = _Marking(self._mark, self._of)
         messages = [marking.message(message) for message in request.messages]
-        extra = {name: marking.field(name, value) for name, value in request.extra.items()}
+        extra = marking.fields(request.extra, USER)
+        reason = marking.first or (UNKNOWN if marking.has_unknown else None)
+        taint = request.taint or reason if self._taints else request.taint
         if marking.first is None:
-            return request
+            return request if taint == request.taint else replace(request, taint=taint)
         if self._instruction:
             messages = _instructed(messages, self._instruction)
-        taint = request.taint or marking.first if self._taints else request.taint
         return replace(request, messages=tuple(messages), extra=extra, taint=taint)
 
     def __call__(self, chunk: Chunk) -> Verdict:
@@ -91,67 +95,75 @@ class Wrap:
 class _Marking:
     """Marks the texts of one request."""
 
-    def __init__(self, mark: Callable[[str], str], of: frozenset[Marked]) -> None:
+    def __init__(self, mark: Callable[[str], str], of: frozenset[Source]) -> None:
         self._mark = mark
         self._of = of
-        self.first: Marked | None = None
+        self.first: Source | None = None
         """The source of the first result or document; None: the request has none."""
+        self.has_unknown = False
+        """Whether a role or a part of an unknown kind may have a stranger's text."""
 
     def message(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The message with its texts marked, if a tool said it or if it has documents."""
-        content = message.get("content")
-        is_tool = message.get("role") in ("tool", "function")
-        if is_tool and content:
-            self._found("tool")
+        """The message with its texts marked, if a tool said it, or as far as it has documents."""
+        voice, content = voice_of(message), message.get("content")
+        if content:
+            self._found(voice)
         if isinstance(content, str):
-            new: Any = self._text(content, "tool") if is_tool else content
+            new: Any = self._text(content, voice)
         elif isinstance(content, list | tuple):
-            new = [self._part(part, is_tool) for part in content]
+            new = [self._part(part, voice) for part in content]
         else:
-            return message
-        return {**message, "content": new}
+            return self.fields(message, voice)
+        return {**self.fields(message, voice), "content": new}
 
-    def field(self, name: str, value: Any) -> Any:
-        """A field of the request that no engine names: chat templates read `documents`."""
-        if name not in ("document", "documents"):
+    def fields(self, fields: Mapping[str, Any], speaker: Voice) -> Mapping[str, Any]:
+        """Fields that no engine names: chat templates read `documents`."""
+        return {name: self._field(name, value, speaker) for name, value in fields.items()}
+
+    def _field(self, name: str, value: Any, speaker: Voice) -> Any:
+        voice = voice_of_field(name, speaker)
+        if voice.source != "document":
             return value
         if value:
-            self._found("document")
+            self._found(voice)
         if isinstance(value, list | tuple):
-            return [self._of_document("text", one, "document") for one in value]
-        return self._of_document("text", value, "document")
+            return [self._of_document("text", one, voice) for one in value]
+        return self._of_document("text", value, voice)
 
-    def _part(self, part: Any, is_tool: bool) -> Any:
+    def _part(self, part: Any, speaker: Voice) -> Any:
+        voice = voice_of_part(part, speaker)
         if not isinstance(part, Mapping):
-            return self._text(part, "tool") if is_tool and isinstance(part, str) else part
-        if part.get("type") in ("document", "search_result"):
-            source: Marked = "tool" if is_tool else "document"
-            self._found(source)
-            return self._document(part, source)
-        if is_tool and isinstance(part.get("text"), str):
-            return {**part, "text": self._text(part["text"], "tool")}
+            return self._text(part, voice) if isinstance(part, str) else part
+        self._found(voice)
+        if voice.source == "document" or part.get("type") in ("document", "search_result"):
+            return self._document(part, voice)
+        part = self.fields(part, voice)
+        if isinstance(part.get("text"), str):
+            return {**part, "text": self._text(part["text"], voice)}
         return part
 
-    def _document(self, document: Mapping[str, Any], source: Marked) -> Mapping[str, Any]:
+    def _document(self, document: Mapping[str, Any], voice: Voice) -> Mapping[str, Any]:
         if document.get("type") in ("base64", "url", "file"):
             return document
-        return {name: self._of_document(name, value, source) for name, value in document.items()}
+        return {name: self._of_document(name, value, voice) for name, value in document.items()}
 
-    def _of_document(self, name: str, value: Any, source: Marked) -> Any:
+    def _of_document(self, name: str, value: Any, voice: Voice) -> Any:
         if isinstance(value, Mapping):
-            return self._document(value, source)
+            return self._document(value, voice)
         if isinstance(value, list | tuple):
-            return [self._of_document(name, one, source) for one in value]
+            return [self._of_document(name, one, voice) for one in value]
         is_words = isinstance(value, str) and name in _WORDS_OF_DOCUMENTS
-        return self._text(value, source) if is_words else value
+        return self._text(value, voice) if is_words else value
 
-    def _found(self, source: Marked) -> None:
-        """A result or a document stands here. It counts even if its form is unknown or it is an image."""
-        if source in self._of:
-            self.first = self.first or source
+    def _found(self, voice: Voice) -> None:
+        """Words of this voice stand here. They count even if their form is unknown or they are an image."""
+        if voice.source in self._of:
+            self.first = self.first or voice.source
+        elif not voice.is_certain:
+            self.has_unknown = True
 
-    def _text(self, text: str, source: Marked) -> str:
-        return self._mark(text) if text and source in self._of else text
+    def _text(self, text: str, voice: Voice) -> str:
+        return self._mark(text) if text and voice.source in self._of else text
 
 
 def _instructed(messages: Sequence[Mapping[str, Any]], instruction: str) -> list[Mapping[str, Any]]:

@@ -32,13 +32,12 @@ from hooks.detect.excerpt import Excerpt
 from hooks.detect.placeholders import PASSED, RESTORED
 from hooks.json.editing import LONGEST_ESCAPE, MAX_SCALAR, asks_for_json
 from hooks.prompts.names import readings_of
+from hooks.prompts.sources import STRANGERS
 
 Action = Literal["redact", "suppress", "terminate", "rewind", "suspect"]
 PromptAction = Literal["redact", "refuse", "taint"]
 Sources = Annotated[Sequence[Source], Field(min_length=1)]
 SOURCES: tuple[Source, ...] = get_args(Source)
-STRANGERS: frozenset[Source] = frozenset({"tool", "document"})
-"""The sources of text that neither the caller nor the operator wrote."""
 Channels = Annotated[Sequence[Channel], Field(min_length=1)]
 CHANNELS: tuple[Channel, ...] = get_args(Channel)
 PromptReply = GenerationRequest | Refusal

@@ -58,7 +58,7 @@ class JudgeGuard(ActingGuard):
         return self._act(chunk, excerpt, text, found, end, undecided if withholds else None)
 
     async def _judge_prompt(self, request: GenerationRequest) -> PromptReply:
-        prompts = [prompt for prompt in prompt_texts(request) if prompt.source in self._of]
+        prompts = [prompt for prompt in prompt_texts(request) if prompt.is_of(self._of)]
         texts = [Excerpt(is_json=prompt.is_json).read(prompt.text, is_final=True) for prompt in prompts]
         for found in await self._find(self._judge_prompts, *map(self._cut, texts)):
             if found:
@@ -70,7 +70,7 @@ class JudgeGuard(ActingGuard):
         seen: list[PromptText] = []
 
         def rewrite(prompt: PromptText) -> str:
-            if prompt.source in self._of:
+            if prompt.is_of(self._of):
                 seen.append(prompt)
             return known.get(prompt, prompt.text)
 

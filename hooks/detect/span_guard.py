@@ -175,7 +175,7 @@ class SpanGuard(ActingGuard):
 
     def _judge_prompt(self, request: GenerationRequest) -> PromptReply:
         for prompt in prompt_texts(request):
-            if prompt.source not in self._of:
+            if not prompt.is_of(self._of):
                 continue
             excerpt = Excerpt(is_json=prompt.is_json)
             for piece, is_final in _pieces(prompt.text):
@@ -190,7 +190,7 @@ class SpanGuard(ActingGuard):
 
     def _spans(self, prompt: PromptText, template: str) -> Iterator[Span]:
         """The spans of a prompt's text to replace, in order."""
-        if prompt.source not in self._of:
+        if not prompt.is_of(self._of):
             return
         excerpt = Excerpt(is_json=prompt.is_json)
         shown = decided = 0

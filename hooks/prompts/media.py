@@ -3,7 +3,7 @@
 import base64
 import binascii
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -46,13 +46,14 @@ def prompt_media(request: GenerationRequest) -> list[PromptMedium]:
 
     It reads and hashes all of their bytes, so it takes some milliseconds for a large image.
     """
-    of_messages = (
-        medium
-        for i, message in enumerate(request.messages)
-        for j, part in enumerate(_parts(message))
-        for medium in _media(part, f"messages[{i}].content[{j}]")
-    )
-    return [*of_messages, *_media_within(request.extra, "extra")]
+    return [*media_of(request.messages), *_media_within(request.extra, "extra")]
+
+
+def media_of(messages: Iterable[Mapping[str, Any]]) -> Iterator[PromptMedium]:
+    """The media of messages, as `prompt_media` gives them."""
+    for i, message in enumerate(messages):
+        for j, part in enumerate(_parts(message)):
+            yield from _media(part, f"messages[{i}].content[{j}]")
 
 
 def _parts(message: Mapping[str, Any]) -> Iterator[Any]:

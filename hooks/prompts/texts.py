@@ -8,13 +8,22 @@ alone would miss all of these, so this module finds them all.
 import hashlib
 import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from engine.protocol import ROLES, GenerationRequest, Prompt, SamplingParams
 from engine.protocol.fields.table import FIELDS
 from hooks.prompts.names import READINGS, name_of
+from hooks.prompts.sources import (
+    KINDS,
+    STRANGERS,
+    USER,
+    Source,
+    Voice,
+    voice_of,
+    voice_of_field,
+    voice_of_part,
+)
 
 PROMPT_FIELDS = ("messages", "prompts", "tools", "tool_choice", "extra")
 """The fields of a request that make its prompt. `on_request` may change these and `sampling.stop`."""
@@ -27,22 +36,13 @@ _NAMES = _MEDIA | {
 """The API's names for fields of a message or a part. Any other name is the caller's own words."""
 _NAMED = {"function", "custom", "json_schema", "allowed_tools", "tools"}
 """Fields, within a tool, a call or a setting, whose value has a name or holds objects that have one."""
-Source = Literal["system", "user", "assistant", "tool", "document", "definition"]
-"""Who said a text of a prompt, and what it is (contract 8.6). `tool`: a tool's result. `document`: a document
-of the request. `definition`: of a tool or of the answer's form, with the choice of a tool. The completions'
-prompts, stop strings, and what an unknown role or field has, count as the user's."""
-_BY_ROLE: Mapping[Any, Source] = {
-    "system": "system",
-    "developer": "system",
-    "assistant": "assistant",
-    "tool": "tool",
-    "function": "tool",
-}
 _DEFINITIONS = {"functions", "function_call", "response_format", "structured_outputs"}
-_DOCUMENTS = {"document", "documents", "search_result"}
+_OF_SPEAKER = {"role", "content", "name"}
+"""The fields of a message that its speaker fills, whoever it is."""
 _GLUES = ("", "\n")
 """The separators that templates put between the texts of one content."""
 
+T = TypeVar("T")
 _Change = Callable[[str, Any, str], Any]
 """Takes a field's name, value and place, and returns the new value."""
 
@@ -70,13 +70,24 @@ class PromptText(NamedTuple):
     is_json: bool = False
     """Whether the text is JSON, as a tool call's arguments are. A replacement must be JSON too."""
     source: Source = "user"
+    is_certain: bool = True
+    """Whether the source is known. False: a stranger may have written the text. A guard that looks for a
+    user's own words passes over it."""
+    others: frozenset[Source] = frozenset()
+    """The sources beside `source`, if the text is joined of parts of several. `source` is then a stranger's,
+    if one of them is."""
+
+    def is_of(self, sources: Container[Source]) -> bool:
+        """Whether all of the text is of these sources."""
+        return self.source in sources and all(other in sources for other in self.others)
 
 
 def prompt_texts(request: GenerationRequest) -> list[PromptText]:
     """Every text that the request's prompt is made of.
 
     If a message's content is a list, each text comes by itself, and then all joined, once by nothing and once
-    by a line's end, because templates write them either way. A name of a tool, a call, a schema or a caller
+    by a line's end, because templates write them either way. If they are of several sources, those of each
+    source come joined as well. A name of a tool, a call, a schema or a caller
     that is made of several words comes once more as words. Images, sound and files give no text.
     """
     seen: list[PromptText] = []
@@ -92,8 +103,9 @@ def prompt_texts(request: GenerationRequest) -> list[PromptText]:
 def with_prompt_texts(request: GenerationRequest, rewrite: Callable[[PromptText], str]) -> GenerationRequest:
     """The request with `rewrite` applied to each of its `prompt_texts`. Without a change, the request itself.
 
-    If `rewrite` changes the joined texts of one content, they become one text. If it changes a name's words,
-    they become one name again. Raises `ValueError` for a replacement that must be JSON and is not.
+    If `rewrite` changes the joined texts of one content, they become one text, which is a stranger's if one
+    of them is. If it changes a name's words, they become one name again. Raises `ValueError` for a
+    replacement that must be JSON and is not.
     """
     walk = _Walk(rewrite)
     fields: dict[str, Any] = {
@@ -109,18 +121,25 @@ def with_prompt_texts(request: GenerationRequest, rewrite: Callable[[PromptText]
     return replace(request, **changed) if changed else request
 
 
-def source_of(message: Mapping[str, Any]) -> Source:
-    """Who said a message, by its role."""
-    role = message.get("role")
-    return _BY_ROLE.get(role, "user") if isinstance(role, str) else "user"
-
-
 def said_by(request: GenerationRequest, sources: Container[Source]) -> GenerationRequest:
-    """The request with only those messages, or prompts, that are of the sources."""
+    """The request with only those messages, parts of messages, and prompts that are of the sources."""
     if not request.is_chat:
         return request if "user" in sources else replace(request, prompts=())
-    kept = tuple(message for message in request.messages if source_of(message) in sources)
-    return request if len(kept) == len(request.messages) else replace(request, messages=kept)
+    kept = tuple(part for message in request.messages for part in _said_by(message, sources))
+    return request if kept == request.messages else replace(request, messages=kept)
+
+
+def _said_by(message: Mapping[str, Any], sources: Container[Source]) -> Iterator[Mapping[str, Any]]:
+    voice, content = voice_of(message), message.get("content")
+    if not isinstance(content, list | tuple):
+        if voice.source in sources:
+            yield message
+        return
+    parts = [part for part in content if voice_of_part(part, voice).source in sources]
+    if len(parts) == len(content) and (parts or voice.source in sources):
+        yield message
+    elif parts:
+        yield {**message, "content": parts}
 
 
 def without_unread(request: GenerationRequest) -> GenerationRequest:
@@ -143,19 +162,21 @@ class _Walk:
 
     def __init__(self, rewrite: Callable[[PromptText], str]) -> None:
         self._rewrite = rewrite
-        self._source: Source = "user"
+        self._voice = USER
+        self._others: frozenset[Source] = frozenset()
 
-    @contextmanager
-    def _said_by(self, source: Source) -> Iterator[None]:
-        """The texts that are read inside the block are of this source."""
-        outer, self._source = self._source, source
+    def _said_by(self, voice: Voice, change: Callable[..., T], *args: Any) -> T:
+        """Call `change`. The texts that it reads are of this voice."""
+        if voice == self._voice:
+            return change(*args)
+        outer, self._voice = self._voice, voice
         try:
-            yield
+            return change(*args)
         finally:
-            self._source = outer
+            self._voice = outer
 
     def text(self, text: str, place: str, *, is_json: bool = False) -> str:
-        new = self._rewrite(PromptText(text, place, is_json, self._source))
+        new = self._rewrite(PromptText(text, place, is_json, *self._voice, self._others))
         return text if new == text else new
 
     def json(self, value: Any, place: str) -> Any:
@@ -197,26 +218,32 @@ class _Walk:
         if isinstance(value, int | float):
             return value
         is_definition = name in _DEFINITIONS or name.startswith("guided_")
-        with self._said_by("definition" if is_definition else "document" if name in _DOCUMENTS else "user"):
-            return self.value(value, place)
+        voice = Voice("definition") if is_definition else voice_of_field(name, USER)
+        return self._said_by(voice, self.value, value, place)
 
     def definition(self, value: Any, place: str) -> Any:
-        with self._said_by("definition"):
-            return self.json(value, place)
+        return self._said_by(Voice("definition"), self.json, value, place)
 
     def message(self, message: Mapping[str, Any], place: str) -> Any:
-        with self._said_by(source_of(message)):
-            return self.named(message, place, self._message_field, _NAMES)
+        return self._said_by(voice_of(message), self.named, message, place, self._message_field, _NAMES)
 
     def named(self, fields: Mapping[str, Any], place: str, change: _Change, known: Container[str]) -> Any:
         """Rewrite fields, and their names unless `known`."""
         made = _mapped(fields, place, change)
-        names = {name: name if name in known else self.text(name, place) for name in made}
+        unsure = self._voice._replace(is_certain=False)
+        names = {
+            name: name if name in known else self._said_by(unsure, self.text, name, place) for name in made
+        }
         return made if all(new is name for name, new in names.items()) else {names[n]: made[n] for n in made}
 
     def _message_field(self, name: str, value: Any, place: str) -> Any:
         if name == "role" and value in ROLES:
             return value
+        is_own = name in (_OF_SPEAKER if self._voice.source == "user" else _NAMES)
+        voice = self._voice if is_own else voice_of_field(name, self._voice)
+        return self._said_by(voice, self._own_field, name, value, place)
+
+    def _own_field(self, name: str, value: Any, place: str) -> Any:
         if name == "content" and isinstance(value, list | tuple):
             return self._joined(_listed(value, place, self._part), place)
         if name == "tool_calls" and isinstance(value, list | tuple):
@@ -240,12 +267,16 @@ class _Walk:
     def _part(self, part: Any, place: str) -> Any:
         if not isinstance(part, Mapping):
             return self.value(part, place)
-        with self._said_by("document" if part.get("type") in _DOCUMENTS else self._source):
-            return self.named(part, place, self._part_field, _NAMES)
+        voice = voice_of_part(part, self._voice)
+        return self._said_by(voice, self.named, part, place, self._part_field, _NAMES)
 
     def _part_field(self, name: str, value: Any, place: str) -> Any:
-        if name == "type" and isinstance(value, str) and value in _NAMES:
+        if name == "type" and isinstance(value, str) and value in KINDS:
             return value
+        voice = self._voice if name in _NAMES else voice_of_field(name, self._voice)
+        return self._said_by(voice, self._own_part_field, name, value, place)
+
+    def _own_part_field(self, name: str, value: Any, place: str) -> Any:
         if name in _MEDIA:
             if isinstance(value, Mapping):
                 return _mapped(value, place, self._medium_field)
@@ -258,15 +289,36 @@ class _Walk:
         return value if is_data else self.value(value, place)
 
     def _joined(self, parts: Sequence[Any], place: str) -> Sequence[Any]:
-        """Read the texts of one content as one. If that is rewritten, it takes the place of the first."""
-        texts = {i: text for i, part in enumerate(parts) if (text := _text_of(part)) is not None}
+        """Read the texts of one content as one, and those of each source. If they are rewritten, one text
+        takes the place of all."""
+        voices = {i: voice_of_part(part, self._voice) for i, part in enumerate(parts)}
+        texts = [i for i, part in enumerate(parts) if _text_of(part) is not None]
+        all_voices = [*dict.fromkeys(voices[i] for i in texts)]
+        if len(all_voices) <= 1:
+            return self._said_by(all_voices[0] if texts else self._voice, self._one_text, parts, texts, place)
+        for voice in all_voices:
+            own = [i for i in texts if voices[i] == voice]
+            changed = self._said_by(voice, self._one_text, parts, own, place)
+            if changed is not parts:
+                return self._joined(changed, place)
+        # A stranger's words stay a stranger's, and take the caller's with them.
+        voice = next((one for one in all_voices if one.source in STRANGERS), self._voice)
+        self._others = frozenset(one.source for one in all_voices) - {voice.source}
+        try:
+            first = next((i for i in texts if voices[i].source == voice.source), texts[0])
+            return self._said_by(voice._replace(is_certain=False), self._one_text, parts, texts, place, first)
+        finally:
+            self._others = frozenset()
+
+    def _one_text(
+        self, parts: Sequence[Any], texts: list[int], place: str, at: int | None = None
+    ) -> Sequence[Any]:
         for glue in _GLUES if len(texts) > 1 else ():
-            whole = glue.join(texts.values())
+            whole = glue.join(str(_text_of(parts[i])) for i in texts)
             if (new := self.text(whole, place)) is not whole:
-                first, *rest = texts
-                made = {**parts[first], "text": new} if isinstance(parts[first], Mapping) else new
-                gone = set(rest)
-                return [made if i == first else part for i, part in enumerate(parts) if i not in gone]
+                at = texts[0] if at is None else at
+                one = {**parts[at], "text": new} if isinstance(parts[at], Mapping) else new
+                return [one if i == at else part for i, part in enumerate(parts) if i == at or i not in texts]
         return parts
 
 

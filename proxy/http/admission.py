@@ -15,7 +15,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from aiohttp import web
 
 from engine.parsers import parsed
-from engine.protocol import GenerationRequest, ModelInfo, QueueFullError, RequestError, Tokenizer
+from engine.protocol import Delta, GenerationRequest, ModelInfo, QueueFullError, RequestError, Tokenizer
+from engine.protocol.documents import with_documents_as_text
 from engine.protocol.fields.asked import steers_end
 from engine.protocol.fields.names import LENGTH_LIMITS
 from engine.protocol.fields.support import FieldSupport
@@ -112,7 +113,7 @@ class Exchange(Generic[F]):
         """
         model, engine, metrics = self.route.model, self.route.model.engine, self.metrics
         guard = self._opened()
-        admitted = await admit(guard, engine.tokenizer)
+        admitted = await self._admit(guard)
         if self.spending.is_limited:
             metrics.on_usage = partial(self.spending.settle, self.request)
         if not isinstance(admitted, GenerationRequest):
@@ -209,11 +210,16 @@ class Exchange(Generic[F]):
             check_prompts(request, info)
         return guard
 
+    async def _admit(self, guard: OpenGuard) -> GenerationRequest | list[Delta]:
+        """As `admit`. The request is for the engine."""
+        admitted = await admit(guard, self.tokenizer)
+        return with_documents_as_text(admitted) if isinstance(admitted, GenerationRequest) else admitted
+
     async def _admitted_or_refused(self) -> tuple[OpenGuard, GenerationRequest]:
         """The request as hooks let it go on. Raises `RequestError` if a hook answered in the engine's place:
         the answer here has no words."""
         guard = self._opened()
-        admitted = await admit(guard, self.tokenizer)
+        admitted = await self._admit(guard)
         if isinstance(admitted, GenerationRequest):
             return guard, admitted
         raise RequestError("The prompt was refused.", param=self.request.prompt_field, code="content_filter")

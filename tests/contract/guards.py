@@ -366,3 +366,16 @@ class SaysTaint:
             chunk.state["said"] = True
             return emit(f"{chunk.request.taint}: {text}")
         return emit(text)
+
+
+class Recalls(Looks):
+    """Remembers the last request as its hooks are shown it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.request: GenerationRequest | None = None
+
+    def on_request(self, request: GenerationRequest) -> GenerationRequest:
+        if request.request_id != SELF_TEST:
+            self.request = request
+        return request

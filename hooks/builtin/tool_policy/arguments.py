@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from hooks.builtin.tool_policy.names import folded
 from hooks.json.reader import JsonReader, Kind, Word
 
 
@@ -31,7 +32,7 @@ class Arguments:
         self._reader = JsonReader(self)
         self._kept = kept
         self._keeps_all = None in kept
-        self._folded = {name.casefold() for name in kept if name is not None}
+        self._folded = {folded(name) for name in kept if name is not None}
         self._frames: list[_Frame] = []
         self._pieces: list[str] = []
         self._is_key = False
@@ -46,6 +47,10 @@ class Arguments:
     def num_known(self) -> int:
         """It grows when there is more to decide on: a member that is kept, or the end."""
         return len(self.members) + self.is_complete
+
+    def knows(self, member: str | None) -> bool:
+        """Whether all is known that a condition on this member needs. None stands for all members."""
+        return self.is_complete or member in self.members
 
     @property
     def is_bad(self) -> bool:
@@ -88,14 +93,14 @@ class Arguments:
             self._end(text)
             return
         frame = self._frames[-1]
-        self.is_refused = self.is_refused or text in frame.keys or self._is_another_case(text)
+        self.is_refused = self.is_refused or text in frame.keys or self._is_alike(text)
         frame.keys.add(text)
         frame.key = text
 
-    def _is_another_case(self, name: str) -> bool:
-        """Whether the name is a kept one but for the case: some clients would take it for that."""
+    def _is_alike(self, name: str) -> bool:
+        """Whether some clients would take the name for a kept one, such as one in another case."""
         is_member = len(self._frames) == 1 and name not in self._kept
-        return is_member and name.casefold() in self._folded
+        return is_member and folded(name) in self._folded
 
     def end_number(self, text: str) -> None:
         self._end(Number(text))

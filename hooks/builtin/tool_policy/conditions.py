@@ -2,17 +2,21 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
-from posixpath import isabs, normpath
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from hooks.api.extras import from_extra
-from hooks.builtin.tool_policy.addresses import host_of, hosts_in, is_listed
+from hooks.builtin.tool_policy.addresses import hosts_in, is_listed
 from hooks.builtin.tool_policy.arguments import Number
+from hooks.builtin.tool_policy.hosts import Hosts
+from hooks.builtin.tool_policy.paths import Folders
 from hooks.builtin.tool_policy.places import Pointer, UnreadableError, text_of
 from hooks.builtin.tool_policy.said import Said
+from hooks.builtin.tool_policy.truth import Truth, all_of, any_of, true_if
+from hooks.builtin.tool_policy.values import as_meant, plain
 
 with from_extra("guards", "regex"):
     import regex
@@ -56,16 +60,16 @@ Written = TypedDict(
 """A condition as a configuration writes it. All that it says must hold.
 
 `values`: the value is one of these. `pattern`: it is a text that the pattern matches as a whole. `host`: it
-is an address of one of these hosts. `links`: every address in the text has one of these hosts, or is the
-user's own. `path`: it is the path of something in one of these folders. `range`: a number from the first to
-the second, both included. `length`: the least and the most characters of a text or items of an array.
-`from`: it stands in the words of the `user` or the `system`, or in a tool's result at a place. Without
-anything, every value is right.
+is an address of one of these hosts, of http or https unless the host is written with another scheme. `links`:
+every address in the text has one of these hosts, or is the user's own. `path`: it is the path of something in
+one of these folders. `range`: a number from the first to the second, both included. `length`: the least and
+the most characters of a text or items of an array. `from`: it stands in the words of the `user` or the
+`system`, or in a tool's result at a place. Without anything, every value is right.
 """
 with_config(_EXACT)(Written)
 
-Test = Callable[[Any, Said], bool]
-"""Whether a value is right. Raises `UnreadableError` for a value of another kind."""
+Test = Callable[[Any, Said], Truth]
+"""Whether a value is right. Raises `UnreadableError` for a value of another kind: nobody can tell."""
 
 
 class Condition:
@@ -83,48 +87,58 @@ class Condition:
         self._is_optional = is_optional
         self._alternatives = [[_TESTS[name](value) for name, value in one.items()] for one in alternatives]
 
-    def holds(self, members: dict[str, Any], said: Said, *, is_for_all: bool) -> bool:
-        """`is_for_all`: whether all values must be right, and there must be one. Otherwise one right value is
-        enough, and so is a value that cannot be judged."""
+    def holds(self, members: dict[str, Any], said: Said, *, is_for_all: bool) -> Truth:
+        """Whether all values are right, and there is one. Not `is_for_all`: whether one value is right."""
         try:
             values = self.pointer.values(members)
         except UnreadableError:
-            return not is_for_all
+            return Truth.UNKNOWN
         if len(values) > MAX_VALUES:
-            return not is_for_all
-        right = (self._is_right(value, said, in_doubt=not is_for_all) for value in values)
+            return Truth.UNKNOWN
+        right = (self._is_right(value, said) for value in values)
         if not is_for_all:
-            return any(right)
-        return all(right) and (bool(values) or self._is_optional)
+            return any_of(right)
+        return all_of(right) if values else true_if(self._is_optional)
 
-    def _is_right(self, value: Any, said: Said, *, in_doubt: bool) -> bool:
-        doubts = False
-        for tests in self._alternatives:
-            try:
-                if all(test(value, said) for test in tests):
-                    return True
-            except UnreadableError:
-                doubts = True
-        return doubts and in_doubt
+    def _is_right(self, value: Any, said: Said) -> Truth:
+        return any_of(all_of(_answer(test, value, said) for test in tests) for tests in self._alternatives)
+
+
+def _answer(test: Test, value: Any, said: Said) -> Truth:
+    try:
+        return test(value, said)
+    except UnreadableError:
+        return Truth.UNKNOWN
 
 
 def _values(allowed: Sequence[_Value]) -> Test:
     numbers = {Decimal(str(one)) for one in allowed if not isinstance(one, str | bool)}
     others = {(type(one), one) for one in allowed if isinstance(one, str | bool)}
+    meant = {form for one in allowed for form in as_meant(one)}
 
-    def test(value: Any, said: Said) -> bool:
-        if isinstance(value, Number):
-            return _decimal(value) in numbers
-        if isinstance(value, str | bool):
-            return (type(value), value) in others
-        raise UnreadableError
+    def test(value: Any, said: Said) -> Truth:
+        if isinstance(value, Number) and _decimal(value) in numbers:
+            return Truth.YES
+        if isinstance(value, str | bool) and (type(value), value) in others:
+            return Truth.YES
+        return Truth.NO if meant.isdisjoint(as_meant(value)) else Truth.UNKNOWN
 
     return test
 
 
 def _pattern(written: str) -> Test:
     pattern = compiled(written)
-    return lambda value, said: pattern.fullmatch(text_of(value), timeout=TIMEOUT) is not None
+
+    def matches(text: str) -> bool:
+        return pattern.fullmatch(text, timeout=TIMEOUT) is not None
+
+    def test(value: Any, said: Said) -> Truth:
+        text = text_of(value)
+        if matches(text):
+            return Truth.YES
+        return Truth.UNKNOWN if (other := plain(text)) != text and matches(other) else Truth.NO
+
+    return test
 
 
 def compiled(written: str) -> "regex.Pattern[str]":
@@ -135,44 +149,33 @@ def compiled(written: str) -> "regex.Pattern[str]":
         raise ValueError(f"{written!r} is no pattern: {error}") from error
 
 
-def _host(globs: Sequence[str]) -> Test:
-    return lambda value, said: is_listed(host_of(_string(value)), globs)
+def _host(entries: Sequence[str]) -> Test:
+    hosts = Hosts(entries)
+    return lambda value, said: hosts.have(_string(value))
 
 
 def _links(globs: Sequence[str]) -> Test:
-    def test(value: Any, said: Said) -> bool:
+    def test(value: Any, said: Said) -> Truth:
         others = {address for address, host in hosts_in(text_of(value)) if not is_listed(host, globs)}
-        return len(others) <= MAX_VALUES and all(said.has(address, "user") for address in others)
+        if len(others) > MAX_VALUES:
+            return Truth.UNKNOWN
+        return all_of(said.has(address, "user") for address in others)
 
     return test
 
 
-def _path(folders: Sequence[str]) -> Test:
-    known = [normpath(folder) for folder in folders]
-
-    def test(value: Any, said: Said) -> bool:
-        written = _string(value)
-        if not written or any(char in written for char in "\\\0~%$"):
-            return False
-        path = normpath(written)
-        return any(_is_inside(path, folder) for folder in known)
-
-    return test
-
-
-def _is_inside(path: str, folder: str) -> bool:
-    if folder == ".":
-        return not isabs(path) and path.split("/", 1)[0] != ".."
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
+def _path(written: Sequence[str]) -> Test:
+    folders = Folders(written)
+    return lambda value, said: folders.have(_string(value))
 
 
 def _range(bounds: _Bounds) -> Test:
     least, most = _bounds(bounds)
 
-    def test(value: Any, said: Said) -> bool:
+    def test(value: Any, said: Said) -> Truth:
         if not isinstance(value, Number):
             raise UnreadableError
-        return least <= _decimal(value) <= most
+        return true_if(least <= _decimal(value) <= most)
 
     return test
 
@@ -180,10 +183,10 @@ def _range(bounds: _Bounds) -> Test:
 def _length(bounds: _Bounds) -> Test:
     least, most = _bounds(bounds)
 
-    def test(value: Any, said: Said) -> bool:
+    def test(value: Any, said: Said) -> Truth:
         if not isinstance(value, str | list):
             raise UnreadableError
-        return least <= len(value) <= most
+        return true_if(least <= len(value) <= most)
 
     return test
 
@@ -192,11 +195,10 @@ def _from(origins: Sequence[Origin]) -> Test:
     places = [(one["tool"], Pointer(one["at"])) for one in origins if isinstance(one, Mapping)]
     sources = [one for one in origins if not isinstance(one, Mapping)]
 
-    def test(value: Any, said: Said) -> bool:
+    def test(value: Any, said: Said) -> Truth:
         text = text_of(value)
-        return any(said.has(text, source) for source in sources) or any(
-            said.has_result(text, *place) for place in places
-        )
+        by_source = (said.has(text, source) for source in sources)
+        return any_of(chain(by_source, (said.has_result(text, *place) for place in places)))
 
     return test
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from hooks.builtin.tool_policy.arguments import Number
+from hooks.builtin.tool_policy.names import folded
 
 _EVERY, _NAMES = object(), object()
 
@@ -29,7 +30,8 @@ class Pointer:
 
     def values(self, value: Any) -> list[Any]:
         """The values at this place of `value`. A member that is missing or null has none. Raises
-        `UnreadableError` if there is something else than an object or an array on the way."""
+        `UnreadableError` if there is something else than an object or an array on the way, or a name that
+        some programs take for one of the pointer's."""
         found = [value]
         for step in self._steps:
             found = [inner for outer in found for inner in _inside(outer, step)]
@@ -45,6 +47,8 @@ def _read(step: str) -> str | object:
 def _inside(outer: Any, step: str | object) -> list[Any]:
     if isinstance(outer, dict):
         if isinstance(step, str):
+            if any(name != step and folded(name) == folded(step) for name in outer):
+                raise UnreadableError
             return [] if outer.get(step) is None else [outer[step]]
         return list(outer.values() if step is _EVERY else outer)
     if not isinstance(outer, list) or step is _NAMES:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import Annotated, Literal, Required
 
 from pydantic import ConfigDict, Field, with_config
@@ -9,7 +10,9 @@ from typing_extensions import TypedDict
 
 from hooks.builtin.tool_policy.arguments import Arguments
 from hooks.builtin.tool_policy.conditions import TIMEOUT, Condition, Written, compiled
+from hooks.builtin.tool_policy.names import folded
 from hooks.builtin.tool_policy.said import Said
+from hooks.builtin.tool_policy.truth import Truth, all_of, true_if
 from hooks.detect.argument_types import blamed_on
 
 Effect = Literal["allow", "deny", "deny_if_tainted"]
@@ -33,7 +36,8 @@ class WrittenRule(TypedDict, total=False):
 
 
 class Rule:
-    """Says what happens to a call that it applies to."""
+    """Says what happens to a call that it applies to. Where nobody can tell whether it does, a denying rule
+    applies, and an allowing rule does not."""
 
     def __init__(self, written: WrittenRule) -> None:
         """Raises `ValueError` for a condition that cannot be checked."""
@@ -63,26 +67,36 @@ class Rule:
         """The members that it has conditions on. None stands for all members."""
         return frozenset(condition.pointer.member for condition in self._conditions)
 
-    def is_for(self, tool: str) -> bool:
-        return any(fnmatchcase(tool, glob) for glob in self._globs)
+    def is_for(self, tool: str) -> Truth:
+        """Whether it is for this tool. Some clients do not compare names of tools exactly."""
+        if any(fnmatchcase(tool, glob) for glob in self._globs):
+            return Truth.YES
+        is_alike = any(fnmatchcase(folded(tool), folded(glob)) for glob in self._globs)
+        return Truth.UNKNOWN if is_alike else Truth.NO
 
-    def applies(self, arguments: Arguments, said: Said, *, is_tainted: bool) -> bool | None:
+    def applies(self, tool: str, arguments: Arguments, said: Said, *, is_tainted: bool) -> bool | None:
         """Whether the rule applies to the call. None: the arguments that follow decide it."""
-        if self._effect == "deny_if_tainted" and not is_tainted:
+        known = [one for one in self._conditions if arguments.knows(one.pointer.member)]
+        answers = chain(
+            (
+                self.is_for(tool),
+                true_if(is_tainted or self._effect != "deny_if_tainted"),
+                self._was_asked(said),
+            ),
+            (one.holds(arguments.members, said, is_for_all=self.allows) for one in known),
+        )
+        if not self._decided(all_of(answers)):
             return False
-        if self._asked is not None and not self._was_asked(said):
-            return False
-        is_open = False
-        for condition in self._conditions:
-            if not arguments.is_complete and condition.pointer.member not in arguments.members:
-                is_open = True
-            elif not condition.holds(arguments.members, said, is_for_all=self.allows):
-                return False
-        return None if is_open else True
+        return True if len(known) == len(self._conditions) else None
 
-    def _was_asked(self, said: Said) -> bool:
-        assert self._asked is not None
-        return any(self._asked.search(text, timeout=TIMEOUT) for text in said.texts("user"))
+    def _decided(self, answer: Truth) -> bool:
+        return answer is Truth.YES or (answer is Truth.UNKNOWN and not self.allows)
+
+    def _was_asked(self, said: Said) -> Truth:
+        pattern = self._asked
+        if pattern is None:
+            return Truth.YES
+        return said.answer("user", lambda words: true_if(bool(pattern.search(words.text, timeout=TIMEOUT))))
 
 
 class Policy:
@@ -97,14 +111,18 @@ class Policy:
                 self.rules.append(Rule(written))
 
     def rules_for(self, tool: str) -> list[Rule]:
-        return [rule for rule in self.rules if rule.is_for(tool)]
+        """The rules that are for a tool, or may be."""
+        return [rule for rule in self.rules if rule.is_for(tool) is not Truth.NO]
 
-    def decide(self, rules: list[Rule], arguments: Arguments, said: Said, *, is_tainted: bool) -> bool | None:
-        """Whether a call is allowed to which `rules` may apply. None: the arguments that follow decide it."""
+    def decide(
+        self, tool: str, rules: list[Rule], arguments: Arguments, said: Said, *, is_tainted: bool
+    ) -> bool | None:
+        """Whether a call is allowed of a tool that has these rules. None: the arguments that follow decide
+        it."""
         if not rules:
             return self._allows_others
         for rule in rules:
-            applies = rule.applies(arguments, said, is_tainted=is_tainted)
+            applies = rule.applies(tool, arguments, said, is_tainted=is_tainted)
             if applies is not False:
                 return applies and rule.allows
         return False

@@ -1,7 +1,6 @@
 """The words of a request's conversation, by who said them: the user, the system, and which tool."""
 
-import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -9,9 +8,8 @@ import orjson
 
 from hooks import GenerationRequest, Source, prompt_texts
 from hooks.builtin.tool_policy.places import Pointer, UnreadableError, text_of
-
-_JOINING = frozenset("_-")
-"""Characters that join what stands before and behind them to one word."""
+from hooks.builtin.tool_policy.truth import Truth, any_of
+from hooks.builtin.tool_policy.words import Words
 
 
 class Said:
@@ -20,34 +18,33 @@ class Said:
     def __init__(self, requests: Iterable[GenerationRequest]) -> None:
         """`requests`: one conversation in several forms, such as before and after hooks changed it."""
         self._requests = tuple(requests)
-        self._texts: dict[Source, list[str]] = {}
-        self._normal: dict[Source, list[str]] = {}
+        self._texts: dict[Source, list[tuple[Words, Truth]]] = {}
         self._results: list[tuple[str, Any]] | None = None
 
-    def texts(self, source: Source) -> list[str]:
-        """The texts of the messages and prompts of this source."""
+    def answer(self, source: Source, ask: Callable[[Words], Truth]) -> Truth:
+        """Whether a text of this source is as asked. Unknown if it may be a stranger's."""
         if source not in self._texts:
-            found = {
-                text.text: None
-                for request in self._requests
-                for text in prompt_texts(request)
-                if text.source == source and text.place.startswith(("messages[", "prompts["))
-            }
-            self._texts[source] = list(found)
-        return self._texts[source]
+            self._texts[source] = self._read(source)
+        return any_of(min(ask(words), is_own) for words, is_own in self._texts[source])
 
-    def has(self, value: str, source: Source) -> bool:
-        """Whether the value stands in a text of this source, as `stands_in` says."""
-        if source not in self._normal:
-            self._normal[source] = [normal(text) for text in self.texts(source)]
-        value = normal(value)
-        return any(stands_in(value, text) for text in self._normal[source])
+    def _read(self, source: Source) -> list[tuple[Words, Truth]]:
+        """The texts of the messages and prompts, and whether each is certainly of this source."""
+        texts: dict[str, Truth] = {}
+        for request in self._requests:
+            for text in prompt_texts(request):
+                if text.source == source and text.place.startswith(("messages[", "prompts[")):
+                    is_own = Truth.YES if text.is_certain else Truth.UNKNOWN
+                    texts[text.text] = max(texts.get(text.text, Truth.NO), is_own)
+        return [(Words(text), is_own) for text, is_own in texts.items()]
 
-    def has_result(self, value: str, tool: str, at: Pointer) -> bool:
+    def has(self, value: str, source: Source) -> Truth:
+        """Whether the value stands in a text of this source."""
+        return self.answer(source, lambda words: words.have(value))
+
+    def has_result(self, value: str, tool: str, at: Pointer) -> Truth:
         """Whether the value stands in a result of a tool, at a place of the result. `tool`: a glob."""
-        value = normal(value)
-        return any(
-            stands_in(value, normal(text))
+        return any_of(
+            Words(text).have(value)
             for name, result in self._all_results()
             if fnmatchcase(name, tool)
             for text in _texts_at(result, at)
@@ -57,33 +54,6 @@ class Said:
         if self._results is None:
             self._results = [one for request in self._requests for one in _results_of(request)]
         return self._results
-
-
-def normal(text: str) -> str:
-    """The text without differences of case, of white space, and of compatible characters."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
-def stands_in(value: str, text: str) -> bool:
-    """Whether `text` has `value`, and not as a part of a longer word, number, host or e-mail address."""
-    place = text.find(value) if value else -1
-    while place >= 0:
-        if _begins(text, place) and _ends(text, place + len(value)):
-            return True
-        place = text.find(value, place + 1)
-    return False
-
-
-def _begins(text: str, place: int) -> bool:
-    before = text[place - 1 : place]
-    return not (before.isalnum() or before in _JOINING or before in (".", "@"))
-
-
-def _ends(text: str, place: int) -> bool:
-    behind = text[place : place + 1]
-    if behind in (".", "@"):
-        return not text[place + 1 : place + 2].isalnum()
-    return not (behind.isalnum() or behind in _JOINING)
 
 
 def _results_of(request: GenerationRequest) -> Iterator[tuple[str, Any]]:

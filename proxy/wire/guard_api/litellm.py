@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
+from hooks.prompts.media import media_of
 from proxy.wire.errors import APIError
 from proxy.wire.guard_api.check import Check, CheckedCall, JSONObject, Judgement
 from proxy.wire.guard_api.messages import (
@@ -68,9 +69,8 @@ class LiteLLMCheck(BaseModel):
         called = [call for message in said for call in message.get("tool_calls") or ()]
         if self.tool_calls and self.tool_calls != called:
             messages.append({"role": "assistant", "content": None, "tool_calls": self.tool_calls})
-        if self.images and not _have_images(said, self.images):
-            parts = [{"type": "image_url", "image_url": {"url": url}} for url in self.images]
-            messages.append({"role": "user", "content": parts})
+        if unseen := _unseen(self.images or (), said):
+            messages.append(_with_images(unseen))
         return tuple(messages)
 
     @property
@@ -115,9 +115,20 @@ class LiteLLMCheck(BaseModel):
         return changed
 
 
-def _have_images(messages: Sequence[JSONObject], images: Sequence[str]) -> bool:
-    written = orjson.dumps(messages)
-    return all(orjson.dumps(image)[1:-1] in written for image in images)
+def _with_images(images: Sequence[str]) -> JSONObject:
+    parts = [{"type": "image_url", "image_url": {"url": url}} for url in images]
+    return {"role": "user", "content": parts}
+
+
+def _unseen(images: Sequence[str], said: Sequence[JSONObject]) -> list[str]:
+    """The images that are no images of the messages, and so no hook is shown them. That an image's address or
+    bytes stand in a text shows nobody the image."""
+    shown = {(one.sha256, one.url) for one in media_of(said) if one.kind == "image"} - {(None, None)}
+    return [
+        image
+        for image in images
+        if any((one.sha256, one.url) not in shown for one in media_of([_with_images([image])]))
+    ]
 
 
 def _split(texts: Sequence[str], end: int) -> tuple[list[str], list[str]]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BeforeValidator, Field, model_validator
 
+from engine.protocol.documents import document_part
 from engine.protocol.fields.names import is_neutral
 from proxy.wire.openai.answer import JSONObject
 from proxy.wire.openai.chat import text_is_a_part, text_or_parts
@@ -19,16 +20,17 @@ from proxy.wire.openai.endpoint_fields import RequestObject
 
 
 class Source(RequestObject):
-    """The bytes of an image or a document, or the place to find them."""
+    """The bytes of an image or a document, the place to find them, or the document's text."""
 
-    type: Literal["base64", "url", "text"]
+    type: Literal["base64", "url", "text", "content"]
     media_type: str | None = None
     data: str | None = None
     url: str | None = None
+    content: "Content | None" = None
 
     @model_validator(mode="after")
     def _has_what_its_type_says(self) -> "Source":
-        needed = {"base64": ("media_type", "data"), "url": ("url",), "text": ("data",)}[self.type]
+        needed = _NEEDED_OF_SOURCE[self.type]
         if missing := [name for name in needed if getattr(self, name) is None]:
             raise ValueError(f"a source of type {self.type} needs {', '.join(missing)}")
         return self
@@ -37,13 +39,31 @@ class Source(RequestObject):
     def as_url(self) -> str:
         return self.url or f"data:{self.media_type};base64,{self.data}"
 
+    @property
+    def texts(self) -> list[str] | None:
+        """The document's own texts. None: it is a file."""
+        if self.type == "content":
+            return [block.text or "" for block in self.content or ()]
+        return [self.data or ""] if self.type == "text" else None
+
+
+_NEEDED_OF_SOURCE = {
+    "base64": ("media_type", "data"),
+    "url": ("url",),
+    "text": ("data",),
+    "content": ("content",),
+}
+
 
 class Block(RequestObject):
     """A block of a turn's content. The fields of other types than its own are ignored."""
 
-    type: Literal["text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"]
+    type: (
+        Literal["text", "image", "document", "search_result"]
+        | Literal["tool_use", "tool_result", "thinking", "redacted_thinking"]
+    )
     text: str | None = None
-    source: Source | None = None
+    source: Source | str | None = None
     title: str | None = None
     context: str | None = None
     id: str | None = None
@@ -63,8 +83,17 @@ class Block(RequestObject):
     def _has_what_its_type_says(self) -> "Block":
         if missing := [name for name in _NEEDED.get(self.type, ()) if getattr(self, name) is None]:
             raise ValueError(f"a {self.type} block needs {', '.join(missing)}")
-        if self.type == "image" and self.source is not None and self.source.type == "text":
+        if self.type in ("image", "document") and not isinstance(self.source, Source):
+            raise ValueError(f"the source of a {self.type} block is an object")
+        if self.type == "image" and isinstance(self.source, Source) and self.source.texts is not None:
             raise ValueError("an image's source is base64 or url")
+        if self.type == "search_result" and not isinstance(self.source, str):
+            raise ValueError("the source of a search_result block is a text")
+        inner = self.source.content or () if isinstance(self.source, Source) else ()
+        if self.type == "search_result":
+            inner = self.content
+        if any(block.type != "text" for block in inner):
+            raise ValueError(f"the content of a {self.type} block is text")
         return self
 
     @property
@@ -73,7 +102,7 @@ class Block(RequestObject):
         for name, value in (self.model_extra or {}).items():
             if name not in _MARKS and not is_neutral(name, value):
                 yield name
-        if self.context and self.source is not None and self.source.type != "text":
+        if self.context and isinstance(self.source, Source) and self.source.texts is None:
             yield "context"  # a file has no place for it
         for block in self.content:
             yield from block.unread
@@ -81,15 +110,14 @@ class Block(RequestObject):
     def to_part(self) -> JSONObject:
         """The part of a chat message's content."""
         source = self.source
+        if isinstance(source, str):
+            return document_part(self.title, source, *(block.text for block in self.content))
         if source is None:
             return {"type": "text", "text": self.text}
         if self.type == "image":
             return {"type": "image_url", "image_url": {"url": source.as_url}}
-        if source.type == "text":
-            return {
-                "type": "text",
-                "text": "\n\n".join(filter(None, (self.title, self.context, source.data))),
-            }
+        if source.texts is not None:
+            return document_part(self.title, self.context, *source.texts)
         file = {"file_data": source.as_url} | ({"filename": self.title} if self.title else {})
         return {"type": "file", "file": file}
 
@@ -100,6 +128,7 @@ _NEEDED = {
     "text": ("text",),
     "image": ("source",),
     "document": ("source",),
+    "search_result": ("source", "title"),
     "tool_use": ("id", "name", "input"),
     "tool_result": ("tool_use_id",),
     "thinking": ("thinking",),
@@ -108,9 +137,9 @@ _NEEDED = {
 Content = Annotated[list[Block], BeforeValidator(text_is_a_part, json_schema_input_type=str | list[Block])]
 Block.model_rebuild()
 
-_USER, _ASSISTANT = {"text", "image", "document", "tool_result"}, {"text", "tool_use", "thinking"}
+_RESULT = {"text", "image", "document", "search_result"}
+_USER, _ASSISTANT = {*_RESULT, "tool_result"}, {"text", "tool_use", "thinking"}
 _ALLOWED = {"user": _USER, "assistant": _ASSISTANT | {"redacted_thinking"}, "system": {"text"}}
-_RESULT = {"text", "image", "document"}
 
 
 class Turn(RequestObject):
@@ -125,7 +154,7 @@ class Turn(RequestObject):
             if block.type not in _ALLOWED[self.role]:
                 raise ValueError(f"a turn of {self.role} has no {block.type} block")
             if any(inner.type not in _RESULT for inner in block.content):
-                raise ValueError("a tool_result has text, image and document blocks")
+                raise ValueError("a tool_result has text, image, document and search_result blocks")
         return self
 
 

@@ -25,7 +25,7 @@ def text_or_parts(parts: list[JSONObject]) -> str | list[JSONObject]:
     """A message's content: one text as a plain string, which every engine accepts; otherwise the parts."""
     if not parts:
         return ""
-    return parts[0]["text"] if len(parts) == 1 and "text" in parts[0] else parts
+    return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
 
 
 _AT_START = ConfigDict(defer_build=False)

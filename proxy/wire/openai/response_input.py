@@ -19,30 +19,47 @@ from proxy.wire.openai.endpoint_fields import RequestObject
 class InputPart(RequestObject):
     """A part of a message's content, of a function's output or of reasoning."""
 
-    type: Literal["input_text", "output_text", "text", "refusal", "reasoning_text", "input_image"]
+    type: (
+        Literal["input_text", "output_text", "text", "refusal", "reasoning_text"]
+        | Literal["input_image", "input_file"]
+    )
     text: str | None = None
     refusal: str | None = None
     image_url: str | None = None
+    file_data: str | None = None
+    file_url: str | None = None
+    file_id: str | None = None
+    filename: str | None = None
 
     @model_validator(mode="after")
     def _has_what_its_type_says(self) -> "InputPart":
-        field = {"refusal": "refusal", "input_image": "image_url"}.get(self.type, "text")
-        if getattr(self, field) is None:
-            raise ValueError(f"a part of type {self.type} needs {field}")
+        fields = _NEEDED_OF_PART.get(self.type, ("text",))
+        if all(getattr(self, field) is None for field in fields):
+            raise ValueError(f"a part of type {self.type} needs {' or '.join(fields)}")
         return self
 
     @property
     def visible_text(self) -> str:
-        """The text of the part; empty for an image."""
-        if self.type == "input_image":
+        """The text of the part; empty for an image and a file."""
+        if self.type in ("input_image", "input_file"):
             return ""
         return str(self.refusal if self.type == "refusal" else self.text)
 
     def to_chat(self) -> JSONObject:
         if self.type == "input_image":
             return {"type": "image_url", "image_url": {"url": self.image_url}}
+        if self.type == "input_file":
+            file = {"file_data": self.file_data or self.file_url, "file_id": self.file_id}
+            given = {**file, "filename": self.filename}
+            return {"type": "file", "file": {name: value for name, value in given.items() if value}}
         return {"type": "text", "text": self.visible_text}
 
+
+_NEEDED_OF_PART = {
+    "refusal": ("refusal",),
+    "input_image": ("image_url",),
+    "input_file": ("file_data", "file_url", "file_id"),
+}
 
 Content = Annotated[
     list[InputPart], BeforeValidator(text_is_a_part, json_schema_input_type=str | list[InputPart])

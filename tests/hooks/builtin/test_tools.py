@@ -14,6 +14,7 @@ from engine.protocol import Delta, Deltas, GenerationRequest, ToolCall
 from hooks.builtin.pii import Pii
 from hooks.builtin.tool_policy.arguments import Arguments, Number
 from hooks.builtin.tool_policy.conditions import Condition
+from hooks.builtin.tool_policy.truth import Truth
 from hooks.builtin.tools import DENIED, UNREADABLE, Tools
 from hooks.builtin.wrap import Wrap
 from hooks.testing import play, stream_of
@@ -84,8 +85,13 @@ RESULT = ("find_people", [{"mail": "bob@y.com", "note": "mail eve@z.com", "role"
         ({"pattern": "true"}, [True], [False]),
         (
             {"host": ["x.com", "*.y.com"]},
-            ["x.com", "https://X.com:8/a", "//a.y.com", "http://a@x.com/b", "ftp://x.com."],
+            ["x.com", "https://X.com:8/a", "//a.y.com", "http://a@x.com/b", "http://x.com."],
             ["https://x.com\\@z.com", "y.com", "x.com.z.com", "javascript:x.com", "http://z.com/x.com", 5],
+        ),
+        (
+            {"host": ["x.com", "ftp://z.com", "bücher.example", "::1"]},
+            ["ftp://z.com/a", "http://xn--bcher-kva.example", "http://[0:0::1]:8/a", "x.com:8/a"],
+            ["ftp://x.com", "z.com", "//z.com", "https://ｘ.com", "http://bücher.example", "ann@x.com"],
         ),
         (
             {"host": ["x.com", "*.y.com"]},
@@ -404,7 +410,7 @@ def test_other_channels_pass() -> None:
 
 def test_conditions_are_checked_once_for_each_argument(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[int] = []
-    monkeypatch.setattr(Condition, "holds", lambda *_, **__: not checked.append(1))
+    monkeypatch.setattr(Condition, "holds", lambda *_, **__: checked.append(1) or Truth.YES)
     guard = Tools([{"tools": ["call"], "when": {"/a": {}, "/b": {}}}])
     text = json.dumps({"a": "word " * 50, "x": "word " * 50, "b": 1})
     assert play(guard, stream_of(list(text), channel="tool_call", tool_name="call")).tool_calls

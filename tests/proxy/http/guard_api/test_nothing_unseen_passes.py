@@ -9,7 +9,7 @@ import pytest
 
 from engine.protocol import GenerationRequest
 from engine.upstream.none import NoEngine
-from hooks import Chunk, Verdict, emit
+from hooks import Chunk, Verdict, emit, prompt_media
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
@@ -48,6 +48,51 @@ async def test_an_image_beside_a_text_is_refused(client: Client) -> None:
         body = {"source": source, "content": [block]}
         status, answer = await ask(client, "/guardrail/weir/version/1/apply", body)
         assert (status, list(answer)) == (400, ["message"])
+
+
+IMAGE = "data:image/png;base64,aGk="
+
+
+@pytest.mark.parametrize(
+    ("image", "content"),
+    [
+        ("a", "a cat"),
+        (IMAGE, f"see {IMAGE}"),
+        (IMAGE, [{"type": "text", "text": IMAGE}]),
+        (IMAGE, [{"type": "file", "file": {"file_data": IMAGE}}, {"type": "text", "text": "x"}]),
+        ("http://x.test/a", [{"type": "widget", "url": "http://x.test/a"}]),
+        ("http://x.test/a", [{"type": "image_url", "image_url": {"url": "http://x.test/ab"}}]),
+        ("data:,%", [{"type": "image_url", "image_url": {"url": "data:;base64,?"}}]),
+    ],
+)
+async def test_an_image_whose_string_stands_elsewhere_is_not_seen(
+    serve: Serve, image: str, content: Any
+) -> None:
+    sees: list[list[str | None]] = []
+
+    class SeesImages:
+        reads_media = True
+
+        def on_request(self, request: GenerationRequest) -> GenerationRequest:
+            sees.append([one.url or one.sha256 for one in prompt_media(request) if one.kind == "image"])
+            return request
+
+        def __call__(self, chunk: Chunk) -> Verdict:
+            return emit(chunk.pending)
+
+    blind = await serve(NoEngine(), Phrases(["blue bird"], prompt="refuse"), guard_api=APIS)
+    said = [{"role": "user", "content": content}]
+    texts = [content] if isinstance(content, str) else [one["text"] for one in content if "text" in one]
+    body = {"input_type": "request", "texts": texts, "images": [image], "structured_messages": said}
+    assert (await ask(blind, LITELLM, body))[0] == 400
+    seeing = await serve(NoEngine(), SeesImages(), guard_api=APIS)
+    assert (await ask(seeing, LITELLM, body))[0] == 200
+    shown = sees[-1]
+    part = {"type": "image_url", "image_url": {"url": image}}
+    both = {**body, "structured_messages": [*said, {"role": "user", "content": [part]}]}
+    assert (await ask(seeing, LITELLM, both))[0] == 200
+    known = [one for one in shown if one is not None]
+    assert [one for one in sees[-1] if one is not None] == known  # a part that hooks see is not shown twice
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_images_and_documents_are_parts() -> None:
         {"type": "text", "text": "See"},
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},
         {"type": "image_url", "image_url": {"url": "https://a.example/b.png"}},
-        {"type": "text", "text": "Once"},
+        {"type": "document", "text": "Once"},
         {"type": "file", "file": {"file_data": "data:application/pdf;base64,aGk=", "filename": "a.pdf"}},
     ]
 
@@ -109,9 +109,22 @@ def test_the_result_of_a_tool_that_failed_says_so() -> None:
 
 def test_a_text_document_has_its_title_and_its_context() -> None:
     document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Rain."}}
-    assert chat(user({**document, "title": "Weather", "context": "Of today"}))[0]["content"] == (
-        "Weather\n\nOf today\n\nRain."
-    )
+    assert chat(user({**document, "title": "Weather", "context": "Of today"}))[0]["content"] == [
+        {"type": "document", "text": "Weather\n\nOf today\n\nRain."}
+    ]
+    blocks = {"type": "content", "content": [text("Rain."), text("Wind.")]}
+    assert chat(user({"type": "document", "source": blocks}))[0]["content"] == [
+        {"type": "document", "text": "Rain.\n\nWind."}
+    ]
+
+
+def test_a_search_result_is_a_document_of_the_user_or_of_a_tool() -> None:
+    found = {"type": "search_result", "source": "https://a.example", "title": "Weather", "citations": {}}
+    found["content"] = [text("Rain.")]
+    document = {"type": "document", "text": "Weather\n\nhttps://a.example\n\nRain."}
+    assert chat(user(found))[0]["content"] == [document]
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": [found]}
+    assert chat(user(result)) == [{"role": "tool", "tool_call_id": "t1", "content": [document]}]
 
 
 @pytest.mark.parametrize(
@@ -119,6 +132,9 @@ def test_a_text_document_has_its_title_and_its_context() -> None:
     [
         {"role": "developer", "content": "x"},
         user({"type": "search_result", "title": "x"}),
+        user({"type": "search_result", "title": "x", "source": "x", "content": [PNG]}),
+        user({"type": "document", "source": "x"}),
+        user({"type": "document", "source": {"type": "content", "content": [PNG]}}),
         user({"type": "server_tool_use", "id": "x", "name": "web_search", "input": {}}),
         user({"type": "text"}),
         user({"type": "tool_use", "id": "x", "name": "f", "input": {}}),

@@ -1,0 +1,94 @@
+"""Every text of a prompt has its source, whatever API it came by (a longer run: `make bench-leaks`)."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchmarks.leaks_sources import run
+from engine.protocol.documents import with_documents_as_text
+from hooks import GenerationRequest, PromptText, prompt_texts, with_prompt_texts
+from hooks.builtin.wrap import Wrap
+from hooks.prompts.texts import said_by
+from tests.helpers import make_request
+
+
+@pytest.fixture(autouse=True)
+def mode() -> str:
+    """Nothing runs here."""
+    return "none"
+
+
+def user(*parts: Any) -> GenerationRequest:
+    return make_request(messages=({"role": "user", "content": list(parts)},))
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def document(words: str) -> dict[str, Any]:
+    return {"type": "document", "text": words}
+
+
+def test_each_text_of_a_drawn_prompt_has_its_source() -> None:  # contract 8.6, 8.15
+    counts = run(400, seed=3)
+    assert min(counts[source] for source in ("user", "tool", "document", "system", "definition")) > 20
+
+
+def test_parts_of_several_sources_are_read_joined_as_a_strangers() -> None:
+    request = user(text("a"), document("b"), text("c"))
+    joined = [one for one in prompt_texts(request) if len(one.text) > 1]
+    assert [(one.text, one.source, one.is_certain) for one in joined] == [
+        ("ac", "user", True),
+        ("a\nc", "user", True),
+        ("abc", "document", False),
+        ("a\nb\nc", "document", False),
+    ]
+    assert [one.is_of({"document"}) for one in joined] == [False] * 4
+    assert [one.is_of({"document", "user"}) for one in joined] == [True] * 4
+
+
+def test_texts_that_are_rewritten_as_one_become_the_strangers() -> None:
+    def rewrite(one: PromptText) -> str:
+        return one.text.replace("ab", "X")
+
+    (message,) = with_prompt_texts(user(text("a"), document("b"), text("c")), rewrite).messages
+    assert message["content"] == [document("Xc")]
+    (message,) = with_prompt_texts(user(text("a"), document("-"), text("b")), rewrite).messages
+    assert message["content"] == [text("X"), document("-")]
+
+
+def test_a_guard_is_shown_the_parts_of_its_sources() -> None:
+    request = user(text("a"), document("b"))
+    assert said_by(request, {"user"}) == user(text("a"))
+    assert said_by(request, {"document"}) == user(document("b"))
+    assert said_by(request, {"user", "document"}) is request
+    assert said_by(request, {"tool"}).messages == ()
+
+
+@pytest.mark.parametrize(
+    ("message", "taint"),
+    [
+        ({"role": "critic", "content": "a"}, "unknown"),
+        ({"role": "user", "content": [{"type": "widget", "text": "a"}]}, "unknown"),
+        ({"role": "user", "content": [{"type": "file", "file": {"file_id": "a"}}]}, "document"),
+        ({"role": "ipython", "content": "a"}, "tool"),
+        ({"role": "user", "content": "a", "documents": ["b"]}, "document"),
+        ({"role": "user", "content": "a", "id": "b"}, None),
+    ],
+)
+def test_wrap_taints_what_may_be_a_strangers(message: Any, taint: str | None) -> None:  # contract 8.15
+    request = Wrap().on_request(make_request(messages=(message,)))
+    assert request.taint == taint
+    assert len(request.messages) == (1 if taint in (None, "unknown") else 2)
+
+
+def test_engines_get_the_documents_of_the_messages_api_as_text() -> None:
+    request = replace(user(text("a"), document("b")), endpoint="messages")
+    (message,) = with_documents_as_text(request).messages
+    assert message["content"] == [text("a"), text("b")]
+    (message,) = with_documents_as_text(replace(user(document("b")), endpoint="messages")).messages
+    assert message["content"] == "b"
+    chat = replace(request, endpoint="chat")
+    assert with_documents_as_text(chat) is chat
