@@ -11,7 +11,7 @@ _MARKS = re.compile(r'\\.|["\\{}\[\]]', re.DOTALL)
 
 
 class CallOrder:
-    """One call goes first. Parts of later calls wait until its arguments are a whole object, or until the
+    """One call goes first. Parts of other calls wait until its arguments are a whole object, or until the
     output's end. Parts that come in order never wait."""
 
     def __init__(self) -> None:
@@ -20,8 +20,10 @@ class CallOrder:
         self._unread: list[str] = []
         """Parts of its arguments that nobody had to look at yet."""
         self._nesting = _Nesting()
+        self._gone: set[int] = set()
+        """The indices of the calls before it."""
         self._waiting: dict[int, list[Delta]] = {}
-        """The parts of later calls, by their index."""
+        """The parts of the other calls, by their index."""
 
     def put(self, part: Delta) -> list[Delta]:
         """Take the next part of a call. Returns those that may go on."""
@@ -29,11 +31,11 @@ class CallOrder:
         index = part.tool_call.index
         if self._front is None:
             self._front = index
-        if index > self._front:
+        if index in self._gone:
+            return [part] if part.text.strip() else []  # blanks behind a whole object
+        if index != self._front:
             self._waiting.setdefault(index, []).append(part)
             return self._next(part.usage)
-        if index < self._front:
-            return [part] if part.text.strip() else []  # blanks behind a whole object
         self._unread.append(part.text)
         return [part, *self._next(part.usage)] if self._waiting else [part]
 
@@ -46,6 +48,8 @@ class CallOrder:
         """The parts of the calls that need not wait any more."""
         released: list[Delta] = []
         while self._waiting and self._is_whole():
+            assert self._front is not None
+            self._gone.add(self._front)
             self._front = min(self._waiting)
             parts = self._waiting.pop(self._front)
             self._nesting, self._unread = _Nesting(), [part.text for part in parts]

@@ -16,8 +16,7 @@ Keep = Callable[[JSONObject], Awaitable[bool]]
 """Stores a response object. Returns whether it is stored."""
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
-"""The reason why a response is incomplete, by finish reason. With other finish reasons it is complete, unless
-a guard ended it."""
+"""The reason why a response is incomplete, by finish reason. With other finish reasons it is complete."""
 
 
 class ResponsesAnswer(Answer):
@@ -90,7 +89,7 @@ class ResponsesAnswer(Answer):
 
     def response(self) -> JSONObject:
         """The response object as it is so far."""
-        fields, reason = self.fields, self._why_incomplete
+        fields, reason = self.fields, self._finish.finish_reason
         response: JSONObject = {
             "id": self.request.request_id,
             "object": "response",
@@ -98,7 +97,7 @@ class ResponsesAnswer(Answer):
             "status": self._status,
             "background": False,
             "error": self._error,
-            "incomplete_details": {"reason": reason} if reason else None,
+            "incomplete_details": {"reason": _INCOMPLETE[reason]} if reason in _INCOMPLETE else None,
             "instructions": fields.instructions,
             "max_output_tokens": fields.max_output_tokens,
             "model": self.request.model,
@@ -121,11 +120,6 @@ class ResponsesAnswer(Answer):
         if self._finish.stop_reason is not None:
             response["stop_reason"] = self._finish.stop_reason
         return response
-
-    @property
-    def _why_incomplete(self) -> str | None:
-        finish = self._finish
-        return "content_filter" if finish.is_blocked else _INCOMPLETE.get(finish.finish_reason or "")
 
     def _take(self, delta: Delta) -> list[Event]:
         """The events for `delta`."""
@@ -177,8 +171,8 @@ class ResponsesAnswer(Answer):
         events = self._begin()
         if not self._items:
             events += self._turn_to(Delta())
-        self._status = "incomplete" if self._why_incomplete else "completed"
-        return events + self._close(self._status)
+        self._status = "incomplete" if self._finish.finish_reason in _INCOMPLETE else "completed"
+        return events + self._close("incomplete" if self._finish.is_blocked else self._status)
 
     def _usage_object(self) -> JSONObject:
         used = self._usage
