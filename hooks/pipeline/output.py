@@ -309,7 +309,9 @@ class Output:
         closing text of other channels. A call that waited leaves when no hook can end the output any more.
         """
         released: list[Delta] = []
-        for stream in sorted(self.streams.values(), key=_is_content):
+        if "content" in self.streams:
+            self.streams["content"] = self.streams.pop("content")  # it ends last
+        for stream in list(self.streams.values()):
             if stream is last:
                 vetted, ends = yield from self._vet(last, delta, first)
             else:
@@ -324,16 +326,18 @@ class Output:
             if ends is not None:
                 return released, ends
         for stream in self.streams.values():
-            released += self._let_leave(stream)
+            if stream.kept:
+                released += self._let_leave(stream)
         self.is_finished = True
         self.streams.clear()  # each hook had its last call
-        end = self._finish_delta(self._for_client(with_own_reason(delta, has_call=self._has_call)))
+        ended = with_own_reason(delta, has_call=self._has_call)
+        end = self._finish_delta(ended if ended.stop_reason is None else self._for_client(ended))
         return [*released, *([end] if self.delivery is None else self.new([end]))], None
 
     def _for_client(self, last: Delta) -> Delta:
         """Without the engine's stop reason, if it stands for text that no hook was shown (contract 2.7, 6.2):
         a stop string, or a stop token that is not given as a special token."""
-        if last.stop_reason is None or all(hook.is_shadow for hook in self._guarded.hooks):
+        if all(hook.is_shadow for hook in self._guarded.hooks):
             return last
         ends_in = last.tokens[-1] if last.tokens else None
         is_special = ends_in is not None and not ends_in.text and ends_in.id == last.stop_reason
@@ -381,7 +385,3 @@ class Output:
 
 def _key_of(delta: Delta) -> str | int:
     return delta.channel if delta.tool_call is None else delta.tool_call.index
-
-
-def _is_content(stream: Stream) -> bool:
-    return stream.channel == "content"
