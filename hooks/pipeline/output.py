@@ -234,8 +234,9 @@ class Output:
         out, ends = yield from content.feed(closing, is_final=True, begin=place + 1)
         if self.delivery is not None:
             out = self.delivery.depart(content, [], out, verdict)
-        heavier = isinstance(ends, terminate) and weight(ends) > weight(verdict)
-        return self.deliver(content, out), ends if heavier else verdict
+        if isinstance(ends, terminate) and weight(ends) > weight(verdict):
+            verdict = ends
+        return self.deliver(content, out), verdict
 
     def _begin(self, stream: Stream, delta: Delta, is_final: bool) -> tuple[list[Fragment], bool]:
         """The delta's fragments; and whether nothing but its own text is undecided, and the ledger does not
