@@ -206,7 +206,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """The tool call that a `tool_call` delta belongs to."""
+    """The tool call that a `tool_call` delta belongs to. The calls of an output come one after another."""
 
     index: int
     name: str
@@ -254,7 +254,9 @@ class Delta:
     usage: Usage | None = None
     """The request's totals so far, if the engine counts."""
     is_cut: bool = False
-    """On an output's last delta: an upstream does not say that the model itself ended the output."""
+    """On an output's last delta: nothing says that the model itself ended the output."""
+    is_blocked: bool = False
+    """On an output's last delta: a hook ended the output."""
 
     @property
     def num_output_tokens(self) -> int:

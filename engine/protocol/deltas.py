@@ -58,6 +58,21 @@ def _in_pieces(deltas: Sequence[Delta], length: int) -> Iterator[Delta]:
             yield from _pieces(delta, length)
 
 
+def with_own_reason(last: Delta, *, has_call: bool) -> Delta:
+    """An output's last delta. If the model itself ended the output, its finish reason is `tool_calls` for an
+    output with a tool call, and `stop` for one without: some servers and parsers say the other one.
+
+    It does not become `tool_calls` if a hook or a stop string ended the output, or if nobody knows what did:
+    the last call may be cut.
+    """
+    if last.is_blocked or last.finish_reason not in ("stop", "tool_calls"):
+        return last
+    if not has_call:
+        return replace(last, finish_reason="stop")
+    is_own = not (last.is_cut or isinstance(last.stop_reason, str))
+    return replace(last, finish_reason="tool_calls") if is_own else last
+
+
 def has_prompt(delta: Delta) -> bool:
     """Whether the delta has the ids or scores of its output's prompt. Only an output's first delta may."""
     return delta.prompt_token_ids is not None or delta.prompt_scores is not None
@@ -97,6 +112,7 @@ def _joined(run: Sequence[Delta]) -> Delta:
         prompt_scores=first.prompt_scores,
         usage=last.usage,
         is_cut=last.is_cut,
+        is_blocked=last.is_blocked,
     )
 
 

@@ -129,7 +129,11 @@ class redact(Verdict):
         self.unjudged = unjudged
 
     def changes(self, pending: str) -> Iterable[Change]:
-        return [Change("restore" if isinstance(span, Restored) else "redact", *span) for span in self.spans]
+        return [*map(_span_change, self.spans)]
+
+
+def _span_change(span: Span) -> Change:
+    return Change("restore" if isinstance(span, Restored) else "redact", *span)
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -148,8 +152,9 @@ class terminate(Verdict):
     """Withhold the pending text, end the request and cancel the engine's work (contract 3.3).
 
     The client gets `finish_reason: content_filter` and `stop_reason: reason`. `after=k` first releases the
-    first `k` pending characters untouched. `text` is then delivered as a closing text, which later hooks see.
-    `scope="output"` ends this choice alone. `alternatives`, `unjudged`: as in `emit`, for the released part.
+    first `k` pending characters; `spans` are replaced in them, as `redact` does. `text` is then delivered as
+    a closing text, at the end of the content, which later hooks see. `scope="output"` ends this choice alone.
+    `alternatives`, `unjudged`: as in `emit`, for the released part.
     """
 
     reason: str
@@ -159,9 +164,15 @@ class terminate(Verdict):
     scope: Scope = "request"
     alternatives: bool = True
     unjudged: int | None = 0
+    spans: Iterable[Span] = ()
+    """Held as a tuple."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spans", tuple(self.spans))
 
     def changes(self, pending: str) -> Iterable[Change]:
-        return (Change("terminate", self.after or 0, len(pending), self.text or "", self.reason),)
+        end = Change("terminate", self.after or 0, len(pending), self.text or "", self.reason)
+        return [*map(_span_change, self.spans), end]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +181,11 @@ class rewind(Verdict):
     (contract 8.3).
 
     The client sees one unbroken stream. The model may not repeat the withdrawn token, or the ids in `ban` if
-    given. `after=k` first releases the first `k` pending characters untouched. The output's streams get their
-    last call, aborted (contract 2.6); new streams are shown the kept text from its beginning.
+    given. `after=k` first releases the first `k` pending characters; `spans` are replaced in them, as
+    `redact` does. The output's streams get their last call, aborted (contract 2.6); new streams are shown the
+    kept text from its beginning.
 
-    A rewind acts as `terminate(reason, after=after, text=text, scope=scope)` if the engine cannot go back, if
+    A rewind acts as `terminate` with the same arguments if the engine cannot go back, if
     no token can be withdrawn, if no other token may come, and after `max_rewinds` rewinds of the request.
     Only hooks with a true attribute `may_rewind` may return it; from any other hook it is a hook error.
     `alternatives`, `unjudged`: as in `emit`.
@@ -188,13 +200,17 @@ class rewind(Verdict):
     scope: Scope = "request"
     alternatives: bool = True
     unjudged: int | None = 0
+    spans: Iterable[Span] = ()
+    """Held as a tuple."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "spans", tuple(self.spans))
         if self.ban is not None:
             object.__setattr__(self, "ban", tuple(self.ban))
 
     def changes(self, pending: str) -> Iterable[Change]:
-        return (Change("rewind", self.after or 0, len(pending), reason=self.reason),)
+        end = Change("rewind", self.after or 0, len(pending), reason=self.reason)
+        return [*map(_span_change, self.spans), end]
 
     @property
     def as_terminate(self) -> terminate:
@@ -206,6 +222,7 @@ class rewind(Verdict):
             scope=self.scope,
             alternatives=self.alternatives,
             unjudged=self.unjudged,
+            spans=self.spans,
         )
 
 

@@ -225,27 +225,15 @@ class ActingGuard:
             first = min(offences, key=order)
             after = excerpt.written(excerpt.widened(text, first)[0])
             after = after if withheld is None else min(after, withheld)
-            after, closing = self._closing(chunk, excerpt, text, matches, after)
-            return self._end(first.entity, after=after, text=closing, alternatives=keeps)
-        spans, held = self._decide(excerpt, text, matches, undecided, self._template)
+            back = (self._restored(excerpt, text, match) for match in matches if match.rule == RESTORED)
+            spans = [span for span in back if span[1] <= after]
+            return self._end(first.entity, after=after, spans=spans, text=self._text, alternatives=keeps)
+        places, held = self._decide(excerpt, text, matches, undecided, self._template)
         if withheld is not None:
-            spans += _gaps(spans, withheld, len(chunk.pending))
-        if spans:
-            return redact(spans, hold=held, alternatives=keeps)
+            places += _gaps(places, withheld, len(chunk.pending))
+        if places:
+            return redact(places, hold=held, alternatives=keeps)
         return hold(held, alternatives=keeps) if held else emit(chunk.pending, alternatives=keeps)
-
-    def _closing(
-        self, chunk: Chunk, excerpt: Excerpt, text: str, matches: list[Match], after: int
-    ) -> tuple[int, str | None]:
-        """Return the place where the stream ends, and its closing text. Values that come back before the end
-        are part of the closing text, because text that is released before it is untouched."""
-        back = [match for match in matches if match.rule == RESTORED]
-        spans = [span for match in back if (span := self._restored(excerpt, text, match))[1] <= after]
-        if not spans:
-            return after, self._text
-        begin = spans[0][0]
-        moved = [(start - begin, end - begin, put) for start, end, put, _ in spans]
-        return begin, spliced(chunk.pending[begin:after], moved) + (self._text or "")
 
     def _restored(self, excerpt: Excerpt, text: str, match: Match) -> Restored:
         """The span of a value that comes back, or that passes."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 from engine.protocol import GenerationRequest
-from hooks.api import Chunk, Note, StreamContext, Verdict, terminate
+from hooks.api import Chunk, Note, StreamContext, Verdict
 from hooks.api.decision import Action, Decision, Mode
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.fragments import Fragment, without_restored
@@ -61,7 +61,7 @@ class StreamDecisions:
         changes = sorted(verdict.changes(pending), key=itemgetter(slice(1, 3)))
         known = without_restored(fragments) if changes else ""
         for one in changes:
-            num_released = 0 if isinstance(verdict, terminate) else len(one.replacement)
+            num_released = 0 if one.action == "terminate" else len(one.replacement)
             num_withheld = one.end - one.start
             withheld = "" if one.action == "restore" else known[one.start : one.end]
             self._add(one.action, start + one.start, withheld, one.reason, num_withheld, num_released)

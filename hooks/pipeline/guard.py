@@ -249,7 +249,7 @@ class Guard:
             fragments, _ = stage.settle(chunk, reply, fragments, None)
             if not fragments:
                 break
-        if fragments is None and not output.ledger.groups:
+        if fragments is None and stream.kept is None and not output.ledger.groups:
             released = output.pass_on(stream, delta)
             if output.delivery is not None:
                 output.delivery.pass_on(released)

@@ -38,6 +38,11 @@ class GuardedRequest:
     """The first suspicion of each hook that has one, by the hook's place (contract 3.16)."""
 
     @property
+    def keeps_calls(self) -> bool:
+        """Whether a tool call waits until its hooks have passed all of it (contract 3.20)."""
+        return self.options.tool_calls == "whole" and not all(hook.is_shadow for hook in self.hooks)
+
+    @property
     def can_rewind(self) -> bool:
         """Whether hooks may rewind an output once more (contract 8.3)."""
         return self.num_rewinds < self.options.max_rewinds and not self.request.is_searched

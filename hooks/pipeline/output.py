@@ -2,14 +2,15 @@
 
 from dataclasses import replace
 
-from engine.protocol import Delta, EngineError, FinishReason, PromptScores, Rewind
+from engine.protocol import Delta, EngineError, FinishReason, PromptScores, Rewind, Token
+from engine.protocol.deltas import with_own_reason
 from hooks.api import Chunk, rewind, terminate
 from hooks.pipeline.ask import Asking, HookReply
 from hooks.pipeline.delivery import Delivery, LastRewind
-from hooks.pipeline.fragments import Fragment, TokenGroup, are_aligned, are_bytes_of, fragments_of
+from hooks.pipeline.fragments import Fragment, TokenGroup, are_aligned, are_bytes_of, fragments_of, spoil
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.release import Ledger, piece_of, pieces_of
-from hooks.pipeline.stream import Stream
+from hooks.pipeline.stream import Stream, weight
 
 Vetted = tuple[list[Delta], terminate | Rewind | None]
 """The released deltas; and a verdict that ends the output, or the order to the engine to rewind it."""
@@ -43,9 +44,9 @@ class Output:
         self._ended_calls: set[int] = set()
         """Indices of the tool calls that have ended."""
         self._has_call = False
-        """Whether a part of a tool call was released."""
+        """Whether a tool call, or a part of one, has left."""
         self._has_withheld_call = False
-        """Whether a tool call ended of which nothing was released."""
+        """Whether a tool call ended that is withheld."""
         sampling = guarded.request.sampling
         has_logprobs = sampling.logprobs is not None or sampling.prompt_logprobs is not None
         self._tells_bytes = has_logprobs and not all(hook.is_shadow for hook in guarded.hooks)
@@ -68,10 +69,14 @@ class Output:
             or stream.waiting
             or not ((text and len(tokens) == 1 and tokens[0].text == text) or are_aligned(tokens, text))
             or (self._tells_bytes and not are_bytes_of(tokens, text))
-            or (self.delivery is not None and (self.ledger.groups or not self.delivery.is_repeated))
+            or (self.delivery is not None and self._must_count(self.delivery, stream))
         ):
             return None
         return stream
+
+    def _must_count(self, delivery: Delivery, stream: Stream) -> bool:
+        """Whether tokens of an output that may be rewound wait, or were delivered before a rewind."""
+        return bool(self.ledger.groups) or stream.kept is not None or not delivery.is_repeated
 
     def pass_on(self, stream: Stream, delta: Delta) -> Delta:
         """Release a delta that every hook of its stream let through."""
@@ -152,8 +157,9 @@ class Output:
             released += vetted
             if ends is not None:
                 return released, ends
-            del self.streams[key]
+            ended = self.streams.pop(key)
             if isinstance(key, int):
+                released += self._let_leave(ended)
                 self._ended_calls.add(key)
         return released, None
 
@@ -177,20 +183,60 @@ class Output:
             )
         if self.delivery is not None:
             out = self.delivery.depart(stream, fragments, out, ends)
-        if is_clear and out is fragments and ends is None:
+        if is_clear and out is fragments and ends is None and stream.kept is None:
             released = [self.pass_on(stream, delta)]
         else:
             if is_clear:
                 self.ledger.enter(fragments)
             released = self.deliver(stream, out)
-            if is_final and stream.is_empty_call and not released and out:
-                released = [stream.delta("", (), self._guarded.usage)]
-                self._has_call = True
-        if is_final and stream.tool_call is not None and not (stream.is_announced or released):
-            self._has_withheld_call = True
+        if is_final and stream.tool_call is not None and ends is None:
+            released += self._end_call(stream, out)
+        if isinstance(ends, terminate) and ends.text and stream.channel != "content":
+            closing, ends = yield from self._close(ends, stream.ended_by)
+            released += closing
         if self.delivery is not None:
             released = self.new(released)
         return released, self._order_rewind(stream, ends) if isinstance(ends, rewind) else ends
+
+    def _end_call(self, call: Stream, last: list[Fragment]) -> list[Delta]:
+        """The hooks have passed the call to its end, or withhold it: all of it, or a part (contract 3.20).
+        `last`: the fragments that they released last. Returns a call without arguments that leaves now."""
+        released: list[Delta] = []
+        kept = call.kept
+        if kept is None and last and call.is_empty_call:
+            released = [self._announced(call, "", ())]
+        elif kept and (call.is_suppressed or not (call.is_empty_call or any(one.text for one in kept))):
+            spoil(kept)
+            kept.clear()
+        if not (kept or call.is_announced):
+            self._has_withheld_call = True
+        return released
+
+    def _let_leave(self, call: Stream) -> list[Delta]:
+        """A call that waited for its end."""
+        kept, call.kept = call.kept, []
+        if not kept:
+            return []
+        released = [self._announced(call, *piece_of(kept, self.ledger))]
+        return released if self.delivery is None else self.new(released)
+
+    def _announced(self, call: Stream, text: str, tokens: tuple[Token, ...]) -> Delta:
+        call.is_announced = self._has_call = True
+        return call.delta(text, tokens, self._guarded.usage)
+
+    def _close(self, verdict: terminate, place: int) -> Asking[tuple[list[Delta], terminate]]:
+        """Deliver the closing text of a verdict on another channel. It is content, and the last text of it
+        that the hooks behind `place` see (contract 3.3). Returns the verdict that is obeyed, too."""
+        content = self.streams.get("content")
+        if content is None:
+            content = self.streams["content"] = Stream(self._guarded, Delta(index=self.index))
+        closing = [Fragment(verdict.text or "")]
+        out, ends = yield from content.feed(closing, is_final=True, begin=place + 1)
+        if self.delivery is not None:
+            out = self.delivery.depart(content, [], out, verdict)
+        if isinstance(ends, terminate) and weight(ends) > weight(verdict):
+            verdict = ends
+        return self.deliver(content, out), verdict
 
     def _begin(self, stream: Stream, delta: Delta, is_final: bool) -> tuple[list[Fragment], bool]:
         """The delta's fragments; and whether nothing but its own text is undecided, and the ledger does not
@@ -227,6 +273,9 @@ class Output:
 
     def deliver(self, stream: Stream, released: list[Fragment]) -> list[Delta]:
         """Deltas of fragments that every hook released, with all tokens that may leave."""
+        if stream.kept is not None:
+            stream.kept += released
+            return []
         usage = self._guarded.usage
         if self._has_offsets:
             pieces = pieces_of(released, self.ledger)
@@ -257,18 +306,13 @@ class Output:
     def _finish(self, last: Stream, delta: Delta, first: HookReply | None) -> Asking[Vetted]:
         """The output ends: its streams end, and it gets its finish reason. `last`: the stream of the delta.
 
-        A call whose arguments are all held ends first. If a call is withheld, there is a content in which a
-        hook may say so (contract 2.14).
+        Content ends last: there a hook may say that a call is withheld (contract 2.14), and there comes the
+        closing text of other channels. A call that waited leaves when no hook can end the output any more.
         """
-        held_calls: list[Stream] = []
-        others: list[Stream] = []
-        for stream in self.streams.values():
-            if stream is not last:
-                is_call = stream.tool_call is not None and not stream.is_announced
-                is_held = is_call and any(stream.stages[0].pieces)
-                (held_calls if is_held else others).append(stream)
         released: list[Delta] = []
-        for stream in (*held_calls, last, *others):
+        if "content" in self.streams:
+            self.streams["content"] = self.streams.pop("content")  # it ends last
+        for stream in list(self.streams.values()):
             if stream is last:
                 vetted, ends = yield from self._vet(last, delta, first)
             else:
@@ -282,23 +326,23 @@ class Output:
             released += vetted
             if ends is not None:
                 return released, ends
+        for stream in self.streams.values():
+            if stream.kept:
+                released += self._let_leave(stream)
         self.is_finished = True
         self.streams.clear()  # each hook had its last call
-        reason = delta.finish_reason
-        if reason == "tool_calls" and not self._has_call:
-            reason = "stop"  # every call was withheld: the client must not look for one
-        stop_reason = None if delta.stop_reason is None else self._stop_reason_for_client(delta)
-        end = self.finish_delta(reason, stop_reason)
+        ended = with_own_reason(delta, has_call=self._has_call)
+        end = self._finish_delta(ended if ended.stop_reason is None else self._for_client(ended))
         return [*released, *([end] if self.delivery is None else self.new([end]))], None
 
-    def _stop_reason_for_client(self, last: Delta) -> str | int | None:
-        """The engine's stop reason, unless it stands for text that no hook was shown (contract 2.7, 6.2): a
-        stop string, or a stop token that is not given as a special token."""
+    def _for_client(self, last: Delta) -> Delta:
+        """Without the engine's stop reason, if it stands for text that no hook was shown (contract 2.7, 6.2):
+        a stop string, or a stop token that is not given as a special token."""
         if all(hook.is_shadow for hook in self._guarded.hooks):
-            return last.stop_reason
+            return last
         ends_in = last.tokens[-1] if last.tokens else None
         is_special = ends_in is not None and not ends_in.text and ends_in.id == last.stop_reason
-        return last.stop_reason if is_special else None
+        return last if is_special else replace(last, stop_reason=None, is_cut=True)
 
     def refuse(self, text: str) -> Asking[list[Delta]]:
         """Answer with a refusal's text, which the hooks see as a whole stream."""
@@ -320,20 +364,23 @@ class Output:
         """The last delta of an output that a hook ended."""
         if self.delivery is not None and not self.delivery.is_repeated:
             self.ledger.close()  # the client may have these tokens already, so they are not given here
-        return self.finish_delta(reason, stop_reason)
+        return self._finish_delta(Delta(finish_reason=reason, stop_reason=stop_reason, is_blocked=True))
 
     def new(self, released: list[Delta]) -> list[Delta]:
         """The part that the client does not have already. Raises `DiffersError`."""
         assert self.delivery is not None
         return [new for delta in released if (new := self.delivery.new(delta)) is not None]
 
-    def finish_delta(self, reason: FinishReason | None, stop_reason: str | int | None) -> Delta:
+    def _finish_delta(self, last: Delta) -> Delta:
+        """The output's last delta for the client, with the reasons of `last`."""
         return Delta(
             index=self.index,
             tokens=self.ledger.close(),
-            finish_reason=reason,
-            stop_reason=stop_reason,
+            finish_reason=last.finish_reason,
+            stop_reason=last.stop_reason,
             usage=self._guarded.usage,
+            is_cut=last.is_cut,
+            is_blocked=last.is_blocked,
         )
 
 

@@ -122,10 +122,9 @@ def _redact(
 
 
 def _terminate(verdict: terminate, pending: list[Fragment], length: int) -> Outcome:
-    after = _checked_after(verdict, length)
     text = None if verdict.text is None else checked_text(verdict.text)
     plain = replace(verdict, reason=checked_text(verdict.reason), text=text)
-    released, withheld = cut(pending, after)
+    released, withheld = _cut_at_end(verdict, pending, length)
     spoil(withheld)
     if text:
         released = [*released, Fragment(text)]
@@ -139,11 +138,22 @@ def _rewind(verdict: rewind, pending: list[Fragment], length: int) -> Outcome:
         raise BadVerdictError("rewind(ban=) are token ids")
     text = None if verdict.text is None else checked_text(verdict.text)
     plain = rewind(checked_text(verdict.reason), ban=ban, text=text, scope=verdict.scope)
-    released, withheld = cut(pending, _checked_after(verdict, length))
+    released, withheld = _cut_at_end(verdict, pending, length)
     num_released = len(released)
     while num_released and not released[num_released - 1].text:
         num_released -= 1  # a textless token stands for the end: the model must not repeat it
     return Outcome("rewind", released[:num_released], released[num_released:] + withheld, ends=plain)
+
+
+def _cut_at_end(
+    verdict: terminate | rewind, pending: list[Fragment], length: int
+) -> tuple[list[Fragment], list[Fragment]]:
+    """The fragments that the verdict releases, with its spans replaced, and the others."""
+    after = _checked_after(verdict, length)
+    released, withheld = cut(pending, after)
+    if verdict.spans:
+        released = _redact(redact(verdict.spans), released, after, False, False).released
+    return released, withheld
 
 
 def _checked_after(verdict: terminate | rewind, length: int) -> int:

@@ -58,6 +58,7 @@ class HookStage:
         "held",
         "hook",
         "is_closed",
+        "is_suppressed",
         "judged",
         "pieces",
         "tally",
@@ -86,6 +87,8 @@ class HookStage:
         """Whether a hold of the hook only moves text. It has effect, and no judged tokens are counted."""
         self.is_closed = False
         """The hook is shown no more text of this stream."""
+        self.is_suppressed = False
+        """The hook suppressed text of this stream."""
         self._gets_last_call = True
         self.judged = JudgedTokens() if hook.judges else None
         """None: the hook asks no judge, or the count was reported."""
@@ -202,15 +205,12 @@ class HookStage:
         if isinstance(verdict, rewind):
             verdict = self._rewind_or_terminate(verdict, fragments, num_decided)
         pending = [*self.held.fragments, *fragments]
-        outcome = decide(
-            verdict,
-            pending,
-            self.held.num_characters + len(chunk.text_diff),
-            is_final=chunk.is_final,
-            keep_tokens=self._keeps_tokens,
-        )
+        length = self.held.num_characters + len(chunk.text_diff)
+        outcome = decide(verdict, pending, length, is_final=chunk.is_final, keep_tokens=self._keeps_tokens)
         self.held.replace(outcome.held)
         self.tally.count(outcome.action)
+        if length and outcome.action == "suppress":
+            self.is_suppressed = True
         if self._decisions is not None:
             self._decisions.decided(chunk, verdict, self.held.num_characters, pending)
         return outcome.released, outcome.ends

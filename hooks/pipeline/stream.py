@@ -23,6 +23,7 @@ class Stream:
         "is_announced",
         "is_plain",
         "is_read",
+        "kept",
         "readings",
         "stages",
         "tool_call",
@@ -55,6 +56,11 @@ class Stream:
         """Textless tokens that go with the text that follows. The ledger has them already."""
         self.is_announced = False
         """Whether a part of its tool call was released."""
+        self.kept: list[Fragment] | None = None
+        """Text of a tool call that every hook released; it waits for the call's end. None: text leaves at
+        once."""
+        if self.tool_call is not None and guarded.keeps_calls:
+            self.kept = []
         self.ended_by = 0
         """The place of the hook whose verdict was obeyed, once one ended things."""
         self.incomplete: list[Fragment] = []
@@ -71,6 +77,11 @@ class Stream:
         """Whether it is a tool call without arguments that is not released yet. A call whose arguments were
         all withheld does not count: the client would run it without them."""
         return self.tool_call is not None and not self.is_announced and not any(self.stages[0].pieces)
+
+    @property
+    def is_suppressed(self) -> bool:
+        """Whether a hook suppressed some of its text."""
+        return any(stage.is_suppressed and not stage.hook.is_shadow for stage in self.stages)
 
     def cut(self) -> None:
         """The next chunk is the last one, at a place that the client chose. The echo is always whole."""
@@ -118,15 +129,20 @@ class Stream:
         is_final: bool,
         first: HookReply | None = None,
         num_decided: int | None = None,
+        begin: int = 0,
     ) -> Asking[Settled]:
         """Take `fragments` through the hooks. `num_decided`: as in `HookStage.settle`.
 
         `first`: hooks before its place have let the fragments through, and its reply is of the hook at that
-        place. If no hook touches or holds anything, `fragments` itself is released. Raises `HookError`.
+        place. `begin`: the place of the first hook that is shown the fragments. If no hook touches or holds
+        anything, `fragments` itself is released. A closing text is released in content alone: otherwise it
+        is in the verdict only. Raises `HookError`.
         """
         ended: Ending | None = None
         self.leave_readings()
         for place, stage in enumerate(self.stages):
+            if place < begin:
+                continue
             if stage.is_closed:
                 if is_final:
                     yield from stage.abort()  # a hook in shadow mode whose verdict was refused
@@ -147,8 +163,10 @@ class Stream:
             fragments, ends = stage.settle(chunk, reply, fragments, num_decided)
             if ends is None:
                 continue
-            if ended is None or _weight(ends) > _weight(ended):
+            if ended is None or weight(ends) > weight(ended):
                 ended, self.ended_by = ends, place
+            if self.channel != "content" and isinstance(ends, terminate) and ends.text:
+                fragments = fragments[:-1]
             if isinstance(ends, terminate) and ends.after is None and ends.text is None:
                 return [], ended
             # Later hooks see the rest as the stream's last chunk, unless the stream continues after a rewind.
@@ -156,6 +174,6 @@ class Stream:
         return fragments, ended
 
 
-def _weight(ends: Ending) -> int:
+def weight(ends: Ending) -> int:
     """The heaviest of several verdicts that end things is obeyed."""
     return 0 if isinstance(ends, rewind) else 1 if ends.scope == "output" else 2

@@ -72,6 +72,15 @@ def terminated(chunk: Chunk) -> Verdict:
     return emit(chunk.pending) if found < 0 else terminate("harm", after=found, text="[ended]")
 
 
+def ended_in_call(chunk: Chunk) -> Verdict:
+    found = chunk.pending.find("Blue")
+    return emit(chunk.pending) if found < 0 else terminate("harm", after=found, text="[ended]")
+
+
+def suppressed_in_call(chunk: Chunk) -> Verdict:
+    return suppress() if "Blue" in chunk.pending else emit(chunk.pending)
+
+
 def late(chunk: Chunk) -> Verdict:
     """Hold the end of the content until its last chunk, which comes after the calls."""
     is_held = chunk.channel == "content" and not chunk.is_final
@@ -114,6 +123,13 @@ IDS = {name: {"return_token_ids": True} for name in CHOICES}
 STOP = {name: {"stop": ["lo"]} for name in ENDPOINTS} | {"messages": {"stop_sequences": ["lo"]}}
 SHORT = {"responses": {"max_output_tokens": 2}} | {name: {"max_tokens": 2} for name in (*CHOICES, "messages")}
 
+TWO_CALLS = answer(
+    say("I "),
+    call(0, "f", '{"a": ', "1}"),
+    call(1, "g", '{"command": "rm -rf', " build/", "Blue", 'bird"}'),
+    [end("tool_calls")],
+)
+
 CASES = {
     "text": Case(answer(say("Hel", "lo"), [end()])),
     "a text in one delta": Case(answer([Delta(text="Hello", finish_reason="stop", usage=Usage(5, 1))])),
@@ -145,6 +161,8 @@ CASES = {
     ),
     "a guard's end": Case(everything, guarded(terminated), CHATS, LOGPROBS),
     "a guard's end at once": Case(everything, guarded(lambda chunk: terminate("harm")), CHATS),
+    "a guard's end within a call": Case(TWO_CALLS, guarded(ended_in_call), CHATS),
+    "a call that is suppressed in part": Case(TWO_CALLS, guarded(suppressed_in_call), CHATS),
     "a guard's redaction": Case(everything, guarded(starred), CHATS, LOGPROBS),
     "a late release": Case(everything, guarded(late), CHATS),
     "a withheld call": Case(everything, guarded(without_f), CHATS),

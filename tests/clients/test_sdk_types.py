@@ -11,7 +11,18 @@ from openai.types import CreateEmbeddingResponse, Model, ModerationCreateRespons
 from openai.types.shared import ErrorObject
 
 from engine.protocol import GenerationRequest
-from tests.clients.cases import CASES, CHOICES, ECHO, FAILURES, REFUSALS, Case, everything, guarded, starred
+from tests.clients.cases import (
+    CASES,
+    CHATS,
+    CHOICES,
+    ECHO,
+    FAILURES,
+    REFUSALS,
+    Case,
+    everything,
+    guarded,
+    starred,
+)
 from tests.clients.endpoints import ENDPOINT, JSONObject, sdks
 from tests.clients.strict import valid
 from tests.helpers import ScriptedEngine
@@ -67,6 +78,21 @@ async def test_an_answer_is_valid_and_its_stream_folds_to_it(serve: Serve, case:
         usage = {"stream_options": {"include_usage": True}} if name in CHOICES else {}
         folded = await endpoint.folded(made, body | usage)
     assert comparable(folded) == comparable(whole)
+
+
+@pytest.mark.parametrize("case", ["a guard's end within a call", "a call that is suppressed in part"])
+@pytest.mark.parametrize("name", CHATS)
+async def test_a_client_gets_no_part_of_a_call_that_a_guard_cut(serve: Serve, case: str, name: str) -> None:
+    """Contract 3.20: the SDKs' helpers would complete its JSON."""
+    client = await serving(serve, CASES[case])
+    endpoint = ENDPOINT[name]
+    async with sdks(client.url) as made:
+        answers = [await endpoint.whole(made, endpoint.body), await endpoint.folded(made, endpoint.body)]
+    for answer in answers:
+        written = orjson.dumps({**answer, "tools": None})
+        assert b'"name":"f"' in written
+        assert b'"name":"g"' not in written
+        assert b"rm -rf" not in written
 
 
 IDENTITY = ("id", "call_id", "created", "created_at", "object")

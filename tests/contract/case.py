@@ -164,8 +164,12 @@ class Case:
         answer.told = [(DECISION, one) for one in body.pop(FIELD, ())]
         return body
 
+    def ended(self, channel: Channel, text: str) -> str:
+        """The text, if a client gets a channel's text that a hook ended: a call is then no call (3.20)."""
+        return text if channel != "tool_call" else ""
+
     def cut(self, channel: Channel, text: str) -> str:
-        """The text, if a client gets a channel's text that ends too early."""
+        """The text, if a client gets a channel's text that is cut by a length."""
         return text if channel != "tool_call" or self.endpoint.can("cut_call") else ""
 
     def withholds(self, *texts: str) -> None:

@@ -34,7 +34,7 @@ async def test_listeners_are_told_before_the_client(case: Case, channel: Channel
     answer = await case.answer(well(channel), guard("Redacts", word="zebra7"), guard("FailsToListen"))
     assert answer.error is not None
     assert answer.error.kind == case.endpoint.guardrail_error
-    assert answer.only.said(channel) == (case.cut(channel, "well ") if case.streams else "")
+    assert answer.only.said(channel) == (case.ended(channel, "well ") if case.streams else "")
 
 
 @everywhere()

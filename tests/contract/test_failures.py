@@ -43,7 +43,7 @@ async def test_after_the_first_byte_a_failure_is_one_event(case: Case, channel: 
     assert answer.error is not None
     assert answer.error.kind == case.endpoint.guardrail_error
     assert answer.status == (200 if case.streams else 500)
-    assert answer.only.said(channel) == (case.cut(channel, "well ") if case.streams else "")
+    assert answer.only.said(channel) == (case.ended(channel, "well ") if case.streams else "")
     assert answer.only.finish is None
     assert b"ValueError" not in answer.raw
     assert (case.engine.running, case.engine.aborted) == (0, 1)

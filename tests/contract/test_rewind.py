@@ -105,7 +105,7 @@ async def test_a_rewind_that_leaves_no_other_token_is_a_terminate(
     case.withholds("zebra7")
     engine = RewindableEngine(channel, num_wrong, good=None)
     answer = await case.answer(engine, guard("Rewinds", word="zebra7"), **PARSERS)
-    assert answer.only.said(channel) == case.cut(channel, "So ")
+    assert answer.only.said(channel) == case.ended(channel, "So ")
     assert answer.ended == ("content_filter", "no_secrets")
     assert answer.usage is not None
     assert answer.usage[1] == engine.teller.num_generated

@@ -14,6 +14,7 @@ import orjson
 from engine.protocol import Channel, Delta, FinishReason, GenerationRequest, Token, ToolCall, Usage
 from engine.upstream.errors import stream_broke
 from engine.upstream.limits import LONG_TEXT, OutputLimit, TooMuchError, UpstreamOptions
+from engine.upstream.openai.call_order import CallOrder
 from engine.upstream.openai.prompt import PromptReader
 from engine.upstream.openai.request import asks_for_echo
 from engine.upstream.openai.template import TextTemplate, text_alone, text_in
@@ -141,6 +142,7 @@ class _Output:
         self._aligner = TokenAligner(self._stop)
         self._channel: Channel = "content"
         self._calls = _ToolCalls()
+        self._call_order = CallOrder()
         self._prompt_token_ids = None if isinstance(prompt, str) else prompt
         # An echoed text is recognized by its text, echoed ids are recognized by their number.
         self._echo_text = prompt if asks_for_echo(request) and isinstance(prompt, str) else ""
@@ -196,6 +198,7 @@ class _Output:
             deltas += self._put(("content", None, self._waiting), [], more=False)
         for segment in self._calls.flush():
             deltas += self._put(segment, [], more=False)
+        deltas += self._call_order.flush(self._count.usage)
         text, tokens = self._aligner.flush()
         if self._stop_token_ids and reason != "length":
             tokens = _without_nameless_end(tokens)
@@ -262,7 +265,9 @@ class _Output:
             # The upstream's parser made this text from other text: no token stands for it.
             self._channel = "content"
             self._aligner.mute()
-            return [*deltas, self._delta("tool_call", text, call=call)] if call is not None else deltas
+            if call is not None:
+                deltas += self._call_order.put(self._delta("tool_call", text, call=call))
+            return deltas
         self._channel = channel
         text, settled = self._aligner.feed(tokens, text, more=more)
         return [*deltas, *self._release(text, settled)] if text else deltas

@@ -17,9 +17,9 @@ class MessagesAnswer(Answer):
 
     One block is open at a time. Text of another kind begins the next block.
 
-    A call of a tool opens its block only when its whole input is there, vetted to the end: clients read the
-    beginning of an input as if it were whole, and run it. A call whose input never becomes whole is left out,
-    and the stop reason says why.
+    A call of a tool opens its block only when its whole input is there: clients read the beginning of an
+    input as if it were whole, and run it. A call whose input never becomes whole is left out, and the stop
+    reason says why.
     """
 
     fields: MessagesRequest
@@ -110,7 +110,7 @@ class MessagesAnswer(Answer):
     def _is_whole(self, call_input: str) -> bool:
         """Whether the input of a call is complete. Raises `EngineError` if the model ended it, and it is not
         an object."""
-        is_ended = self._finish.finish_reason in ("stop", "tool_calls") and not self._is_guarded
+        is_ended = self._finish.finish_reason == "tool_calls"
         if not call_input.strip():
             return is_ended
         try:
@@ -124,11 +124,7 @@ class MessagesAnswer(Answer):
     @property
     def _is_guarded(self) -> bool:
         """Whether a guard ended the answer."""
-        finish = self._finish
-        if finish.finish_reason == "content_filter":
-            return True
-        named = isinstance(finish.stop_reason, str) and finish.stop_reason not in self.request.sampling.stop
-        return finish.finish_reason == "stop" and named
+        return self._finish.finish_reason == "content_filter" or self._finish.is_blocked
 
     def _reasons(self) -> JSONObject:
         """The fields that say why the answer ended."""

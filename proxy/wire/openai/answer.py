@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import orjson
 
 from engine.protocol import Channel, Delta, GenerationRequest, Token, TopLogprob, Usage
+from engine.protocol.deltas import with_own_reason
 from proxy.wire.openai.fields import GenerationFields
 from proxy.wire.openai.prompt_logprobs import prompt_logprobs
 
@@ -39,6 +40,8 @@ class Answer(ABC):
         self.headers: dict[str, str] = {}
         """Those of the response that the API has of its own."""
         self._usage = Usage(0, 0)
+        self._called: set[int] = set()
+        """The outputs that have a tool call."""
 
     @abstractmethod
     def chunk(self, delta: Delta) -> bytes:
@@ -85,6 +88,10 @@ class Answer(ABC):
         """The delta as the caller gets it. Its usage is counted."""
         if delta.usage is not None:
             self._usage = delta.usage
+        if delta.tool_call is not None:
+            self._called.add(delta.index)
+        if delta.finish_reason is not None:
+            delta = with_own_reason(delta, has_call=delta.index in self._called)
         if delta.channel == "reasoning" and not self.fields.shows_reasoning:
             return replace(delta, channel="content", text="", tokens=())
         return delta

@@ -172,7 +172,7 @@ class ResponsesAnswer(Answer):
         if not self._items:
             events += self._turn_to(Delta())
         self._status = "incomplete" if self._finish.finish_reason in _INCOMPLETE else "completed"
-        return events + self._close(self._status)
+        return events + self._close("incomplete" if self._finish.is_blocked else self._status)
 
     def _usage_object(self) -> JSONObject:
         used = self._usage

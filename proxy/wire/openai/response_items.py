@@ -6,6 +6,8 @@ item added ─► [content part added] ─► deltas ─► text or arguments do
 from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
+import orjson
+
 from engine.protocol import Delta
 from proxy.wire.openai.answer import JSONObject, new_id
 
@@ -68,6 +70,16 @@ class FunctionCall(OutputItem):
         super().__init__(output_index)
         self.name = name
         self.call_id = new_id("call", "_")
+
+    def end(self, status: Status) -> list[Event]:
+        """A whole call is completed, also in a response that is not."""
+        return super().end("completed" if self._is_whole() else status)
+
+    def _is_whole(self) -> bool:
+        try:
+            return isinstance(orjson.loads(self.text), dict)
+        except orjson.JSONDecodeError:
+            return False
 
     def json(self) -> JSONObject:
         return {

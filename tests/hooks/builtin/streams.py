@@ -39,7 +39,8 @@ def ways_to_cut(text: str, rng: random.Random, count: int) -> list[list[str]]:
 def run(
     guard: Any, pieces: Sequence[str], channel: str = "content", request: GenerationRequest | None = None
 ) -> list[Delta]:
-    """The tokens of a stream that a client may have, a token a piece."""
+    """The tokens of a stream that a client may have, a token a piece. Pieces of calls leave as they are
+    passed: so a test sees what the guard releases of a call that it ends."""
     (released,) = run_all(guard, [pieces], channel, request)
     return released
 
@@ -57,7 +58,7 @@ def run_all(
     async def all_of_them() -> list[list[Delta]]:
         return [
             await guard_all(
-                pipeline_of(guard),
+                pipeline_of(guard, tool_calls="stream"),
                 [*make_deltas(pieces, finish=False, **fields), Delta(finish_reason="stop")],
                 request,
             )

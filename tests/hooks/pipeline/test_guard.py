@@ -352,7 +352,8 @@ def test_a_hook_that_raises_late_fails_with_its_own_error() -> None:
 
 def test_a_call_that_changes_its_name_is_delivered_under_its_first() -> None:
     """Contract 8.3: after a rewind, the kept text is recognised as delivered."""
-    guard = guard_of(hook("h", lambda chunk: emit(chunk.text_diff), may_rewind=True), can_rewind=True)
+    emits = hook("h", lambda chunk: emit(chunk.text_diff), may_rewind=True)
+    guard = guard_of(emits, can_rewind=True, tool_calls="stream")
     tokens = [make_token(text, i)._replace(position=i) for i, text in enumerate(["{", "a", "bad"])]
     names = ["f", "g", "g"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from engine.protocol import Delta, EngineError
 from hooks import Chunk, Verdict, emit, hold, suppress, terminate
-from tests.helpers import Script, ScriptedEngine, make_deltas
+from tests.helpers import Script, ScriptedEngine, make_deltas, pipeline_of
 from tests.proxy.conftest import Serve, read_events
 from tests.proxy.response_helpers import (
     ASK,
@@ -169,9 +169,12 @@ async def test_a_call_stays_one_item_whatever_a_hook_holds(serve: Serve) -> None
     def guard(chunk: Chunk) -> Verdict:
         return emit(chunk.pending) if chunk.is_final else hold(min(1, len(chunk.pending)))
 
-    client = await serve(ScriptedEngine(lambda r: script), Script(guard))
-    response = await both(client, ASK)
-    assert [text_of(item) for item in response["output"]] == ["I call", '{"a":1}', "."]
+    expected = {"stream": ["I call", '{"a":1}', "."], "whole": ["I call.", '{"a":1}']}
+    for tool_calls, texts in expected.items():
+        pipeline = pipeline_of(Script(guard), tool_calls=tool_calls)
+        client = await serve(ScriptedEngine(lambda r: script), pipeline=pipeline)
+        response = await both(client, ASK)
+        assert [text_of(item) for item in response["output"]] == texts
 
 
 async def test_a_hook_that_raises_later_is_one_error_event_then_done(serve: Serve) -> None:  # contract 4.2
