@@ -46,6 +46,7 @@ class OutputParser:
     def _read(self, delta: Delta) -> list[Delta]:
         self._tape.put(delta)
         self._tape.ended = delta.finish_reason is not None
+        self._tape.is_cut = delta.finish_reason == "length"
         self._run()
         made = self._take(delta)
         return self._finished(made, delta) if self._tape.ended else made
