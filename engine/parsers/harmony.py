@@ -3,9 +3,9 @@
     <|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>...<|return|>
     <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{...}<|call|>
 
-A message to a recipient is a call of it, on any channel. Any other message on `analysis` is reasoning. The rest
-is content, and so is text between messages. Models also write odd headers. So a marker begins a header wherever
-it stands, the recipient may stand anywhere in a header, and no marker is ever text.
+A message to a recipient is a call of it, on any channel. Any other message on `analysis` is reasoning. The
+rest is content, and so is text between messages. Models also write odd headers. So a marker begins a header
+wherever it stands, the recipient may stand anywhere in a header, and no marker is ever text.
 """
 
 import re
@@ -94,9 +94,9 @@ def _marker(tape: Tape) -> str:
 
 
 def _free_text(tape: Tape, *, is_first: bool) -> Scan[_Header]:
-    """Give text that belongs to no message to content, up to a marker. Returns the beginning of a header.
+    """Give text outside messages to content, up to a marker. Returns the beginning of a header.
 
-    The prompt may have a header's first words. The recipient then stands before any marker, `to=f<|channel|>`.
+    The prompt may have a header's first words. The recipient then stands before any marker.
     Blanks between messages belong to no stream.
     """
     header, left = _Header(), ""

@@ -4,6 +4,8 @@ from engine.parsers.json_call import NotACallError, Reader, give_arguments, read
 from engine.parsers.scan import Calls, Scan, at, next_call, skip
 from engine.parsers.tape import CONTENT, Tape
 
+PYTHON_TAG = "<|python_tag|>"
+
 
 def hermes(tape: Tape, calls: Calls) -> Scan[None]:
     """`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, any number of them (Hermes, Qwen)."""
@@ -21,19 +23,25 @@ def hermes(tape: Tape, calls: Calls) -> Scan[None]:
 def llama3_json(tape: Tape, calls: Calls) -> Scan[None]:
     """`{"name": ..., "parameters": {...}}`, with `;` between calls (Llama 3.1 and later). Calls are the whole
     output, or follow `<|python_tag|>`."""
-    tag = "<|python_tag|>"
-    opening = yield from at(tape, tag)
-    while True:
-        num_before = calls.count
-        try:
-            yield from read_call(tape, opening, calls)
-            while separator := (yield from at(tape, ";")):
-                yield from read_call(tape, separator, calls)
-        except NotACallError:
-            if calls.count == num_before:
-                tape.give(opening, CONTENT)
-        if not (opening := (yield from next_call(tape, calls, tag))):
-            return
+    yield from _llama3_calls(tape, calls, (yield from at(tape, PYTHON_TAG)))
+    yield from llama3_marked(tape, calls)
+
+
+def llama3_marked(tape: Tape, calls: Calls) -> Scan[None]:
+    """The calls that follow `<|python_tag|>`."""
+    while opening := (yield from next_call(tape, calls, PYTHON_TAG)):
+        yield from _llama3_calls(tape, calls, opening)
+
+
+def _llama3_calls(tape: Tape, calls: Calls, opening: int) -> Scan[None]:
+    num_before = calls.count
+    try:
+        yield from read_call(tape, opening, calls)
+        while separator := (yield from at(tape, ";")):
+            yield from read_call(tape, separator, calls)
+    except NotACallError:
+        if calls.count == num_before:
+            tape.give(opening, CONTENT)
 
 
 def mistral(tape: Tape, calls: Calls) -> Scan[None]:
