@@ -1,6 +1,7 @@
 """The formats in which families of models write tool calls. Parsers have vLLM's names."""
 
-from engine.parsers.json_call import NotACallError, Reader, give_arguments, read_call
+from engine.parsers.json_call import begin_call, read_call
+from engine.parsers.json_reader import NotACallError, Reader
 from engine.parsers.scan import Calls, Scan, at, next_call, skip
 from engine.parsers.tape import CONTENT, Tape
 
@@ -74,6 +75,4 @@ def _mistral_named(reader: Reader, calls: Calls) -> Scan[None]:
         yield from reader.word()
         reader.tape.mute(begin, reader.position)  # the service makes its own ids: this one is never shown
     yield from reader.optional("[ARGS]")
-    if (yield from reader.peek()) != "{":
-        raise NotACallError
-    yield from give_arguments(reader, calls.begin(name))
+    yield from begin_call(reader, name, calls)
