@@ -3,68 +3,180 @@
     <|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>...<|return|>
     <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{...}<|call|>
 
-A message on `analysis` is reasoning. A message to `functions.f`, on any channel, is a call of f. A message to
-another recipient is content, together with its header.
+A message to a recipient is a call of it, on any channel. Any other message on `analysis` is reasoning. The
+rest is content, and so is text between messages. Models also write odd headers. So a marker begins a header
+wherever it stands, the recipient may stand anywhere in a header, and no marker is ever text.
 """
 
 import re
 
-from engine.parsers.scan import Calls, Scan, until
+from engine.parsers.scan import Calls, Scan, at, until
 from engine.parsers.tape import CONTENT, REASONING, Stream, Tape
+from engine.text.text_search import find_stop, num_held
 
-MESSAGE = "<|message|>"
+START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
 ENDS = ("<|end|>", "<|call|>", "<|return|>")
-MARKERS = ("<|start|>", "<|channel|>", "<|constrain|>", MESSAGE, *ENDS)
+MARKERS = (START, CHANNEL, CONSTRAIN, MESSAGE, *ENDS)
 
-MAX_HEADER = 256
-"""Characters. Longer text without `MESSAGE` is not a header."""
+MAX_WORDS = 256
+"""Most characters between two markers of a header. Longer text is the message."""
 
-_RECIPIENT = r"(?: ?to=(?P<{}>[\w.-]+))?"
-_HEADER = re.compile(
-    r"\s*(?:(?:<\|start\|>)?assistant)?"
-    + _RECIPIENT.format("early")
-    + r"<\|channel\|>(?P<channel>analysis|commentary|final)"
-    + _RECIPIENT.format("late")
-    + r"(?: ?(?:<\|constrain\|>)? ?(?:json|code))? ?"
+_NAME = r"[\w.:/-]{1,128}"
+_TO = re.compile(rf"\bto=({_NAME})", re.IGNORECASE)
+_FUNCTION = re.compile(rf"\bfunctions\.{_NAME}", re.IGNORECASE)
+_CHANNEL = re.compile(r"analysis|commentary|final", re.IGNORECASE)
+_PEERS = frozenset({"assistant", "user", "all"})
+"""Recipients that are no tools."""
+
+_ROLE = r"\s*(?:assistant|user|system|developer|tool)"
+_TYPE = r"\s*(?:json|code)\b"
+_KNOWN = {
+    START: re.compile(rf"(?:{_ROLE})?(?:\s*{_TO.pattern})?", re.IGNORECASE),
+    CHANNEL: re.compile(
+        rf"(?:\s*(?:{_CHANNEL.pattern}))?(?:\s*(?:{_TO.pattern}|{_FUNCTION.pattern})(?:{_TYPE})?)?",
+        re.IGNORECASE,
+    ),
+    CONSTRAIN: re.compile(rf"(?:{_TYPE})?", re.IGNORECASE),
+}
+"""The words behind a marker that belong to a header even if no message marker follows."""
+_KNOWN_WORD = re.compile(
+    rf"{_TO.pattern}|\bto=|{_FUNCTION.pattern}|{_CHANNEL.pattern}|{_ROLE}\b|{_TYPE}", re.IGNORECASE
 )
-_BEGINNINGS = ("<|channel|>", "<|start|>", "assistant<|channel|>", "to=functions.")
+
+_LEAD = re.compile(rf"(?:(?<![\w.])|(?<=assistant))(?:to=(?:{_NAME})?\s*|to?)\Z", re.IGNORECASE)
+"""A recipient at the end of a text, or a text that may become one."""
+_LEFT_CONTEXT = len("assistant")
 
 
 def harmony(tape: Tape, calls: Calls) -> Scan[None]:
-    """Text that is not a known header is content, as the model wrote it: no text disappears unseen."""
-    while (yield from _is_header(tape)):
-        while not tape.ended and MESSAGE not in tape.text and len(tape.text) < MAX_HEADER:
-            yield
-        header, message, _ = tape.text[:MAX_HEADER].partition(MESSAGE)
-        stream = _stream(header, calls) if message else None
-        if stream is None:
-            tape.give(len(header + message), CONTENT)
-        else:
-            tape.drop(len(header + message))
-        end = yield from until(tape, stream or CONTENT, *ENDS)
-        if end and stream is not None and stream.call and tape.last != stream:
-            tape.insert("{}", stream)
-        tape.drop(end)
-
-
-def _is_header(tape: Tape) -> Scan[bool]:
+    """Read messages, and the text between them."""
+    is_first = True
     while True:
-        text = tape.text.lstrip()
-        if any(text.startswith(beginning) for beginning in _BEGINNINGS):
-            return True
-        if tape.ended or not any(beginning.startswith(text) for beginning in _BEGINNINGS):
-            return False
+        header = yield from _free_text(tape, is_first=is_first)
+        is_first = False
+        while (marker := _marker(tape)) and marker not in ENDS:
+            if (yield from _has_message(tape, header)):
+                yield from _message(tape, header.stream(calls))
+            header = _Header()
+        if not marker:
+            return
+        tape.drop(len(marker))
+
+
+class _Header:
+    """What the header of one message says, as far as it was read."""
+
+    def __init__(self) -> None:
+        self.recipient = ""
+        self.channel = ""
+
+    def read(self, words: str, marker: str) -> bool:
+        """Read the words behind a marker. The first recipient and the last channel count. Returns whether
+        every word is known. A recipient that does not count is not known."""
+        named = [found[1] for found in _TO.finditer(words)]
+        if marker != START:  # whose words name the author
+            named += [found[0] for found in _FUNCTION.finditer(_TO.sub("", words))]
+        self.recipient = self.recipient or next(iter(named), "")
+        if marker != CONSTRAIN and (found := _CHANNEL.search(_FUNCTION.sub("", _TO.sub("", words)))):
+            self.channel = found[0].lower()
+        return set(named) <= {self.recipient} and not _KNOWN_WORD.sub("", words).strip()
+
+    def stream(self, calls: Calls) -> Stream:
+        name = re.sub(r"\Afunctions\.", "", self.recipient, flags=re.IGNORECASE)
+        if name and name.lower() not in _PEERS:
+            return calls.begin(name)
+        return REASONING if self.channel == "analysis" else CONTENT
+
+
+def _marker(tape: Tape) -> str:
+    """The marker at the beginning of the undecided text, or nothing."""
+    return next(filter(tape.text.startswith, MARKERS), "")
+
+
+def _free_text(tape: Tape, *, is_first: bool) -> Scan[_Header]:
+    """Give text outside messages to content, up to a marker. Returns the beginning of a header.
+
+    The prompt may have a header's first words. The recipient then stands before any marker.
+    Blanks between messages belong to no stream.
+    """
+    header, left = _Header(), ""
+    while True:
+        found = find_stop(tape.text, MARKERS, 0)
+        end = found[0] if found else len(tape.text) - (0 if tape.ended else num_held(tape.text, MARKERS))
+        lead = _LEAD.search(left + tape.text[:end], len(left))
+        begin = lead.start() - len(left) if lead else end
+        free = tape.text[:begin]
+        if found:
+            goes_on = found[1] in (CHANNEL, CONSTRAIN, MESSAGE)
+            if not (lead and goes_on and "=" in lead[0]):
+                free, begin = tape.text[:end], end
+            is_header = not free.strip() or (goes_on and free.strip() == "assistant")
+            if is_header and not left:
+                tape.drop(len(free))
+            else:
+                tape.give(len(free), CONTENT)
+            _consume(tape, end - begin, header, START, is_seen=True)
+            return header
+        if tape.ended:
+            if left or is_first or tape.text.strip():
+                tape.give(len(tape.text), CONTENT)
+            tape.drop(len(tape.text))
+            return header
+        if left or not "assistant".startswith(free.strip()):
+            tape.give(len(free), CONTENT)
+            left = (left + free)[-_LEFT_CONTEXT:]
         yield
 
 
-def _stream(header: str, calls: Calls) -> Stream | None:
-    """The stream of the message under this header. None: the text is not a header."""
-    found = _HEADER.fullmatch(header)
-    if not found:
-        return None
-    recipient = found["early"] or found["late"] or ""
-    if recipient.startswith("functions."):
-        return calls.begin(recipient.removeprefix("functions."))
-    if recipient:
-        return None  # the recipient is text of the model's own, and must not disappear
-    return REASONING if found["channel"] == "analysis" else CONTENT
+def _has_message(tape: Tape, header: _Header) -> Scan[bool]:
+    """Read the header that begins with the marker here. Returns whether a message follows: behind its marker,
+    or behind the words that are known if the model forgot the marker."""
+    while (marker := _marker(tape)) != MESSAGE:
+        tape.drop(len(marker))
+        num, follows = yield from _words(tape)
+        if follows in (CHANNEL, CONSTRAIN, MESSAGE):
+            _consume(tape, num, header, marker, is_seen=True)
+            continue
+        known = _KNOWN[marker].match(tape.text, 0, num)
+        num_known = known.end() if known else 0
+        is_message = follows in ENDS or num_known < num
+        _consume(tape, num_known, header, marker, is_seen=is_message)
+        return is_message
+    tape.drop(len(MESSAGE))
+    return True
+
+
+def _words(tape: Tape) -> Scan[tuple[int, str]]:
+    """The number of characters before the next marker, and this marker. No marker if they are too many."""
+    while True:
+        found = find_stop(tape.text, MARKERS, 0)
+        if found and found[0] <= MAX_WORDS:
+            return found
+        if found or tape.ended or len(tape.text) > MAX_WORDS + max(map(len, MARKERS)):
+            return min(len(tape.text), MAX_WORDS), ""
+        yield
+
+
+def _consume(tape: Tape, num: int, header: _Header, marker: str, *, is_seen: bool) -> None:
+    """Read and consume words of a header. `is_seen`: a message follows, whose stream shows the recipient.
+    Tokens of words that no stream shows are withheld, because no hook sees them."""
+    is_known = header.read(tape.text[:num], marker)
+    if not is_known or (header.recipient and not is_seen):
+        tape.mute(0, num)
+    tape.drop(num)
+
+
+def _message(tape: Tape, stream: Stream) -> Scan[None]:
+    """Give the stream all text up to a marker that begins or ends a message. It loses other markers."""
+    if stream.call:  # blanks alone are no arguments
+        num = yield from at(tape, *MARKERS)
+        if num or tape.text.isspace():
+            tape.drop(len(tape.text) - len(tape.text.lstrip()))
+    while (yield from until(tape, stream, *MARKERS)) and (marker := _marker(tape)) in (CONSTRAIN, MESSAGE):
+        tape.drop(len(marker))
+        if marker == CONSTRAIN:
+            num, follows = yield from _words(tape)
+            if follows == MESSAGE:
+                _consume(tape, num, _Header(), CONSTRAIN, is_seen=False)
+    if stream.call and tape.last != stream and not tape.is_cut:
+        tape.insert("{}", stream)

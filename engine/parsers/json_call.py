@@ -1,202 +1,176 @@
-"""Reads a tool call as JSON, `{"name": ..., "arguments": {...}}`, while it comes.
+"""Reads a tool call as JSON, `{"name": ..., "arguments": {...}}`, while it comes."""
 
-Libraries for partial JSON return values. Here the positions in the text matter: arguments continue in the
-model's own words, character by character, and the text behind the call must stay unread.
-"""
-
+import json
 import re
+from typing import Literal
 
-import orjson
-
+from engine.parsers.json_reader import Nesting, NotACallError, Reader
 from engine.parsers.scan import Calls, Scan
 from engine.parsers.tape import Stream, Tape
 
-MAX_STRING = 256
-"""Most characters of a name or a key, with quotes. Longer text is not a call, and is not held."""
-
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_WORD = re.compile(r"[\w.-]+")
-
-
-class NotACallError(ValueError):
-    """The text is not a tool call, or its call is broken from here on."""
-
-
-class Reader:
-    """Reads ahead on a tape, skips blanks, and decides no text. Raises `NotACallError`."""
-
-    def __init__(self, tape: Tape, position: int = 0) -> None:
-        self.tape = tape
-        self.position = position
-        """The end of the text that was read."""
-
-    def peek(self) -> Scan[str]:
-        """The next character that is not blank."""
-        while True:
-            text = self.tape.text
-            while self.position < len(text):
-                if not text[self.position].isspace():
-                    return text[self.position]
-                self.position += 1
-            yield from self._more()
-
-    def expect(self, *characters: str) -> Scan[str]:
-        character = yield from self.peek()
-        if character not in characters:
-            raise NotACallError
-        self.position += 1
-        return character
-
-    def string(self) -> Scan[str]:
-        """Read a JSON string, and return its value."""
-        yield from self.expect('"')
-        self.position -= 1
-        while not (found := _STRING.match(self.tape.text, self.position, self.position + MAX_STRING)):
-            if len(self.tape.text) - self.position >= MAX_STRING:
-                raise NotACallError
-            yield from self._more()
-        self.position = found.end()
-        try:
-            return str(orjson.loads(found[0]))
-        except orjson.JSONDecodeError:
-            raise NotACallError from None
-
-    def word(self) -> Scan[str]:
-        yield from self.peek()
-        while (found := _WORD.match(self.tape.text, self.position)) and found.end() == len(self.tape.text):
-            if len(found[0]) > MAX_STRING:
-                break
-            yield from self._more()
-        if not found or len(found[0]) > MAX_STRING:
-            raise NotACallError
-        self.position = found.end()
-        return found[0]
-
-    def optional(self, marker: str) -> Scan[bool]:
-        yield from self.peek()
-        while True:
-            text = self.tape.text[self.position : self.position + len(marker)]
-            if text == marker:
-                self.position += len(marker)
-                return True
-            if not marker.startswith(text):
-                return False
-            yield from self._more()
-
-    def object(self) -> Scan[None]:
-        """Read the JSON object that begins here."""
-        nesting = Nesting()
-        while not nesting.is_closed:
-            if self.position == len(self.tape.text):
-                yield from self._more()
-            self.position = nesting.end(self.tape.text, self.position)
-        if nesting.depth:
-            raise NotACallError
-
-    def _more(self) -> Scan[None]:
-        if self.tape.ended:
-            raise NotACallError
-        yield
-
-
-class Nesting:
-    """Finds the end of a JSON object while it comes."""
-
-    _INSIDE_STRING = re.compile(r'["\\]')
-    _OUTSIDE = re.compile(r"[^\w\s:,.+-]")
-    """Quotes, brackets, and characters that JSON does not have outside strings."""
-
-    def __init__(self) -> None:
-        self.depth = 0
-        self.is_closed = False
-        """The object has ended, or the text stopped being JSON. In the second case `depth` is not 0."""
-        self._in_string = False
-        self._is_escaped = False
-
-    def end(self, text: str, position: int) -> int:
-        """The end of the object's part of `text`. `position`: the end of the part that was read before."""
-        while position < len(text) and not self.is_closed:
-            if self._is_escaped:
-                self._is_escaped = False
-                position += 1
-                continue
-            found = (self._INSIDE_STRING if self._in_string else self._OUTSIDE).search(text, position)
-            if not found:
-                return len(text)
-            position = found.end()
-            if not self._take(found[0]):
-                self.is_closed = True
-                return found.start()
-        return position
-
-    def _take(self, character: str) -> bool:
-        match character:
-            case "\\" if self._in_string:
-                self._is_escaped = True
-            case '"':
-                self._in_string = not self._in_string
-            case "{" | "[":
-                self.depth += 1
-            case "}" | "]":
-                self.depth -= 1
-                self.is_closed = self.depth == 0
-            case _:
-                return False
-        return True
+_BLANKS = re.compile(r"(?:\s|\\[nrt])*")
+"""In a JSON string."""
+_NONE = re.compile(r'(?:null(?:\s|\\[nrt])*)?"')
+"""The end of a string that has no arguments."""
+_HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_CHARACTERS = re.compile(
+    rf'[^"\\]+|{_HIGH}{_LOW}|{_HIGH}(?=[^\\]|\\[^u]|\\u[0-9a-fA-F]{{4}})|(?!{_HIGH})\\u[0-9a-fA-F]{{4}}'
+    r'|\\["\\/bfnrt]'
+)
+"""Characters of a JSON string without escapes, or one escape. Half a pair of surrogates waits for the other."""
 
 
 def read_call(tape: Tape, position: int, calls: Calls) -> Scan[None]:
     """Read the call that begins at `position`. The text before it is its opening.
 
-    The arguments are streamed in the model's own words as soon as the name is known. The rest of the call is
-    consumed. Raises `NotACallError`; if no call was begun by then, all text is still undecided. An object
-    with other keys is not a call: its text and tokens would disappear without any hook seeing them.
+    The arguments are streamed as soon as the name is known. The rest of the call is consumed. Raises
+    `NotACallError`; if no call was begun by then, all text is still undecided. An object with other keys is not
+    a call: its text and tokens would disappear without any hook seeing them.
     """
     reader = Reader(tape, position)
     name: str | None = None
-    arguments: tuple[int, int] | None = None
-    stream: Stream | None = None
+    arguments: int | None = None
+    is_begun = False
     yield from reader.expect("{")
     while True:
         key = yield from reader.string()
         yield from reader.expect(":")
         if key == "name" and not name:
             name = yield from reader.string()
-        elif key in ("arguments", "parameters") and not (arguments or stream):
-            if (yield from reader.peek()) != "{":
-                raise NotACallError
+        elif key in ("arguments", "parameters") and arguments is None and not is_begun:
             if name:
-                stream = calls.begin(name)
-                yield from give_arguments(reader, stream)
+                yield from begin_call(reader, name, calls)
+                is_begun = True
             else:
-                begin = reader.position
-                yield from reader.object()
-                arguments = begin, reader.position
+                yield from reader.peek()
+                arguments = reader.position
+                yield from _skip_arguments(reader)
         elif key != "type" or (yield from reader.string()) != "function":
             raise NotACallError
         if (yield from reader.expect(",", "}")) == "}":
             break
     if not name:
         raise NotACallError
-    if stream is None:
-        begin, end = arguments or (reader.position, reader.position)
+    if arguments is not None:
+        num_behind = len(tape.text) - reader.position
+        reader.position = arguments
+        yield from begin_call(reader, name, calls)
+        reader.position = len(tape.text) - num_behind
+    elif not is_begun:
         stream = calls.begin(name)
-        tape.drop(begin)
-        tape.give(end - begin, stream)
-        reader.position -= end
-        if arguments is None:
-            tape.insert("{}", stream)
+        tape.drop(reader.position)
+        reader.position = 0
+        tape.insert("{}", stream)
     tape.drop(reader.position)
 
 
-def give_arguments(reader: Reader, stream: Stream) -> Scan[None]:
-    """Consume the text that was read. Stream the object behind it, to its end or the tape's end."""
-    tape = reader.tape
+def begin_call(reader: Reader, name: str, calls: Calls) -> Scan[None]:
+    """Begin the call whose arguments stand next: consume the text before them, and stream them. The reader then
+    stands behind them. Raises `NotACallError` for other text, which stays undecided.
+
+    Arguments are an object. Some models write the object as JSON in a string, or no object: `null`, or an empty
+    string.
+    """
+    kind = yield from _kind_of_arguments(reader)
+    tape, stream = reader.tape, calls.begin(name)
     tape.drop(reader.position)
     reader.position = 0
+    if kind == "object":
+        yield from _give_object(tape, stream)
+    elif kind == "string":
+        yield from _give_decoded(tape, stream)
+    else:
+        tape.insert("{}", stream)
+
+
+def _skip_arguments(reader: Reader) -> Scan[None]:
+    match (yield from reader.peek()):
+        case "{":
+            yield from reader.object()
+        case '"':
+            yield from reader.long_string()
+        case _:
+            yield from reader.word()
+
+
+def _kind_of_arguments(reader: Reader) -> Scan[Literal["object", "string", "none"]]:
+    """Read up to the object, or up to the text of the string that has one. No arguments are read whole."""
+    first = yield from reader.peek()
+    if first == "{":
+        return "object"
+    if first != '"':
+        if (yield from reader.word()) != "null":
+            raise NotACallError
+        return "none"
+    reader.position += 1
+    while True:
+        text = reader.tape.text
+        begin = _end_of_blanks(text, reader.position)
+        if text.startswith("{", begin):
+            return "string"
+        if found := _NONE.match(text, begin):
+            reader.position = found.end()
+            return "none"
+        if not _may_go_on(text[begin:]):
+            raise NotACallError
+        yield from reader.more()
+
+
+def _may_go_on(text: str) -> bool:
+    """Whether this text of a string may still become an object or no arguments."""
+    return text in ("", "\\") or "null".startswith(text) or (text.startswith("null") and _is_blank(text[4:]))
+
+
+def _is_blank(text: str) -> bool:
+    return text[_end_of_blanks(text) :] in ("", "\\")
+
+
+def _end_of_blanks(text: str, position: int = 0) -> int:
+    found = _BLANKS.match(text, position)
+    return found.end() if found else position
+
+
+def _give_object(tape: Tape, stream: Stream) -> Scan[None]:
+    """Stream the object that begins here, to its end or the tape's end."""
     nesting = Nesting()
     while True:
         tape.give(nesting.end(tape.text, 0), stream)
         if nesting.is_closed or tape.ended:
             return
         yield
+
+
+def _give_decoded(tape: Tape, stream: Stream) -> Scan[None]:
+    """Stream the object that stands as JSON in a string, and consume the string to its end. `tape` stands behind
+    the string's quote. The tokens are withheld, because their text is not the text of the arguments."""
+    nesting = Nesting()
+    while True:
+        begin = 0 if nesting.depth else _end_of_blanks(tape.text)
+        num, decoded = _decoded(tape.text, begin, nesting)
+        tape.mute(0, num)
+        tape.drop(num)
+        if decoded:
+            tape.insert(decoded, stream)
+        if nesting.is_closed or tape.ended or tape.text.startswith('"'):
+            break
+        yield
+    while not tape.ended and _is_blank(tape.text):
+        yield
+    end = _end_of_blanks(tape.text)
+    if nesting.depth == 0 and tape.text.startswith('"', end):
+        tape.drop(end + 1)
+
+
+def _decoded(text: str, begin: int, nesting: Nesting) -> tuple[int, str]:
+    """The end of the part of a string's text that is whole and belongs to the object, and the part's meaning."""
+    end, decoded = begin, ""
+    while not nesting.is_closed and (found := _CHARACTERS.match(text, end)):
+        raw = found[0]
+        if raw.startswith("\\"):
+            meant = json.loads(f'"{raw}"').encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        else:
+            meant = raw
+        num = nesting.end(meant, 0)
+        decoded += meant[:num]
+        end += num if meant is raw else len(raw)
+    return end, decoded

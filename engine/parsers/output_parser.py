@@ -1,10 +1,11 @@
 """A parser at work on one output: takes deltas, and gives deltas on their channels."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from engine.parsers.scan import Calls, Scan
 from engine.parsers.tape import CONTENT, Piece, Tape
-from engine.protocol import Channel, Delta, Token
+from engine.protocol import Channel, Delta, Token, ToolCall
 from engine.protocol.deltas import has_prompt, with_prompt_of
 
 EMPTY_PIECE = Piece(CONTENT, "", ())
@@ -17,12 +18,23 @@ class OutputParser:
     channel, the parser steps aside: it passes deltas on.
     """
 
-    def __init__(self, channel: Channel, tape: Tape, scan: Scan[None], calls: Calls | None = None) -> None:
-        """`channel`: the channel that the scan fills."""
+    def __init__(
+        self,
+        channel: Channel,
+        tape: Tape,
+        scan: Scan[None],
+        calls: Calls | None = None,
+        behind_call: Callable[[], Scan[None]] | None = None,
+    ) -> None:
+        """`channel`: the channel that the scan fills. `behind_call`: a call that goes by ends the scan, and
+        this one reads what follows."""
         self._channel = channel
         self._tape = tape
         self._scan = scan
         self._calls = calls or Calls()
+        self._behind_call = behind_call
+        self._call: ToolCall | None = None
+        """The last call that went by."""
         self._is_done = False
         """Whether all further text is content."""
         self._first: Delta | None = None
@@ -32,6 +44,8 @@ class OutputParser:
         """Take the next delta. Only the output's last delta has a finish reason."""
         if delta.channel == self._channel:
             self._step_aside()
+        elif delta.tool_call != self._call and delta.tool_call is not None:
+            self._pass_call(delta.tool_call)
         if has_prompt(delta):
             self._first = delta
         reads = delta.channel == "content" and not self._is_done
@@ -46,6 +60,7 @@ class OutputParser:
     def _read(self, delta: Delta) -> list[Delta]:
         self._tape.put(delta)
         self._tape.ended = delta.finish_reason is not None
+        self._tape.is_cut = delta.finish_reason == "length"
         self._run()
         made = self._take(delta)
         return self._finished(made, delta) if self._tape.ended else made
@@ -60,6 +75,17 @@ class OutputParser:
             delta = replace(delta, tokens=(*waiting, *tokens))
             self._tape.waiting = ()
         return [*made, delta]
+
+    def _pass_call(self, call: ToolCall) -> None:
+        """A call begins. Text that is held becomes what it is now, and blanks alone belong to no stream."""
+        self._call = call
+        if self._behind_call is None or self._is_done:
+            return
+        if self._tape.text.isspace():
+            self._tape.drop(len(self._tape.text))
+        self._step_aside()
+        self._tape.ended = self._is_done = False
+        self._scan = self._behind_call()
 
     def _step_aside(self) -> None:
         if not self._is_done:

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from engine.parsers.harmony import MARKERS as HARMONY_MARKERS
 from engine.parsers.harmony import harmony
 from engine.parsers.output_parser import OutputParser
-from engine.parsers.reasoning import markers_of, reasoning
+from engine.parsers.reasoning import Markers, begins_open, behind_call, is_off, markers_of, reasoning
 from engine.parsers.scan import Calls, Scan
 from engine.parsers.tape import Tape
-from engine.parsers.tool_calls import hermes, llama3_json, mistral
+from engine.parsers.tool_calls import hermes, llama3_json, llama3_marked, mistral
 from engine.protocol import Delta, GenerationRequest, Rewind, Tokenizer
 from engine.protocol.parser_names import PARSERS
 from engine.protocol.parts import PartError
@@ -31,14 +31,17 @@ class ToolCalls(NamedTuple):
     parse: Callable[[Tape, Calls], Scan[None]]
     markers: tuple[str, ...]
     """Texts that are special tokens in some of its models."""
+    parse_marked: Callable[[Tape, Calls], Scan[None]] | None = None
+    """Finds the calls that have a marker in front. It reads an output before reasoning is parsed, so that a
+    call inside reasoning is found. None: calls stand in content alone."""
 
 
 HARMONY = ToolCalls(harmony, HARMONY_MARKERS)
 
 TOOL_CALL_FAMILIES = {
-    "hermes": ToolCalls(hermes, ("<tool_call>", "</tool_call>")),
-    "llama3_json": ToolCalls(llama3_json, ("<|python_tag|>",)),
-    "mistral": ToolCalls(mistral, ("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]")),
+    "hermes": ToolCalls(hermes, ("<tool_call>", "</tool_call>"), hermes),
+    "llama3_json": ToolCalls(llama3_json, ("<|python_tag|>",), llama3_marked),
+    "mistral": ToolCalls(mistral, ("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"), mistral),
     "openai": HARMONY,
 }
 
@@ -70,15 +73,20 @@ class Parsers:
 
     def open(self, request: GenerationRequest, prompt_end: str = "") -> list[OutputParser]:
         """The parsers for one output. Tool calls are parsed only if the request lets the model call tools."""
+        calls = Calls() if request.parallel_tool_calls else Calls(limit=1)
         if self.reasoning == HARMONY_REASONING or self.tool_calls == "openai":
-            return [_tool_parser(HARMONY, request)]
-        opened = []
-        if self.reasoning is not None:
-            markers = markers_of(self.reasoning)
-            tape = Tape((*markers.start, *markers.end))
-            opened.append(OutputParser("reasoning", tape, reasoning(tape, markers, prompt_end)))
-        if self.tool_calls is not None and request.uses_tools:
-            opened.append(_tool_parser(tool_calls_of(self.tool_calls), request))
+            return [_tool_parser(harmony, HARMONY, calls)]
+        family = (
+            tool_calls_of(self.tool_calls) if self.tool_calls is not None and request.uses_tools else None
+        )
+        markers = markers_of(self.reasoning) if self.reasoning is not None else None
+        if markers is None or (markers.switches and is_off(markers, request)):
+            return [_tool_parser(family.parse, family, calls)] if family else []
+        opened = [_reasoning_parser(markers, request, prompt_end, family)]
+        if family and family.parse_marked:
+            opened.insert(0, _tool_parser(family.parse_marked, family, calls))
+        if family and family.parse is not family.parse_marked:
+            opened.append(_tool_parser(family.parse, family, calls))
         return opened
 
 
@@ -148,7 +156,18 @@ class _Parsed(InstantStage[list[Delta]]):
         return piece
 
 
-def _tool_parser(family: ToolCalls, request: GenerationRequest) -> OutputParser:
-    parse, markers = family
-    tape, calls = Tape(markers), Calls() if request.parallel_tool_calls else Calls(limit=1)
+def _reasoning_parser(
+    markers: Markers, request: GenerationRequest, prompt_end: str, family: ToolCalls | None
+) -> OutputParser:
+    tape = Tape((*markers.start, *markers.end))
+    is_open = begins_open(markers, prompt_end, is_off=is_off(markers, request))
+    reads_calls = family is not None and family.parse_marked is not None
+    scan = reasoning(tape, markers, is_open=is_open, holds_blanks=reads_calls)
+    return OutputParser(
+        "reasoning", tape, scan, behind_call=partial(behind_call, tape, markers) if reads_calls else None
+    )
+
+
+def _tool_parser(parse: Callable[[Tape, Calls], Scan[None]], family: ToolCalls, calls: Calls) -> OutputParser:
+    tape = Tape(family.markers)
     return OutputParser("tool_call", tape, parse(tape, calls), calls)

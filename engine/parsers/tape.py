@@ -44,6 +44,8 @@ class Tape:
         """The undecided text."""
         self.ended = False
         """Whether the output has ended."""
+        self.is_cut = False
+        """Whether the output ended at a limit of its length."""
         self.waiting: tuple[Token, ...] = ()
         """Settled tokens that go with the text that follows, or with the output's end."""
         self.last = CONTENT

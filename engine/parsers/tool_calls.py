@@ -1,8 +1,11 @@
 """The formats in which families of models write tool calls. Parsers have vLLM's names."""
 
-from engine.parsers.json_call import NotACallError, Reader, give_arguments, read_call
+from engine.parsers.json_call import begin_call, read_call
+from engine.parsers.json_reader import NotACallError, Reader
 from engine.parsers.scan import Calls, Scan, at, next_call, skip
 from engine.parsers.tape import CONTENT, Tape
+
+PYTHON_TAG = "<|python_tag|>"
 
 
 def hermes(tape: Tape, calls: Calls) -> Scan[None]:
@@ -21,19 +24,25 @@ def hermes(tape: Tape, calls: Calls) -> Scan[None]:
 def llama3_json(tape: Tape, calls: Calls) -> Scan[None]:
     """`{"name": ..., "parameters": {...}}`, with `;` between calls (Llama 3.1 and later). Calls are the whole
     output, or follow `<|python_tag|>`."""
-    tag = "<|python_tag|>"
-    opening = yield from at(tape, tag)
-    while True:
-        num_before = calls.count
-        try:
-            yield from read_call(tape, opening, calls)
-            while separator := (yield from at(tape, ";")):
-                yield from read_call(tape, separator, calls)
-        except NotACallError:
-            if calls.count == num_before:
-                tape.give(opening, CONTENT)
-        if not (opening := (yield from next_call(tape, calls, tag))):
-            return
+    yield from _llama3_calls(tape, calls, (yield from at(tape, PYTHON_TAG)))
+    yield from llama3_marked(tape, calls)
+
+
+def llama3_marked(tape: Tape, calls: Calls) -> Scan[None]:
+    """The calls that follow `<|python_tag|>`."""
+    while opening := (yield from next_call(tape, calls, PYTHON_TAG)):
+        yield from _llama3_calls(tape, calls, opening)
+
+
+def _llama3_calls(tape: Tape, calls: Calls, opening: int) -> Scan[None]:
+    num_before = calls.count
+    try:
+        yield from read_call(tape, opening, calls)
+        while separator := (yield from at(tape, ";")):
+            yield from read_call(tape, separator, calls)
+    except NotACallError:
+        if calls.count == num_before:
+            tape.give(opening, CONTENT)
 
 
 def mistral(tape: Tape, calls: Calls) -> Scan[None]:
@@ -66,6 +75,4 @@ def _mistral_named(reader: Reader, calls: Calls) -> Scan[None]:
         yield from reader.word()
         reader.tape.mute(begin, reader.position)  # the service makes its own ids: this one is never shown
     yield from reader.optional("[ARGS]")
-    if (yield from reader.peek()) != "{":
-        raise NotACallError
-    yield from give_arguments(reader, calls.begin(name))
+    yield from begin_call(reader, name, calls)

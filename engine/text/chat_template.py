@@ -13,6 +13,7 @@ import jinja2
 from transformers import PreTrainedTokenizerBase
 
 from engine.protocol import ROLES, GenerationRequest, RequestError
+from engine.protocol.call_arguments import is_object, object_of
 from engine.protocol.fields.names import caller_name
 
 TEMPLATE_ERRORS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, RecursionError)
@@ -27,7 +28,8 @@ TEMPLATE_HINTS = ("reasoning_effort", "verbosity")
 Message = Mapping[str, Any]
 
 _PROBE = "a probe"
-_CALL = {"id": "call00000", "type": "function", "function": {"name": "probe", "arguments": {}}}
+_ARGUMENTS = {"probe": "x"}
+_CALL = {"id": "call00000", "type": "function", "function": {"name": "probe", "arguments": _ARGUMENTS}}
 _USER = {"role": "user", "content": "Hi"}
 _CALLING = {"role": "assistant", "content": "", "tool_calls": [_CALL]}
 _RESULT = {"name": "probe", "tool_call_id": "call00000"}
@@ -39,6 +41,8 @@ class ChatTemplate:
         self._reserved = {"messages", *inspect.signature(tokenizer.apply_chat_template).parameters}
         self._takes_parts, self._needs_parts = self._probe_parts()
         """Whether it takes a content as a list of parts, and whether it leaves out one that is a text."""
+        self._joins_arguments = self._probe_arguments()
+        """Whether it writes a call's arguments as they are, so that they must be JSON text, not an object."""
         self._takes_tools = self._probe_tools()
         self._left_out = {role for role in ("system", "tool", "function") if self._writes(role) is False}
         """Roles whose messages the template leaves out."""
@@ -96,8 +100,10 @@ class ChatTemplate:
         message = {**message, "role": self._role(message, at)}
         content = message.get("content")
         if message.get("tool_calls"):
-            calls = [_with_object_arguments(call) for call in message["tool_calls"]]
+            calls = [self._call(call) for call in message["tool_calls"]]
             message |= {"content": content or "", "tool_calls": calls}
+        else:  # some templates take an empty list for calls, and leave the content out
+            message.pop("tool_calls", None)
         if isinstance(content, str) and self._needs_parts:
             return message | {"content": [{"type": "text", "text": content}]}
         if not isinstance(content, list | tuple):
@@ -112,6 +118,18 @@ class ChatTemplate:
             )
         parts = [dict(part) for part in content]
         return {**message, "content": parts if self._takes_parts else "\n".join(map(str, texts))}
+
+    def _call(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        """A call with its arguments in the template's form. In the API they are JSON text."""
+        function = call.get("function")
+        if not isinstance(function, Mapping):
+            return dict(call)
+        given = function.get("arguments")
+        arguments: Any = object_of(given)
+        if self._joins_arguments:
+            is_text = isinstance(given, str) and given.strip() and is_object(given)
+            arguments = given if is_text else json.dumps(arguments, ensure_ascii=False)
+        return {**call, "function": {**function, "arguments": arguments}}
 
     def _role(self, message: Message, at: int) -> str:
         """The message's role, as the template knows it. Raises `RequestError`."""
@@ -131,7 +149,7 @@ class ChatTemplate:
         message = {"role": role, "content": _PROBE}
         chat: list[dict[str, Any]] = [message, _USER]
         if role in ("tool", "function"):
-            chat = [_USER, _CALLING, message | _RESULT]
+            chat = [_USER, _CALLING | {"tool_calls": [self._call(_CALL)]}, message | _RESULT]
         try:
             return _PROBE in self._render(chat)
         except TEMPLATE_ERRORS:
@@ -157,6 +175,21 @@ class ChatTemplate:
         except TEMPLATE_ERRORS:
             return False
         return low != high
+
+    def _probe_arguments(self) -> bool:
+        # A template that joins arguments as text refuses an object, or writes its Python form without an error.
+        text = json.dumps(_ARGUMENTS)
+        of_object = self._render_call(_ARGUMENTS)
+        return (not of_object or str(_ARGUMENTS) in of_object) and text in self._render_call(text)
+
+    def _render_call(self, arguments: Any) -> str:
+        """A call with these arguments and its result, laid out. Empty if the template refuses it."""
+        call = {**_CALL, "function": {"name": "probe", "arguments": arguments}}
+        chat = [_USER, _CALLING | {"tool_calls": [call]}, {"role": "tool", "content": "done"} | _RESULT]
+        try:
+            return self._render(chat)
+        except TEMPLATE_ERRORS:
+            return ""
 
     def _probe_tools(self) -> bool:
         # A template that does not know tools ignores them.
@@ -192,17 +225,3 @@ def _ending(request: GenerationRequest) -> dict[str, bool]:
         "add_generation_prompt": not goes_on if adds is None else adds,
         "continue_final_message": bool(goes_on),
     }
-
-
-def _with_object_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
-    """The call, its arguments as an object for templates. In the API they are JSON text."""
-    function = call.get("function")
-    if not isinstance(function, Mapping):
-        return dict(call)
-    arguments = function.get("arguments")
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments or "{}")
-        except (ValueError, RecursionError) as error:
-            raise RequestError("A tool call's arguments are not valid JSON.", param="messages") from error
-    return {**call, "function": {**function, "arguments": arguments}}

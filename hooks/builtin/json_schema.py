@@ -1,19 +1,22 @@
 """Answers and tool calls that must be JSON of a schema: `json_schema`, with `args: {tools: true}`.
 
-The guard ends the stream before the first character after which no valid document can follow. It holds
-nothing, because the text that it lets through can always become a valid document.
+The guard ends the stream before the first character after which no valid document can follow. It holds only
+what may be a code fence, because the text that it lets through can always become a valid document. The fence
+around an answer's document is withheld.
 """
 
 import json
 from collections.abc import Mapping
+from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 import orjson
 
-from hooks import Chunk, Verdict, checked, emit, terminate
+from hooks import Chunk, Verdict, checked, emit, hold, redact, terminate
 from hooks.detect.argument_types import Text, blamed_on
+from hooks.json import fence
 from hooks.json.document import Document
 from hooks.json.schema import Compiled
 from hooks.json.schema_compiler import compile_schema
@@ -35,7 +38,7 @@ class JsonSchema:
     called tool. `unusable_schema`: the request's schema is invalid, too large or not checkable in streams.
     """
 
-    max_hold = 0
+    max_hold = fence.MAX_OPENING
 
     @checked
     def __init__(
@@ -72,7 +75,11 @@ class JsonSchema:
         if "document" not in chunk.state and (problem := self._begin(chunk)):
             return self._end(chunk, problem, 0)
         document: Document | None = chunk.state["document"]
-        return emit(chunk.pending) if document is None else self._read(chunk, document)
+        if document is None:
+            return emit(chunk.pending)
+        if chunk.channel != "content":
+            return self._read(chunk, document, chunk.pending)
+        return self._read_answer(chunk, document)
 
     def _begin(self, chunk: Chunk) -> str | None:
         """Find the stream's schema, if it has one. Returns the reason why it cannot be checked, if any."""
@@ -97,15 +104,59 @@ class JsonSchema:
                 return _compiled(function.get("parameters"))
         raise LookupError
 
-    def _read(self, chunk: Chunk, document: Document) -> Verdict:
-        text = chunk.text_diff
-        good = document.feed(text)
+    def _read_answer(self, chunk: Chunk, document: Document) -> Verdict:
+        """Read an answer, whose document may stand in a code fence."""
+        text, state = chunk.pending, chunk.state
+        begin = end = 0
+        if document.is_blank and "is_fenced" not in state:
+            if place := fence.opening(text):
+                state["is_fenced"] = True
+                begin, end = place
+            elif (num := fence.num_opening(text)) and not chunk.is_final:
+                return hold(num)
+        if state.get("is_closed"):
+            return self._read(chunk, document, text, behind=True)
+        at = _end_of_document(document, text, end) if state.get("is_fenced") else -1
+        if at >= 0:
+            if text.startswith(fence.MARK, at):
+                state["is_closed"] = True
+            elif fence.MARK.startswith(text[at:]) and not chunk.is_final:
+                document.feed(text[end:at])
+                return redact([(begin, end, "")] if end else [], hold=len(text) - at)
+        return self._read(chunk, document, text, (begin, end), at if state.get("is_closed") else -1)
+
+    def _read(
+        self,
+        chunk: Chunk,
+        document: Document,
+        text: str,
+        opened: tuple[int, int] = (0, 0),
+        closed: int = -1,
+        *,
+        behind: bool = False,
+    ) -> Verdict:
+        """`opened`: the place of a fence's first line. `closed`: the place of its end, or -1. `behind`: the text is
+        behind a fence, which blanks alone may be."""
+        begin, end = opened[1], len(text) if closed < 0 else closed
+        good = begin + document.feed(text[begin:end])
+        rest = text[end + len(fence.MARK) :] if closed >= 0 else ""
+        if not document.is_lost and rest:
+            document.feed(rest)
         is_whole = not chunk.is_final or document.finish() or self._may_be_empty(chunk, document)
+        shown = "" if behind else text[begin : min(good, end)]
         if document.is_lost:
-            return self._end(chunk, "unusable_schema" if document.is_too_complex else "json_schema", good)
+            reason = "unusable_schema" if document.is_too_complex else "json_schema"
+            return self._end(
+                chunk, reason, opened[0] if opened[1] or behind else good, shown if opened[1] else ""
+            )
         if not is_whole and self._is_strict:
-            return self._end(chunk, "json_incomplete", good)
-        return emit(text)
+            return self._end(
+                chunk, "json_incomplete", opened[0] if opened[1] else good, shown if opened[1] else ""
+            )
+        spans = [(*opened, "")] if opened[1] else []
+        if closed >= 0 or behind:
+            spans.append((0 if behind else closed, len(text), ""))
+        return redact([span for span in spans if span[1] > span[0]]) if spans else emit(text)
 
     def _may_be_empty(self, chunk: Chunk, document: Document) -> bool:
         """Whether an empty text is valid: an answer beside tool calls, or a tool that needs no arguments."""
@@ -116,8 +167,23 @@ class JsonSchema:
         none = Document(document.schema)
         return none.feed("{}") == 2 and none.finish()
 
-    def _end(self, chunk: Chunk, reason: str, after: int) -> Verdict:
-        return terminate(reason, after=after, text=self._text if chunk.channel == "content" else None)
+    def _end(self, chunk: Chunk, reason: str, after: int, shown: str = "") -> Verdict:
+        """`shown`: text behind a withheld fence, which is shown all the same."""
+        words = self._text if chunk.channel == "content" else None
+        return terminate(reason, after=after, text=(shown + (words or "")) if shown else words)
+
+
+def _end_of_document(document: Document, text: str, begin: int) -> int:
+    """The place of the first backtick in `text[begin:]` before which the document is whole, or -1."""
+    read, at = None, begin
+    while (found := text.find("`", at)) >= 0:
+        read = read or deepcopy(document)
+        read.feed(text[at:found])
+        if deepcopy(read).finish():
+            return found
+        read.feed("`")
+        at = found + 1
+    return -1
 
 
 def _loaded(argument: str, source: Source) -> Compiled:

@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from engine.protocol import Delta
+from engine.protocol.call_arguments import IGNORED_ARGUMENTS, has_other_arguments
 from proxy.http.admission import Exchange, Released
 from proxy.service.metrics import RequestMetrics
 from proxy.wire.errors import APIError, to_api_error
@@ -197,6 +198,8 @@ async def respond(exchange: Exchange[Any], answer: Answer) -> web.StreamResponse
     ignored = exchange.arrival.ignored = answer.fields.ignored(exchange.support)
     if answer.request.sampling.logprobs and _withholds_alternatives(exchange, answer):
         ignored.append("top_logprobs")
+    if exchange.tokenizer is not None and has_other_arguments(answer.request.messages):
+        ignored.append(IGNORED_ARGUMENTS)  # the chat template of a model in this process gets an object
     headers = answer.headers | ignored_header(ignored) if ignored else answer.headers
     async with aclosing(await exchange.generation()) as deltas:
         if answer.request.stream:

@@ -17,6 +17,9 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
 
 import llguidance
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
@@ -46,6 +49,8 @@ def convert(kind: str, text: str, whitespace: str) -> str:
     """The grammar in the library's form. Raises `ValueError`."""
     match kind:
         case "json":
+            with contextlib.suppress(RecursionError):  # the library judges it
+                check_patterns(json.loads(text))
             if whitespace:
                 return LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_pattern": whitespace})
             return LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_flexible": False})
@@ -58,6 +63,43 @@ def convert(kind: str, text: str, whitespace: str) -> str:
             return LLMatcher.grammar_from_lark(text)
         case _:
             return llguidance.grammar_from("grammar", text)
+
+
+def check_patterns(schema: Any) -> None:
+    """Raise `ValueError` for an object whose `patternProperties` name nothing that its `properties` do not name.
+
+    The library finds no name behind the last comma of such an object, and gives the output up.
+    """
+    if isinstance(schema, list):
+        for one in schema:
+            check_patterns(one)
+    if not isinstance(schema, dict):
+        return
+    named, patterns = schema.get("properties"), schema.get("patternProperties")
+    if isinstance(named, dict) and isinstance(patterns, dict) and named and patterns:
+        if schema.get("additionalProperties") is False and _are_exhausted(named, patterns):
+            raise ValueError("patternProperties match no name that properties do not have; leave them out")
+    for one in schema.values():
+        check_patterns(one)
+
+
+def _are_exhausted(names: Iterable[str], patterns: Iterable[str]) -> bool:
+    """Whether no property can follow in an object that has all of these."""
+    properties = {name: {"const": 0} for name in names}
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "patternProperties": {pattern: {} for pattern in patterns},
+        "additionalProperties": False,
+    }
+    grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides={"whitespace_flexible": False})
+    matcher = LLMatcher(_bytes_tokenizer(), grammar, log_level=0, limits=limits())
+    text = json.dumps(dict.fromkeys(properties, 0), separators=(",", ":"), ensure_ascii=False)[:-1] + ","
+    if matcher.is_error() or matcher.try_consume_tokens(list(text.encode())) < len(text.encode()):
+        return matcher.is_error()
+    matcher.compute_bitmask()
+    return matcher.is_error()
 
 
 def readable(error: str) -> str:
@@ -94,6 +136,11 @@ class Bytes:
 
     def __call__(self, text: bytes) -> list[int]:
         return list(text)
+
+
+@cache
+def _bytes_tokenizer() -> LLTokenizer:
+    return LLTokenizer(TokenizerWrapper(Bytes(0)))
 
 
 def main() -> None:

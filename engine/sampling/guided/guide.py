@@ -7,7 +7,8 @@ import torch
 from llguidance import LLTokenizer
 from torch import Tensor
 
-from engine.sampling.guided.compiler import CompiledGrammar
+from engine.protocol import RequestError
+from engine.sampling.guided.compiler import CompiledGrammar, GrammarError
 from engine.sampling.guided.reasoning import Reasoning, ReasoningForm
 from engine.sampling.logits_processors import TokenIds
 
@@ -78,10 +79,12 @@ class Guide:
     def fill(self, bits: Tensor) -> None:
         """Set the bits of the tokens that may come next. `bits`: `[vocab / 32]`, int32, all zero.
 
-        Raises `ValueError` if the sequence has left its grammar, or if the grammar is too much for the
-        library or takes too long.
+        Raises `RequestError` if the grammar is too much for the library, takes too long, or leads to a place
+        where nothing can follow, and `ValueError` if the sequence has left its grammar.
         """
         self.catch_up()
+        if self.matcher.is_error():
+            raise ValueError(self.matcher.get_error())
         self._check()
         with self.grammar.timed():
             if self.reasoning is None:
@@ -92,9 +95,13 @@ class Guide:
         self._check()
 
     def _check(self) -> None:
-        self.grammar.check()
-        if self.matcher.is_error():
-            raise ValueError(self.matcher.get_error())
+        reason = "nothing can follow at a place that it leads to" if self.matcher.is_error() else ""
+        try:
+            self.grammar.check()
+        except GrammarError as error:
+            reason = str(error)
+        if reason:  # not the library's words: they may have the output's
+            raise RequestError(f"{self.field}: {reason}.", param=self.field)
 
     def _fill_before(self, reasoning: Reasoning, bits: Tensor) -> None:
         """The bits while reasoning continues, or may still begin."""

@@ -169,7 +169,11 @@ def _left_none(row: _Row, best: float) -> LogitsProcessorError | RequestError:
     return _failure(row, BadLogitsError(f"it left {left}"), left_no_token=is_number)
 
 
-def _failure(row: _Row, error: BaseException, *, left_no_token: bool = False) -> LogitsProcessorError:
+def _failure(
+    row: _Row, error: BaseException, *, left_no_token: bool = False
+) -> LogitsProcessorError | RequestError:
+    if isinstance(error, RequestError) and row.started.entry.is_callers:
+        return error
     name = row.started.entry.name
     log_failure(name, f"failed request {row.state.request_id}", error)
     return LogitsProcessorError(name, left_no_token=left_no_token)

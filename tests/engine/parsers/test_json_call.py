@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.parsers import Parsers
 from engine.parsers.harmony import ENDS as HARMONY_ENDS
-from engine.parsers.json_call import Nesting
+from engine.parsers.json_reader import Nesting
 from engine.protocol import ToolCall
 from tests.engine.parsers.streams import CUTS, cut_at, parse, said, untold
 

@@ -1,14 +1,15 @@
 """Parsers of reasoning: the text between a family's markers is on the reasoning channel."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from engine.parsers import REASONING_PARSERS, Parsers
 from engine.parsers.reasoning import REASONING_MARKERS
 from engine.protocol import Delta, PromptScores
-from tests.engine.parsers.streams import cut_at, parse, said, tokenised, tokens_of, untold
-from tests.helpers import make_token
+from tests.engine.parsers.streams import cut_at, parse, request_with_tools, said, tokenised, tokens_of, untold
+from tests.helpers import make_request, make_token
 
 QWEN3 = Parsers(reasoning="qwen3")
 R1 = Parsers(reasoning="deepseek_r1")
@@ -24,13 +25,118 @@ class PromptEnd:
         return self.text
 
 
+OFF = request_with_tools(tools=(), extra={"chat_template_kwargs": {"enable_thinking": False}})
+
+
 @pytest.mark.parametrize("name", sorted(REASONING_MARKERS))
 def test_every_family_splits_at_its_markers(name: str) -> None:
     markers = REASONING_MARKERS[name]
-    text = f"\n{markers.start[0]}Hm, <b>.{markers.end[-1]}\n\nAn answer."
+    text = f"{''.join(markers.start[:1])}Hm, <b>.{markers.end[-1]}\n\nAn answer."
     expected = [("reasoning", "Hm, <b>."), ("content", "\n\nAn answer.")]
     assert said(parse(Parsers(reasoning=name), untold(cut_at(text, range(0, 99, 3))))) == expected
     assert name in REASONING_PARSERS
+
+
+@pytest.mark.parametrize("name", sorted(set(REASONING_MARKERS) - {"granite", "mistral"}))
+def test_an_output_has_only_the_end_marker_if_the_template_opened_reasoning(name: str) -> None:
+    text = f"Let me think.{REASONING_MARKERS[name].end[0]}Hello!"
+    for pieces in ([text], list(text)):
+        made = parse(Parsers(reasoning=name), untold(pieces))
+        assert said(made) == [("reasoning", "Let me think."), ("content", "Hello!")]
+
+
+@pytest.mark.parametrize("name", sorted(REASONING_MARKERS))
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"chat_template_kwargs": {"enable_thinking": False}},
+        {"chat_template_kwargs": {"enable_thinking": False, "thinking": False}},
+        {"reasoning_effort": "none"},
+    ],
+    ids=str,
+)
+def test_an_answer_without_thinking_is_content(name: str, extra: dict[str, Any]) -> None:
+    made = parse(Parsers(reasoning=name), untold(list("0.9 is more.")), make_request(extra=extra))
+    assert said(made) == [("content", "0.9 is more.")]
+
+
+def test_each_family_has_its_own_switches() -> None:
+    off = make_request(extra={"chat_template_kwargs": {"thinking": False}})
+    for name, channel in (("qwen3", "reasoning"), ("glm45", "content"), ("deepseek_r1", "content")):
+        assert said(parse(Parsers(reasoning=name), untold(["Hm."]), off)) == [(channel, "Hm.")]
+    on = make_request(extra={"chat_template_kwargs": {"thinking": True, "enable_thinking": False}})
+    assert said(parse(Parsers(reasoning="glm45"), untold(["Hm."]), on)) == [("reasoning", "Hm.")]
+
+
+def test_a_model_that_thinks_all_the_same_does_not_answer_with_its_thoughts() -> None:
+    made = parse(R1, untold(["<think>Hm.</think>", "Yes."]), OFF)
+    assert said(made) == [("reasoning", "Hm."), ("content", "Yes.")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reasoning", "content"),
+    [
+        ("qwen3", "<think>a</think>b</think>c", "a", "bc"),
+        ("qwen3", "<think>a<think>b</think>c", "ab", "c"),
+        ("qwen3", "<think>a</think>b<think>c", "a", "b<think>c"),
+        ("qwen3", "a<tool_call>b</think>c", "a", "<tool_call>bc"),
+        ("seed_oss", "a<seed:tool_call>b", "a", "<seed:tool_call>b"),
+        ("minimax_m2", "a<minimax:tool_call>b</think>", "a", "<minimax:tool_call>b"),
+        ("glm45", "<think>a</think>b<think>c</think>d", "ac", "bd"),
+        ("mistral", "x[THINK]a[/THINK]b[THINK]c[/THINK]d[/THINK]e", "ac", "xbde"),
+        ("mistral", "[THINK]a[TOOL_CALLS]f{}", "a", "[TOOL_CALLS]f{}"),
+        ("deepseek_r1", "<think>a</think>b</think>c", "a", "b</think>c"),
+        ("granite", "xHere is my thought process:aHere's my response:b", "a", "xb"),
+        ("step3", "<think>a</think>b", "<think>a", "b"),
+    ],
+)
+def test_later_markers_count_as_in_vllm(name: str, text: str, reasoning: str, content: str) -> None:
+    """Without tools in the request, a call that ends reasoning is content."""
+    for pieces in ([text], list(text)):
+        made = parse(Parsers(reasoning=name), untold(pieces), make_request())
+        assert "".join(d.text for d in made if d.channel == "reasoning") == reasoning
+        assert "".join(d.text for d in made if d.channel == "content") == content
+
+
+CALLS_OF = {
+    "hermes": '<tool_call>\n{"name": "f", "arguments": {"a": "</think>"}}\n</tool_call>',
+    "llama3_json": '<|python_tag|>{"name": "f", "parameters": {"a": "</think>"}}',
+    "mistral": '[TOOL_CALLS]f[ARGS]{"a": "</think>"}',
+}
+
+
+@pytest.mark.parametrize("name", sorted(REASONING_MARKERS))
+@pytest.mark.parametrize("tools", sorted(CALLS_OF))
+def test_a_call_inside_reasoning_is_a_call(name: str, tools: str) -> None:
+    markers, call = REASONING_MARKERS[name], CALLS_OF[tools]
+    start, end = "".join(markers.start[:1]), markers.end[0]
+    arguments = ("f", '{"a": "</think>"}')
+    for text, expected in (
+        (f"{start}I call.\n{call}", [("reasoning", "I call.\n"), arguments]),
+        (f"{start}I call.{call}{end}Done.", [("reasoning", "I call."), arguments, ("content", "Done.")]),
+        (f"{start}I call.{end}\n\n{call}", [("reasoning", "I call."), arguments]),
+        (f"{start}I call.{end}\n\nSo:{call}", [("reasoning", "I call."), ("content", "\n\nSo:"), arguments]),
+    ):
+        for pieces in ([text], list(text), cut_at(text, range(0, 99, 5))):
+            made = parse(Parsers(name, tools), untold(pieces))
+            assert said(made) == expected
+            assert made[-1].finish_reason == "tool_calls"
+
+
+@pytest.mark.parametrize("name", ["qwen3", "deepseek_r1"])
+def test_reasoning_that_talks_about_calls_goes_on(name: str) -> None:
+    text = "<think>I could write <tool_call> here, but no.</think>Done."
+    for pieces in ([text], list(text)):
+        made = parse(Parsers(name, "hermes"), untold(pieces))
+        assert said(made) == [("reasoning", "I could write <tool_call> here, but no."), ("content", "Done.")]
+        assert made[-1].finish_reason == "stop"
+
+
+def test_a_call_in_json_may_follow_reasoning_without_a_marker() -> None:
+    text = 'Hm.</think>\n\n{"name": "f", "parameters": {"a": 1}}'
+    for pieces in ([text], list(text)):
+        made = parse(Parsers("deepseek_r1", "llama3_json"), untold(pieces))
+        assert said(made) == [("reasoning", "Hm."), ("f", '{"a": 1}')]
 
 
 def test_an_output_may_begin_inside_reasoning() -> None:
@@ -63,18 +169,23 @@ def test_the_prompts_end_shows_where_the_output_begins(
 
 
 def test_an_answer_may_speak_of_the_markers() -> None:
-    for text in ("Write <think> first.", "<think>a</think>Write <think> or </think>."):
-        assert said(parse(QWEN3, untold(list(text))))[-1] == ("content", text.split("a</think>")[-1])
+    for text in ("Write <think> or </think>.", "<think>a</think>Write <think> or </think>."):
+        request = OFF if text.startswith("W") else make_request()
+        parsers = QWEN3 if text.startswith("W") else R1
+        assert said(parse(parsers, untold(list(text)), request))[-1] == (
+            "content",
+            text.split("a</think>")[-1],
+        )
 
 
 def test_an_unfinished_marker_is_text_again() -> None:
-    assert said(parse(QWEN3, untold(["<thi"]))) == [("content", "<thi")]
+    assert said(parse(QWEN3, untold(["<thi"]))) == [("reasoning", "<thi")]
     assert said(parse(QWEN3, untold(["<think>Hm</thi"]))) == [("reasoning", "Hm</thi")]
 
 
 def test_text_goes_on_as_soon_as_it_can_be_no_marker() -> None:
     made = parse(QWEN3, untold(["<think>", "Hm</", "thin", "g</thi", "nk>Yes <", "b"]))
-    assert [d.text for d in made] == ["Hm", "</thin" + "g", "Yes <", "b", ""]
+    assert [d.text for d in made] == ["Hm", "</thin" + "g", "Yes ", "<b", ""]
 
 
 def test_a_markers_token_goes_with_the_text_that_follows() -> None:

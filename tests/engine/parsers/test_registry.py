@@ -37,7 +37,7 @@ def test_reasoning_tokens_are_counted_unless_the_engine_counts_them() -> None:
 def test_outputs_do_not_share_a_state() -> None:
     deltas = [
         Delta(index=0, text="<think>a"),
-        Delta(index=1, text="b"),
+        Delta(index=1, text="</think>b"),
         Delta(index=0, text="c"),
         Delta(index=1, finish_reason="length"),
     ]

@@ -63,7 +63,9 @@ def test_calls_and_content_are_separated(
         (HERMES, '<tool_call>{"name": "f", </tool_call>'),
         (HERMES, '<tool_call>{"name": "", "arguments": {}}</tool_call>'),
         (HERMES, '<tool_call>{"arguments": {"a": 1}}</tool_call>'),
-        (HERMES, '<tool_call>{"name": "f", "arguments": "{}"}</tool_call>'),
+        (HERMES, '<tool_call>{"name": "f", "arguments": "x"}</tool_call>'),
+        (HERMES, '<tool_call>{"name": "f", "arguments": "nul"}</tool_call>'),
+        (HERMES, '<tool_call>{"name": "f", "arguments": 5}</tool_call>'),
         (HERMES, '<tool_call>{"name": "f", "thought": "x", "arguments": {}}</tool_call>'),
         (HERMES, '<tool_call>{"name": "f\\q", "arguments": {}}</tool_call>'),
         (HERMES, '\n<tool_call>\n{"name": "f"'),
@@ -111,6 +113,69 @@ def test_a_call_that_breaks_off_loses_no_text(
 ) -> None:
     for pieces in ([text], list(text)):
         assert said(parse(parsers, untold(pieces))) == expected
+
+
+FORMS = [
+    (r'"{\"a\": 1}"', '{"a": 1}'),
+    (r'"{\n  \"a\": \"max\"\n}"', '{\n  "a": "max"\n}'),
+    (r'"\n {\"a\": 1} \n"', '{"a": 1}'),
+    (r'"{\"a\": \"}\\\" \u00e9\ud83c\udf26 \ud83d!\"}"', '{"a": "}\\" \xe9\U0001f326 \ufffd!"}'),
+    ('"{}"', "{}"),
+    ("null", "{}"),
+    ('""', "{}"),
+    (r'" \n"', "{}"),
+    ('"null"', "{}"),
+]
+SHAPES = [
+    (HERMES, '<tool_call>{"name": "f", "arguments": %s}</tool_call>'),
+    (HERMES, '<tool_call>\n{"arguments": %s, "name": "f"}\n</tool_call>'),
+    (LLAMA, '{"name": "f", "parameters": %s}'),
+    (LLAMA, '<|python_tag|>{"parameters": %s, "name": "f"}'),
+    (MISTRAL, '[TOOL_CALLS][{"name": "f", "arguments": %s}]'),
+    (MISTRAL, '[TOOL_CALLS][{"arguments": %s, "name": "f"}]'),
+    (MISTRAL, "[TOOL_CALLS]f[ARGS]%s[TOOL_CALLS]"),
+]
+
+
+@pytest.mark.parametrize(("parsers", "shape"), SHAPES, ids=[shape for _, shape in SHAPES])
+@pytest.mark.parametrize(("written", "meant"), FORMS, ids=[form for form, _ in FORMS])
+def test_arguments_may_be_json_in_a_string_or_none(
+    parsers: Parsers, shape: str, written: str, meant: str
+) -> None:
+    text = shape % written
+    for pieces in ([text], list(text), cut_at(text, range(0, 300, 5))):
+        for deltas in (untold(pieces), tokenised(pieces)):
+            made = parse(parsers, deltas)
+            assert said(made)[:1] == [("f", meant)]
+            assert made[-1].finish_reason == "tool_calls"
+
+
+def test_decoded_arguments_are_streamed_and_their_tokens_withheld() -> None:
+    pieces = ['<tool_call>{"name": "f", "arguments": "', r"{\"a\"", ": 1", "}", '"}', "</tool_call>"]
+    made = parse(HERMES, tokenised(pieces))
+    assert [d.text for d in made] == ['{"a"', ": 1", "}", ""]
+    assert not {1, 2, 3} & {token.id for _, token in tokens_of(made)}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        '{"name": "f", "arguments": "x"}',
+        '{"name": "f", "arguments": 5}',
+        '{"name": "f", "arguments": {"a": 1',
+        r'{"name": "f", "arguments": "{\"a\": 1}',
+        r'{"name": "f", "arguments": "{\"a\": 1} and"}',
+        '{"name": "f"',
+        "{}",
+        "not JSON",
+    ],
+)
+def test_a_bad_call_does_not_hide_a_good_one(bad: str) -> None:
+    text = f'<tool_call>{bad}</tool_call>\n<tool_call>{{"name": "g", "arguments": {{"b": 2}}}}</tool_call>'
+    for pieces in ([text], list(text)):
+        made = parse(HERMES, untold(pieces))
+        assert said(made)[-1] == ("g", '{"b": 2}')
+        assert made[-1].finish_reason == "tool_calls"
 
 
 def test_tokens_around_the_arguments_go_with_the_text_that_follows_or_with_the_end() -> None:

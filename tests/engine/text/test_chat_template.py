@@ -1,5 +1,6 @@
 """The chat template of a model: prompts, their arguments and roles, and refused messages."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from engine.protocol import GenerationRequest, RequestError
+from engine.protocol.call_arguments import has_other_arguments
 from engine.text.tokenizer import LocalTokenizer
 
 
@@ -207,14 +209,64 @@ def test_the_template_gets_calls_and_their_answers(tokenizer: PreTrainedTokenize
         {"role": "tool", "tool_call_id": "call-1", "content": "sunny"},
     ]
     assert local.decode(local.encode_chat(chat(*messages))) == "assistant: f(a=b). tool: sunny. "
-    for arguments in ("{a: b}", "[" * 100_000, '{"a": ' + "9" * 5000 + "}"):
-        call["function"] = {"name": "f", "arguments": arguments}
-        with pytest.raises(RequestError, match="not valid JSON") as caught:
-            local.encode_chat(chat(*messages))
-        assert caught.value.param == "messages"
     call["function"] = {"name": "f", "arguments": '{"a": ' + "[" * 900 + "]" * 900 + "}"}
     with pytest.raises(RequestError, match="refuses these messages"):
         local.encode_chat(chat(*messages))
+
+
+OTHER_ARGUMENTS = {
+    "not JSON": ("{a: b}", ""),
+    "nested too deep": ("[" * 100_000, ""),
+    "a number too long": ('{"a": ' + "9" * 5000 + "}", ""),
+    "cut": ('{"a": "b', ""),
+    "twice": ('{"a": "b"}{"a": "b"}', ""),
+    "null as text": ("null", ""),
+    "a list": ('[{"a": "b"}]', ""),
+    "a text": ('"b"', ""),
+    "JSON in JSON": (json.dumps('{"a": "b"}'), "a=b"),
+    "JSON in JSON in JSON": (json.dumps(json.dumps('{"a": "b"}')), "a=b"),
+    "a list outside JSON": (["b"], ""),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_ARGUMENTS)
+def test_a_chat_goes_on_behind_arguments_that_are_no_object(
+    tokenizer: PreTrainedTokenizerFast, name: str
+) -> None:
+    given, shown = OTHER_ARGUMENTS[name]
+    local = with_template(tokenizer, TOOL_TEMPLATE)
+    call = {"id": "call-1", "type": "function", "function": {"name": "f", "arguments": given}}
+    messages = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    assert local.decode(local.encode_chat(chat(*messages))) == f"assistant: f({shown}). "
+    assert has_other_arguments(messages)
+
+
+@pytest.mark.parametrize("given", ['{"a": "b"}', "{}", "", None, {"a": "b"}])
+def test_an_object_and_no_arguments_are_as_they_should_be(given: object) -> None:
+    call = {"id": "call-1", "type": "function", "function": {"name": "f", "arguments": given}}
+    assert not has_other_arguments([{"role": "assistant", "tool_calls": [call]}, {"role": "user"}])
+
+
+@pytest.mark.parametrize("joined", ["'<' + c.function.arguments + '>'", "c.function.arguments"])
+def test_a_template_that_joins_arguments_gets_them_as_text(
+    tokenizer: PreTrainedTokenizerFast, joined: str
+) -> None:
+    local = with_template(
+        tokenizer,
+        "{% for m in messages %}{{ m.role }}:{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}{{ " + joined + " }}{% endfor %};{% endfor %}",
+    )
+    for given, shown in (('{"a":  "b"}', '{"a":  "b"}'), ("[1]", "{}"), (json.dumps('{"a": 1}'), '{"a": 1}')):
+        call = {"id": "call-1", "type": "function", "function": {"name": "f", "arguments": given}}
+        text = local.chat_text(chat({"role": "assistant", "content": "x", "tool_calls": [call]}))
+        assert text.replace("<", "").replace(">", "") == f"assistant:x{shown};"
+
+
+def test_an_empty_list_of_calls_is_left_out(tokenizer: PreTrainedTokenizerFast) -> None:
+    template = "{% for m in messages %}{{ 'calls' if m.tool_calls is defined else m.content }}{% endfor %}"
+    local = with_template(tokenizer, template)
+    for calls in ([], None):
+        assert local.chat_text(chat({"role": "assistant", "content": "x", "tool_calls": calls})) == "x"
 
 
 def test_a_template_that_ignores_tools_gets_none(local: LocalTokenizer) -> None:

@@ -224,6 +224,37 @@ def test_whatever_is_said_what_is_released_may_become_valid(
     assert (released.stop_reason is None) == (released.content == text and document.finish())
 
 
+ANN = '{"name": "Ann"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "reason"),
+    [
+        (f"```json\n{ANN}\n```", f"{ANN}\n", None),
+        (f"```\n{ANN}```\n", ANN, None),
+        (f"\n ``` JSON \r\n{ANN}\n```\n\n", f"\n {ANN}\n", None),
+        (f"```json\n{ANN}", ANN, None),
+        ('```json\n{"name": "A```"}\n```', '{"name": "A```"}\n', None),
+        ('```json\n{"name": "ann"}\n```', '{"name": "', "json_schema"),
+        (f"```json\n{ANN}\n``` Done.", f"{ANN}\n", "json_schema"),
+        (f"```json\n{ANN}\n`x", f"{ANN}\n", "json_schema"),
+        ('```json\n{"name": "Ann"\n```', '{"name": "Ann"\n', "json_schema"),
+        ('```json\n{"name": "Ann', '{"name": "Ann', "json_incomplete"),
+        (f"```yaml\n{ANN}\n```", "", "json_schema"),
+        ("```json", "", "json_schema"),
+        (f"Sure!\n```json\n{ANN}\n```", "", "json_schema"),
+    ],
+)
+async def test_a_fence_around_an_answer_is_withheld(text: str, expected: str, reason: str | None) -> None:
+    assert await answered(JsonSchema(schema=PERSON), text) == (expected, reason)
+    assert_chunk_invariant(JsonSchema(schema=PERSON), text)
+
+
+async def test_a_fence_in_a_call_is_no_json() -> None:
+    guard = JsonSchema(tools={"send": PERSON})
+    assert await answered(guard, f"```json\n{ANN}\n```", "tool_call") == ("", "json_schema")
+
+
 async def test_nothing_is_held() -> None:
     def watch(chunk: Chunk) -> Verdict:
         assert chunk.pending == chunk.text_diff

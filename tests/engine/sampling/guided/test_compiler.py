@@ -147,3 +147,41 @@ def test_without_an_end_of_sequence_no_grammar_is_compiled(tokenizer: PreTrained
     with pytest.raises(GrammarError, match="end-of-sequence"):
         compiler.compile(Grammar("regex", "a"))
     compiler.close()
+
+
+INTEGER = {"type": "integer"}
+
+
+@pytest.mark.parametrize(
+    ("names", "patterns"),
+    [
+        (["score", "tags"], ["^score$"]),
+        (["a"], ["^a$"]),
+        (["a", "b"], ["^[ab]$"]),
+        (["é"], ["^é$", "^é$|^é$"]),
+    ],
+)
+def test_patterns_that_name_only_named_properties_are_refused(
+    compiler: GrammarCompiler, names: list[str], patterns: list[str]
+) -> None:
+    """The library finds no name behind the last comma of such an object, in the middle of an output."""
+    schema = {
+        "type": "object",
+        "properties": dict.fromkeys(names, INTEGER),
+        "patternProperties": dict.fromkeys(patterns, INTEGER),
+        "additionalProperties": False,
+    }
+    for whole in (schema, {"type": "array", "items": schema}, {"anyOf": [INTEGER, schema]}):
+        with pytest.raises(GrammarError):
+            compiler.compile(json_grammar(whole))
+
+
+@pytest.mark.parametrize("pattern", ["^s", "^score", "^(score|more)$", "^x-"])
+def test_patterns_beside_properties_may_match_them_too(compiler: GrammarCompiler, pattern: str) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"score": INTEGER},
+        "patternProperties": {pattern: INTEGER},
+        "additionalProperties": False,
+    }
+    assert takes(compiler, json_grammar(schema), '{"score": 5}')

@@ -177,7 +177,9 @@ def test_a_request_whose_grammar_takes_too_long_fails_alone(
     good = core.add(completion((5, 6), max_tokens=9, extra=quick))
     core.processor.guidance._compiler.compile(Grammar("regex", slow["guided_regex"])).seconds = 1e6
     core.run()
-    assert isinstance(core.errors.pop(bad), LogitsProcessorError)
+    error = core.errors.pop(bad)
+    assert isinstance(error, RequestError)
+    assert error.param == "guided_regex"
     assert not core.errors
     assert re.fullmatch("[a-y ]+", core.answers(good)[0].text)
     with pytest.raises(RequestError, match="guided_regex: it takes too long to follow"):

@@ -1,0 +1,157 @@
+"""Reads JSON on a tape while it comes.
+
+Libraries for partial JSON return values. Here the positions in the text matter: arguments continue in the
+model's own words, character by character, and the text behind the call must stay unread.
+"""
+
+import re
+
+import orjson
+
+from engine.parsers.scan import Scan
+from engine.parsers.tape import Tape
+
+MAX_STRING = 256
+"""Most characters of a name or a key, with quotes. Longer text is not a call, and is not held."""
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING_PART = re.compile(r'(?:[^"\\]+|\\.)*', re.DOTALL)
+_WORD = re.compile(r"[\w.-]+")
+
+
+class NotACallError(ValueError):
+    """The text is not a tool call, or its call is broken from here on."""
+
+
+class Reader:
+    """Reads ahead on a tape, skips blanks, and decides no text. Raises `NotACallError`."""
+
+    def __init__(self, tape: Tape, position: int = 0) -> None:
+        self.tape = tape
+        self.position = position
+        """The end of the text that was read."""
+
+    def peek(self) -> Scan[str]:
+        """The next character that is not blank."""
+        while True:
+            text = self.tape.text
+            while self.position < len(text):
+                if not text[self.position].isspace():
+                    return text[self.position]
+                self.position += 1
+            yield from self.more()
+
+    def expect(self, *characters: str) -> Scan[str]:
+        character = yield from self.peek()
+        if character not in characters:
+            raise NotACallError
+        self.position += 1
+        return character
+
+    def string(self) -> Scan[str]:
+        """Read a JSON string, and return its value."""
+        yield from self.expect('"')
+        self.position -= 1
+        while not (found := _STRING.match(self.tape.text, self.position, self.position + MAX_STRING)):
+            if len(self.tape.text) - self.position >= MAX_STRING:
+                raise NotACallError
+            yield from self.more()
+        self.position = found.end()
+        try:
+            return str(orjson.loads(found[0]))
+        except orjson.JSONDecodeError:
+            raise NotACallError from None
+
+    def word(self) -> Scan[str]:
+        yield from self.peek()
+        while (found := _WORD.match(self.tape.text, self.position)) and found.end() == len(self.tape.text):
+            if len(found[0]) > MAX_STRING:
+                break
+            yield from self.more()
+        if not found or len(found[0]) > MAX_STRING:
+            raise NotACallError
+        self.position = found.end()
+        return found[0]
+
+    def optional(self, marker: str) -> Scan[bool]:
+        yield from self.peek()
+        while True:
+            text = self.tape.text[self.position : self.position + len(marker)]
+            if text == marker:
+                self.position += len(marker)
+                return True
+            if not marker.startswith(text):
+                return False
+            yield from self.more()
+
+    def object(self) -> Scan[None]:
+        """Read the JSON object that begins here."""
+        nesting = Nesting()
+        while not nesting.is_closed:
+            if self.position == len(self.tape.text):
+                yield from self.more()
+            self.position = nesting.end(self.tape.text, self.position)
+        if nesting.depth:
+            raise NotACallError
+
+    def long_string(self) -> Scan[None]:
+        """Read the JSON string of any length that begins here."""
+        yield from self.expect('"')
+        while True:
+            self.position = _STRING_PART.match(self.tape.text, self.position).end()  # type: ignore[union-attr]
+            if self.tape.text.startswith('"', self.position):
+                self.position += 1
+                return
+            yield from self.more()
+
+    def more(self) -> Scan[None]:
+        """Wait for more text."""
+        if self.tape.ended:
+            raise NotACallError
+        yield
+
+
+class Nesting:
+    """Finds the end of a JSON object while it comes."""
+
+    _INSIDE_STRING = re.compile(r'["\\]')
+    _OUTSIDE = re.compile(r"[^\w\s:,.+-]")
+    """Quotes, brackets, and characters that JSON does not have outside strings."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.is_closed = False
+        """The object has ended, or the text stopped being JSON. In the second case `depth` is not 0."""
+        self._in_string = False
+        self._is_escaped = False
+
+    def end(self, text: str, position: int) -> int:
+        """The end of the object's part of `text`. `position`: the end of the part that was read before."""
+        while position < len(text) and not self.is_closed:
+            if self._is_escaped:
+                self._is_escaped = False
+                position += 1
+                continue
+            found = (self._INSIDE_STRING if self._in_string else self._OUTSIDE).search(text, position)
+            if not found:
+                return len(text)
+            position = found.end()
+            if not self._take(found[0]):
+                self.is_closed = True
+                return found.start()
+        return position
+
+    def _take(self, character: str) -> bool:
+        match character:
+            case "\\" if self._in_string:
+                self._is_escaped = True
+            case '"':
+                self._in_string = not self._in_string
+            case "{" | "[":
+                self.depth += 1
+            case "}" | "]":
+                self.depth -= 1
+                self.is_closed = self.depth == 0
+            case _:
+                return False
+        return True

@@ -1,0 +1,50 @@
+"""The arguments of tool calls in the earlier turns of a chat.
+
+In the API they are an object as JSON text. Histories also have other ones: cut by `max_tokens`, written twice,
+null, a list, or JSON in JSON. A conversation with such a turn goes on.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+IGNORED_ARGUMENTS = "messages.tool_calls.function.arguments"
+"""The name of arguments that were not the JSON of an object, in the list of ignored fields."""
+_MAX_JSON_IN_JSON = 3
+
+
+def object_of(arguments: Any) -> dict[str, Any]:
+    """The arguments as an object. JSON in JSON is decoded, and arguments that are no object are `{}`."""
+    for _ in range(_MAX_JSON_IN_JSON):
+        if not isinstance(arguments, str):
+            break
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return {}
+    return dict(arguments) if isinstance(arguments, Mapping) else {}
+
+
+def is_object(arguments: Any) -> bool:
+    """Whether arguments are an object, its JSON text, or nothing at all."""
+    if isinstance(arguments, str) and arguments.strip():
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return False
+        return isinstance(arguments, Mapping)
+    return arguments is None or isinstance(arguments, str | Mapping)
+
+
+def has_other_arguments(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a call of these messages has arguments that are not an object."""
+    return not all(map(is_object, _arguments(messages)))
+
+
+def _arguments(messages: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
+    for message in messages:
+        calls = message.get("tool_calls")
+        for call in calls if isinstance(calls, list | tuple) else ():
+            function = call.get("function") if isinstance(call, Mapping) else None
+            if isinstance(function, Mapping):
+                yield function.get("arguments")
