@@ -18,7 +18,7 @@ from hooks.builtin.link_rules.policy import Carries, Policy
 from hooks.detect.acting_guard import Options
 from hooks.detect.detector import Match
 from hooks.detect.excerpt import Excerpt
-from hooks.detect.readings import ESCAPES, Reader
+from hooks.detect.readings import ADDRESSES, Reader
 from hooks.detect.span_guard import SpanGuard
 
 
@@ -26,7 +26,7 @@ class _LinkGuard(SpanGuard):
     """Acts on the addresses that a policy does not let pass."""
 
     def __init__(self, policy: Policy, carries: Carries | None, **options: Unpack[Options]) -> None:
-        super().__init__(Reader(LinkDetector(partial(_passes, policy, carries)), ESCAPES), **options)
+        super().__init__(Reader(LinkDetector(partial(policy.passes, carries=carries)), ADDRESSES), **options)
 
     def _places(
         self, matches: list[Match], text: str, excerpt: Excerpt, template: str
@@ -85,12 +85,6 @@ class Links(_LinkGuard):
             carried = Carried(chunk.request, self._carries)
             guard = chunk.request_state["guard"] = self._for(carried)
         return guard(chunk)
-
-
-def _passes(policy: Policy, carries: Carries | None, text: str, is_destination: bool) -> bool:
-    if is_destination:
-        return policy.passes_as_destination(text, carries)
-    return policy.passes(text, carries)
 
 
 def _is_in_link(text: str, start: int, end: int) -> bool:
