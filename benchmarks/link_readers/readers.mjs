@@ -25,7 +25,7 @@ markdownIt.validateLink = () => true;
 // A name alone, as README.md, is no address for the guard.
 const { normalize } = markdownIt.linkify;
 markdownIt.linkify.normalize = function (match) {
-  const isName = !match.schema && !/[/?#:]/.test(match.url);
+  const isName = /^(?:\/\/)?[^/?#:]+$/.test(match.url);
   normalize.call(this, match);
   if (isName) match.url = "#";
 };
@@ -45,6 +45,8 @@ const READERS = {
   commonmark: (text) => commonmark.html.render(commonmark.parser.parse(text)),
 };
 
+// Nothing of another scheme is fetched for a style.
+const OF_OTHER_SCHEME = /^[^\w/\\]*(?!https?:|ftp:|wss?:|data:)[a-z][\w+.-]*:/i;
 const NAME = /((?:\\[0-9a-f]{1,6}[\t\n\f\r ]?|\\[^0-9a-f\n]|[\w-])+)\(/gi;
 
 function* ofStyle(text, context) {
@@ -67,7 +69,7 @@ function* ofStyle(text, context) {
       if (node.type === "Raw" && node.value !== plain) found.push(...ofStyle(node.value, "value"));
     },
   });
-  yield* found;
+  yield* found.filter((one) => !OF_OTHER_SCHEME.test(one));
 }
 
 function refreshed(value) {

@@ -22,7 +22,7 @@ _BEFORE_HOST = (
     *("&#47;/", "&#47/", "&sol;&sol;", "/&#47;", "&bsol;/", "&Tab;//", "&#1;//", "&NewLine;https://", "&#0000047;/"),
     *("%2f%2f", "https%3a//", "\\68ttps://", "\\2f/", "\\2f \\2f ", "/\\2f ", "ftp://", "ws:", "wss://", ""),
     *("javascript:", "data:text/html,", "java\nscript:", "vbscript:", "file://", "intent:", "//x@", "\u00a0//", "www."),
-    *("h&Tab;ttps://", "https:&NewLine;//", "htt&#112;s:", "https:\\\n//", "https\\:\\/\\/", "\\https://", "blob:https://"),
+    *("h&Tab;ttps://", "https:&NewLine;//", "htt&#112;s:", "https:\\\n//", "https\\:\\/\\/", "\\https://"),
 )
 _PATHS = ("/x?d=1", "/x?d=1", "/x", "", "?d=1", "#d", "/", "\\x", "/a(b)c", "/a b", "/x/?q=//evil.com", ";x", ":80/x")
 _BLANKS = (
@@ -58,6 +58,7 @@ def _gap(rng: random.Random) -> str:
 
 def _markdown(rng: random.Random) -> str:
     address, gap, end = _address(rng), _gap(rng), rng.choice(("", "", ' "t"', " 't'", "\n(t)", _gap(rng)))
+    known = address.replace("intent:", "ftp:")  # `<other:...>` may be a tag of XML
     if rng.random() < 0.25:
         address = f"<{address}>"
     return rng.choice(
@@ -72,14 +73,15 @@ def _markdown(rng: random.Random) -> str:
             f"[a]:{gap}{address}{end}\n\n![a]",
             f"![a][b]\n\n[b]:{gap}{address}{end}\n",
             f"[^1]\n\n[^1]:{gap}{address}\n",
-            f"<{address}>",
-            f"<{gap}{address}>",
+            f"<{known}>",
+            f"<{gap}{known}>",
             address,
             f"{address} and so on",
             f"a {address})",
             f"| a | b |\n|--|--|\n| ![a]({address}) | {address} |",
             f"[a](/x '{address}') ![b](/y)({gap}{address})",
             f"[a]\\({address}) \\[b]({gap}{address})",
+            f"[a]({known}) <{known}>",
         )
     )
 

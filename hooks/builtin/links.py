@@ -34,8 +34,12 @@ class _LinkGuard(SpanGuard):
         """The destination of a link or an image in Markdown becomes empty, so that the label stays. Any other
         address leaves a mark: without it, the texts around the address could make another one."""
         places = super()._places(matches, text, excerpt, template or "\u2026")
+        ends: dict[int, int] = {}
+        for match in matches:
+            ends[match.start] = max(match.end, ends.get(match.start, 0))
+        # A match that begins later may be found later: what takes its place does not depend on it.
         return [
-            (start, end, "" if _is_in_link(text, start, end) else new, entity)
+            (start, end, "" if _is_in_link(text, start, ends.get(start, end)) else new, entity)
             for start, end, new, entity in places
         ]
 

@@ -34,9 +34,10 @@ class LinkDetector:
         matches = [one for one in longer if one not in taken]
         long_end = max((one.end for one in longer), default=0)
         undecided = len(text) if is_final else written.word_at_end(text, start)
-        for place, found in _found(text, start, is_final):
-            if place >= undecided:
+        for sign in _signs(text, start):
+            if sign.start() >= undecided:
                 break
+            found = _at(text, sign, is_final)
             if isinstance(found, int):
                 undecided = min(undecided, max(start, found))
                 continue
@@ -56,18 +57,20 @@ class LinkDetector:
         return is_whole and self._passes(text[begin : address.end], address.place)
 
 
-def _found(text: str, start: int, is_final: bool) -> Iterator[tuple[int, Found]]:
-    """What is found from `start` on, each with the place of its sign. The signs are in order, but for those
-    behind long gaps."""
-    for place in places.behind_long_gaps(text, start):
-        if place < len(text):
-            yield place, places.behind_gap(text, place, is_final)
-    signs: Iterator[Sign[str]] = places.signs(text, start)
+def _signs(text: str, start: int) -> Iterator[Sign[str]]:
+    """The signs of addresses that begin from `start` on, from left to right."""
+    begin = places.begin_of_gap(text, start)
+    signs: Iterator[Sign[str]] = places.SIGN.finditer(text, max(0, begin - 1))
     if written.may_have_sign(text, start):
-        signs = merge(signs, written.SIGN.finditer(text, start), key=Sign.start)
-    for sign in signs:
-        kind = sign.lastgroup
-        if kind is None:
-            yield sign.start(), places.at_sign(text, sign[0], sign.start(), is_final)
-        else:
-            yield sign.start(), written.at_sign(text, sign, is_final)
+        signs = merge(signs, written.signs(text, start), key=Sign.start)
+    if len(text) - begin > places.MOST_BLANKS:
+        signs = merge(signs, places.LONG_GAP.finditer(text, begin), key=Sign.start)
+    return signs
+
+
+def _at(text: str, sign: Sign[str], is_final: bool) -> Found:
+    if sign.lastgroup is None:
+        return places.at_sign(text, sign[0], sign.start(), is_final)
+    if sign.lastgroup == "gap":
+        return places.behind_gap(text, sign.end(), is_final)
+    return written.at_sign(text, sign, is_final)

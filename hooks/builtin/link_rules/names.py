@@ -26,6 +26,8 @@ LABELS = r"(?:[a-z0-9_-]{1,63}\.){1,9}"
 _LABELS = rf"(?:[\w-]{{1,63}}[{DOTS}]){{1,9}}"
 _LAST = r"[^\W\d_](?:[\w-]{0,61}\w)"
 _FOUR = r"\d{1,3}(?:\.\d{1,3}){3}"
+NUMBERS = rf"{_FOUR}|0x[\da-f]{{6,8}}|\d{{8,12}}"
+"""The numbers of hosts, in an address that has no scheme."""
 _NUMBER = r"(?:\d{8,10}|0x[\da-f]{6,8}|0[0-7]{9,12})"
 _QUERY = r"[^\s?]*\?[^\s=]*="
 
@@ -41,7 +43,7 @@ is_name = re.compile(
 is_host = re.compile(
     rf"""
       (?:[^\s/?\#@<>"'()\[\]]{{1,64}}@)?
-      (?:{_LABELS}(?:{_TOP}\.?(?![\w-])|{_LAST}\.?[/?:])|{_FOUR}(?![\w.])|{_NUMBER}[/?:]|\[[\da-f]*:)
+      (?:{_LABELS}(?:{_TOP}\.?(?![\w-])|[\w-]{{1,63}}\.?[/?:\#])|{_FOUR}(?![\w.])|{_NUMBER}[/?:]|\[[\da-f]*:)
     """,
     re.IGNORECASE | re.VERBOSE,
 ).match

@@ -5,7 +5,6 @@ marks of block quotes. Behind more of these than the guard looks back, each text
 """
 
 import re
-from collections.abc import Iterator
 
 from hooks.builtin.link_rules.address import BLANKS, MAX_ADDRESS, Address, Found, Place, end_of, may_go_on
 
@@ -21,8 +20,13 @@ _Q = re.escape(_QUOTING)
 _BREAKS = "\r\n\v\f\x85\u2028\u2029"
 _GAP = rf"[{re.escape(''.join(set(BLANKS) - set(_BREAKS)))}]*+(?:[{_BREAKS}][{_Q}]*+)?"
 """Blanks. Behind a line break, also the marks of block quotes."""
-_SIGN = re.compile(r"""[(:=]|["'](?!\s)|(?<=[\d.\s])[;,]|(?<=[\d.])\s""")
-_LONG_GAP = re.compile(f"[{re.escape(_BEFORE)}]{{{MOST_BLANKS},}}")
+_BEGINNING = r"[/\\&%]|[A-Za-z][A-Za-z0-9+.\t\r\n-]{0,40}(?:[:&%\\]|\Z)"
+"""How addresses begin that browsers fetch, or a beginning of it at the end of a text."""
+_MAY_BEGIN = re.compile(_BEGINNING).match
+_AFTER_QUOTE = re.compile(_GAP)
+SIGN = re.compile(rf"""[(:=]|["'](?=[\s>]|{_BEGINNING})|(?<=[\d.\s])[;,]|(?<=[\d.])\s""")
+LONG_GAP = re.compile(f"(?P<gap>[{re.escape(_BEFORE)}]{{{MOST_BLANKS},}}(?!\\Z))")
+"""So many blanks that what stands before them does not count."""
 
 
 def _spelled(name: str) -> str:
@@ -37,10 +41,11 @@ def _letter(char: str) -> str:
 
 _IS_URL = re.compile(rf"{_spelled('url')}\Z", re.IGNORECASE).search
 _LONGEST_URL = 3 * 9
-_MAY_BE_STRING = re.compile(r"image|fade|src|@|\\", re.IGNORECASE).search
-_OF_STRINGS = "|".join(map(_spelled, ("image-set", "image", "cross-fade", "src")))
+_OF_STRINGS = ("@import", "image(", "image-set(", "cross-fade(", "src(")
 _IS_STRING = re.compile(
-    rf"(?:(?:{_OF_STRINGS})\(|@{_spelled('import')}(?:[{_Q}]|/\*(?:[^*]|\*(?!/))*+\*/)*+\Z)", re.IGNORECASE
+    rf"(?:(?:{'|'.join(_spelled(name[:-1]) for name in _OF_STRINGS[1:])})\("
+    rf"|@{_spelled('import')}(?:[{_Q}]|/\*(?:[^*]|\*(?!/))*+\*/)*+\Z)",
+    re.IGNORECASE,
 ).search
 _NAMES = (
     "src|href|srcset|imagesrcset|poster|background|action|formaction|data|cite|ping|manifest|longdesc|lowsrc"
@@ -49,6 +54,7 @@ _NAMES = (
 _IS_ATTRIBUTE = re.compile(rf"(?:\A|[^\w?&])(?:{_NAMES})\Z", re.IGNORECASE).search
 _IS_ANIMATED = re.compile(r"(?:\A|[^\w?&])(?:to|from|by|values)\Z", re.IGNORECASE).search
 """The values that an animation gives to an attribute."""
+_IN_ANIMATION = re.compile("<(?:animate|set)", re.IGNORECASE).search
 _TIME = rf"[{_Q}]*+[\d.]*+[{_Q}]*+(?:[;,]?[{_Q}]*+url[{_Q}]*+)?\Z"
 _IS_REFRESH = re.compile(rf"""content[{_Q}]*+=[{_Q}]*+(?P<open>["']?){_TIME}""", re.IGNORECASE).search
 """The value of `content` of a `meta`, up to the address of another page."""
@@ -62,8 +68,8 @@ _DESTINATION = re.compile(rf"{_GAP}(?:<{_GAP})?")
 _INSIDE = {'"': re.compile(r'[^"]*'), "'": re.compile(r"[^']*")}
 _BARE = re.compile(r"""[^ \t\r\n\f>"'\]]*""")
 _MORE_BARE = re.compile(r"[^ \t\r\n\f>/?#]*")
-_IN_CSS = re.compile(r"""(?:\\[\s\S]|[^)"'\\])*""")
-_IN_ANGLES = re.compile(r"(?:\\[^\n]|[^<>\n\\])*")
+_IN_CSS = re.compile(r"""(?:\\(?:[\s\S]|\Z)|[^)"'\\])*""")
+_IN_ANGLES = re.compile(r"(?:\\(?:[^\n]|\Z)|[^<>\n\\])*")
 _TO_SPACE = re.compile(r"[^\x00-\x20\x7f]*")
 _PARENTHESIS = re.compile(r"\\[\s\S]|[()]")
 _MOST_NESTED = 32
@@ -72,22 +78,10 @@ MORE_OF_HOST = re.compile(r"@|[.\u3002\uff0e\uff61]\w|\\[.@:%-]")
 """Behind a host: what some clients could take for more of it, or for another host."""
 
 
-def signs(text: str, start: int) -> Iterator[re.Match[str]]:
-    """The signs of places from `start` on, and the one whose place may begin at `start`."""
+def begin_of_gap(text: str, start: int) -> int:
+    """Where what may stand between a sign and an address begins before `start`, as far as the guard looks."""
     left = max(0, start - MOST_BLANKS)
-    before = left + len(text[left:start].rstrip(_BEFORE))
-    yield from _SIGN.finditer(text, max(0, before - 1))
-
-
-def behind_long_gaps(text: str, start: int) -> Iterator[int]:
-    """The places from `start` on behind so many blanks that what stands before them does not count."""
-    left = max(0, start - MOST_BLANKS)
-    if len(text) - left <= MOST_BLANKS:
-        return
-    before = left + len(text[left:start].rstrip(_BEFORE))
-    if len(text) - before > MOST_BLANKS:
-        for gap in _LONG_GAP.finditer(text, before):
-            yield gap.end()
+    return left + len(text[left:start].rstrip(_BEFORE))
 
 
 def at_sign(text: str, sign: str, place: int, is_final: bool) -> Found:
@@ -98,14 +92,15 @@ def at_sign(text: str, sign: str, place: int, is_final: bool) -> Found:
             return _destination(text, place + 1, is_final)
         if before in _ENDS_URL and _IS_URL(text, max(0, place - _LONGEST_URL), place):
             return _value(text, place + 1, _IN_CSS, is_final)
-        is_possible = before in _QUOTING and _without_blanks(text, place)[-1:] in ("", "]")
+        label = _before_blanks(text, place) if before and before in _QUOTING else ""
+        is_possible = label is None or label.endswith("]")
         return _destination(text, place + 1, is_final, Place.POSSIBLE) if is_possible else []
     if sign == ":":
         return _definition(text, place + 1, is_final) if before == "]" else []
     if sign == "=":
         return _attribute(text, place, is_final)
     if sign in "\"'":
-        return _quoted(text, place + 1, sign, is_final, Place.POSSIBLE) if _is_in_css(text, place) else []
+        return _string(text, place, sign, is_final)
     return _refreshed(text, place, is_final) or []
 
 
@@ -117,29 +112,44 @@ def behind_gap(text: str, place: int, is_final: bool) -> Found:
     return [Address(place, max(end, place + 1), Place.UNKNOWN)]
 
 
+def _string(text: str, place: int, quote: str, is_final: bool) -> Found:
+    """The address in a string of CSS that begins at the quote."""
+    start = end_of(_AFTER_QUOTE, text, place + 1, MOST_BLANKS)
+    if start == len(text) or not _MAY_BEGIN(text, start) or not _is_in_css(text, place):
+        return []
+    return _quoted(text, start, quote, is_final, Place.POSSIBLE)
+
+
 def _is_in_css(text: str, place: int) -> bool:
     window = text[max(0, place - MOST_BLANKS) : place]
     if len(window) == MOST_BLANKS and window.lstrip(_QUOTING).startswith("/*"):
         return True
-    return _MAY_BE_STRING(window) is not None and _IS_STRING(window) is not None
+    plain = window.lower()
+    is_possible = any(name in plain for name in _OF_STRINGS) or "\\" in window
+    return is_possible and _IS_STRING(window) is not None
 
 
-def _without_blanks(text: str, place: int) -> str:
-    """The end of the text before the blanks before `place`; empty: there are only blanks in reach."""
-    return text[max(0, place - MOST_BLANKS) : place].rstrip(_QUOTING)[-24:]
+def _before_blanks(text: str, place: int) -> str | None:
+    """The end of the text before the blanks before `place`. None: there are only blanks in reach."""
+    window = text[max(0, place - MOST_BLANKS) : place]
+    before = window.rstrip(_QUOTING)[-24:]
+    return None if not before and len(window) == MOST_BLANKS else before
 
 
 def _attribute(text: str, place: int, is_final: bool) -> Found:
     before = text[place - 1 : place]
     if not (before.isalpha() or (before and before in _QUOTING)):
         return []
-    name = _without_blanks(text, place) if before in _QUOTING else text[max(0, place - 24) : place]
+    name = _before_blanks(text, place) if before in _QUOTING else text[max(0, place - 24) : place]
+    if name is None:
+        return _value(text, place + 1, _BARE, is_final)
     if name[-3:].lower() == "url" and (found := _refreshed(text, place, is_final)) is not None:
         return found
-    if not name or _IS_ATTRIBUTE(name):
+    if _IS_ATTRIBUTE(name):
         return _value(text, place + 1, _BARE, is_final)
     if _IS_ANIMATED(name):
-        return _value(text, place + 1, _BARE, is_final, Place.POSSIBLE)
+        is_sure = _IN_ANIMATION(text, max(0, place - MOST_BLANKS), place)
+        return _value(text, place + 1, _BARE, is_final, Place.DESTINATION if is_sure else Place.POSSIBLE)
     return []
 
 
@@ -152,9 +162,9 @@ def _refreshed(text: str, place: int, is_final: bool) -> Found | None:
             return None
         return _value(text, place + 1, _BARE, is_final, Place.UNKNOWN)
     if not (quote := found["open"]):
-        return _value(text, place + 1, _BARE, is_final, Place.POSSIBLE)
+        return _value(text, place + 1, _BARE, is_final)
     start = end_of(_VALUE, text, place + 1, MOST_BLANKS)
-    return _quoted(text, start, quote, is_final, Place.POSSIBLE)
+    return _quoted(text, start, quote, is_final, Place.DESTINATION)
 
 
 def _destination(text: str, place: int, is_final: bool, kind: Place = Place.DESTINATION) -> Found:

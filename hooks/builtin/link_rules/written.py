@@ -1,10 +1,10 @@
 """Addresses in plain text: what looks like an address, whatever stands around it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from hooks.builtin.link_rules.address import MAX_ADDRESS, Address, Found, Place, end_of, may_go_on
-from hooks.builtin.link_rules.names import DOTS, LABELS, begin_of_name, is_host, is_ip6, is_name
+from hooks.builtin.link_rules.names import LABELS, NUMBERS, begin_of_name, is_host, is_ip6, is_name
 from hooks.builtin.link_rules.places import MORE_OF_HOST
 
 _BREAK = r"[\t\r\n]{0,64}"
@@ -24,8 +24,7 @@ def _spelled(*schemes: str) -> str:
 
 _NOT_IN_ESCAPE = "".join(rf"(?<!{begin})" for begin in (r"%\w", r"\\x\w", r"\\u\w", r"\\u\w\w", r"\\u\w\w\w"))
 """The reading without escapes finds what begins behind an escape."""
-SIGN = re.compile(
-    rf"""
+_SIGNS = rf"""
     (?P<web>{_spelled("https", "http", "ftp", "wss", "ws")})
   | (?P<script>(?<!\w)(?:{_spelled("javascript", "vbscript", "mailto")}))
   | (?P<data>(?<!\w)(?:{_spelled("data")}))
@@ -33,14 +32,13 @@ SIGN = re.compile(
   | (?P<other>(?<![a-z\\%]){_NOT_IN_ESCAPE}[a-z][a-z0-9+.-]{{1,31}}:(?:\Z|/(?:\Z|/)))
   | (?P<slashes>(?<![:/\\\w.])/(?:\Z|/))
   | (?P<www>(?<![\w@./:\\+-])www\.(?:\Z|(?=[\w-])))
-  | (?P<name>(?<![\w@./:\\+-])(?:{LABELS}[a-z][a-z0-9-]{{1,62}}\.?|\d{{1,3}}(?:\.\d{{1,3}}){{3}}|0x[\da-f]{{6,8}}|\d{{8,10}})
-             (?::\d{{1,5}})?[/?\#])
-  | (?P<rest>(?<=[^\x00-\x7f])[a-z0-9_.-]{{0,255}}(?::\d{{1,5}})?[/?\#])
-  | (?P<ip6>(?<![\w)\]])\[[\da-f]{{0,4}}(?:\Z|:[\da-f:.]{{0,45}}(?:\Z|\](?::\d{{0,5}})?(?:\Z|[/?\#]))))
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
-"""What an address in plain text begins with. `rest`: what of a name comes behind letters of other scripts."""
+  | (?P<name>(?<![\w@./:\\+-])(?:{LABELS}[a-z][a-z0-9-]{{1,62}}\.?|{NUMBERS})(?::\d{{1,5}})?[/?\#])
+  | (?P<ip6>(?<![\w)\]/@])\[[\da-f]{{0,4}}(?:\Z|:[\da-f:.]{{0,45}}(?:\Z|\](?::\d{{0,5}})?(?:\Z|[/?\#]))))
+"""
+_REST_OF_NAME = r"|(?P<rest>(?<=[^\x00-\x7f])[a-z0-9_.-]{0,255}(?::\d{1,5})?[/?\#])"
+"""What of a name comes behind letters of other scripts."""
+_SIGN = re.compile(_SIGNS, re.IGNORECASE | re.VERBOSE)
+_SIGN_OF_ANY = re.compile(_SIGNS + _REST_OF_NAME, re.IGNORECASE | re.VERBOSE)
 may_have_sign = re.compile(r"[:/.?#\t\r\n\[]").search
 """Whether a text may have a sign: a cheap check."""
 _OF_WORD = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+_-:"
@@ -58,6 +56,7 @@ punctuation of scripts that write no spaces."""
 _PATH = re.compile("[/?#]").search
 _MORE = re.compile(r"[^ \t\r\n\f</?#]*")
 """What some linkifiers still take for the host behind a quote or another space."""
+_ENDS = ("", "<", *" \t\r\n\f")
 _REST = re.compile(r"""[^\s<>"`]*""")
 """What still belongs to an address that is too long."""
 _CLOSING = re.compile(r"\[/|[()\[\]{}]|\\(?=[^/])|[|']")
@@ -65,6 +64,11 @@ _PAIRS = {")": "(", "]": "[", "}": "{"}
 _TRAILING = ".,;:!?*_~'\u2019\\"
 _QUOTED = {'"': re.compile(r'[^" <>]*'), "'": re.compile(r"[^' <>]*"), "<": re.compile(r"[^ <>]*")}
 _CONTROLS = "".join(map(chr, range(0x21)))
+
+
+def signs(text: str, start: int) -> Iterator[re.Match[str]]:
+    """What addresses in plain text begin with."""
+    return (_SIGN if text.isascii() else _SIGN_OF_ANY).finditer(text, start)
 
 
 def word_at_end(text: str, start: int) -> int:
@@ -114,7 +118,7 @@ def _of_scheme(text: str, start: int, place: int, kind: str, is_final: bool) -> 
     if not has_slash and text[slashes : slashes + 1].isspace():
         return []
     is_one = is_host if not has_slash and kind == "web" and before not in _QUOTED else None
-    found = _in_text(text, start, slashes, is_final, is_one)
+    found = _in_text(text, start, slashes, is_final, is_one, has_host=kind != "script")
     if not found or isinstance(found, int) or before not in _QUOTED:
         return found
     # A client that reads the whole string drops the line breaks in it.
@@ -132,6 +136,8 @@ def _in_text(
     is_final: bool,
     is_one: Callable[[str], object] | None = None,
     begin: int | None = None,
+    *,
+    has_host: bool = True,
 ) -> Found:
     """The address that begins at `start` in plain text, and whose host begins at `place`. `is_one` says
     whether the text from `place` on is an address. `begin`: where its name begins, if before `start`."""
@@ -149,11 +155,10 @@ def _in_text(
         return []
     if path is not None and path.start() < cut:
         return [Address(start, cut, begin=begin)]
-    more = end_of(_MORE, text, end, limit - end) if text[end : end + 1] not in ("", "<", *" \t\r\n\f") else end
+    more = end_of(_MORE, text, end, limit - end) if has_host and text[end : end + 1] not in _ENDS else end
     if may_go_on(text, start, more, is_final):
         return start
-    host_end = path.start() if path else end
-    is_unsure = _has_more(text, cut, host_end, end, more)
+    is_unsure = _has_more(text, cut, path.start() if path else end, end, more)
     return [Address(start, end if is_unsure else cut, begin=begin, is_unsure=is_unsure)]
 
 
