@@ -12,13 +12,22 @@ from typing import NamedTuple
 
 import idna
 
+from hooks.builtin.link_rules.address import BLANKS, Place
+
 _ENTRY = re.compile(
     r"(?P<host>\*|(?:\*\.)?[^*/:?#@\s\[\]]+|\[[\da-fA-F:.]+\])(?::(?P<port>\d{1,5}))?(?P<path>/[^?#\s]*)?"
 )
 _SCHEME = re.compile(r"(?!(?:[\w-]+\.)+[\w-]+:\d+(?:[/?#]|\Z))([A-Za-z][A-Za-z0-9+.-]*):")
 """A scheme, and not a name of several labels with a port."""
-_IS_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|[/\\]{2}").match
-_PIECE = re.compile(r"[^\s,]+")
+_IS_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?!\Z)|[/\\]{2,}(?![\s/\\]|\Z)").match
+_IS_FETCHED = re.compile(
+    r"(?:https?|ftp|wss?|javascript|vbscript|data|file|blob|mailto):(?![\s]|\Z)|[/\\]{2,}(?![\s/\\]|\Z)",
+    re.IGNORECASE,
+).match
+_MAY_BE_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|[/\\:]").match
+_PIECE = re.compile(r"[^\s,;]+")
+_PREFIX = re.compile(r"(?<=[\r\n])[ \t>]+")
+"""What Markdown drops at the beginning of a line: the marks of a block quote, and blanks."""
 _WEB = re.compile(r"//(?P<authority>[^/?#\\]*)(?P<path>[^?#]*)(?P<rest>[\s\S]*)")
 _HOST = re.compile(
     r"(?P<host>\[[\da-f:.]+\]|[^\x00-\x2c\x2f:-@\[-^`{-\x7f\u3002\uff0e\uff61]+)(?::(?P<port>\d{0,5}))?"
@@ -27,10 +36,9 @@ _HOST = re.compile(
 _UNSURE_PATH = re.compile(r"(?i)\\|//|%2f|%5c|(?:/|^)(?:\.|%2e){1,2}(?:/|$)")
 _DEFAULT_PORTS = {"http": "80", "ws": "80", "https": "443", "wss": "443", "ftp": "21"}
 _DROPPED = str.maketrans("", "", "\t\r\n")
-_BLANK = "".join(map(chr, range(0x21)))
 _PUNCTUATION = re.compile(r"\\([!-/:-@\[-`{-~])")
 
-_IN_CSS = re.compile(r"\\([\da-fA-F]{1,6})\s?")
+_IN_CSS = re.compile(r"\\(?:(?P<code>[\da-fA-F]{1,6})(?:\r\n|\s)?|\r\n|(?P<char>[\s\S]))")
 
 Carries = Callable[[str], bool]
 
@@ -52,7 +60,17 @@ class Policy:
         self._schemes = {scheme.lower().removesuffix(":") for scheme in schemes}
         self._relative = relative
 
-    def passes(self, address: str, carries: Carries | None) -> bool:
+    def passes(self, written: str, place: Place, carries: Carries | None) -> bool:
+        """Whether an address passes. In a place where clients expect one, it may be relative, and escapes of
+        Markdown, HTML and CSS are resolved."""
+        if place is Place.TEXT:
+            return self._passes_with_host(written, carries)
+        read = html.unescape(written)
+        joined = _PREFIX.sub("", read)
+        forms = (read, _PUNCTUATION.sub(r"\1", read), _IN_CSS.sub(_character, read), joined)
+        return all(self._passes_as_read(form, place, carries) for form in dict.fromkeys(forms))
+
+    def _passes_with_host(self, address: str, carries: Carries | None) -> bool:
         """Whether an absolute address passes."""
         address = address.replace("\\/", "/")
         found = _SCHEME.match(address)
@@ -71,20 +89,19 @@ class Policy:
         is_listed = any(_covers(entry, place, scheme) for entry in self._entries)
         return is_listed and not (carries and carries(web["path"] + web["rest"]))
 
-    def passes_as_destination(self, written: str, carries: Carries | None) -> bool:
-        """Whether an address passes in a place where clients expect one: there it may be relative, and
-        escapes of Markdown and HTML are resolved."""
-        read = html.unescape(written)
-        forms = dict.fromkeys((read, _PUNCTUATION.sub(r"\1", read), _IN_CSS.sub(_character, read)))
-        return all(self._passes_as_read(form, carries) for form in forms)
-
-    def _passes_as_read(self, text: str, carries: Carries | None) -> bool:
-        address = text.strip(_BLANK).translate(_DROPPED)
-        if _IS_ABSOLUTE(address):
-            return self.passes(address, carries)
-        if any(not self.passes(one, carries) for one in _PIECE.findall(text)[1:] if _IS_ABSOLUTE(one)):
-            return False  # an attribute may have a list of addresses
-        return self._relative or not address or address.startswith("#")
+    def _passes_as_read(self, text: str, place: Place, carries: Carries | None) -> bool:
+        address = text.strip(BLANKS).translate(_DROPPED)
+        if place is Place.UNKNOWN:
+            return not _MAY_BE_ABSOLUTE(address)
+        is_absolute = _IS_FETCHED if place is Place.POSSIBLE else _IS_ABSOLUTE
+        if is_absolute(address) and not self._passes_with_host(address, carries):
+            return False
+        # An attribute may have a list of addresses.
+        pieces = _PIECE.findall(text)
+        if any(is_absolute(one) and not self._passes_with_host(one, carries) for one in pieces[1:]):
+            return False
+        is_free = self._relative or place is Place.POSSIBLE
+        return is_free or not address or address.startswith("#") or is_absolute(address) is not None
 
 
 def _entry(text: str) -> _Entry:
@@ -120,5 +137,8 @@ def _covers(entry: _Entry, place: _Entry, scheme: str) -> bool:
 
 
 def _character(escape: re.Match[str]) -> str:
-    code = int(escape[1], 16)
+    """The character that an escape of CSS stands for. A backslash before a line break is none."""
+    if escape["code"] is None:
+        return (escape["char"] or "").strip("\r\n\f")
+    code = int(escape["code"], 16)
     return chr(code) if 0 < code < 0x110000 else "\ufffd"

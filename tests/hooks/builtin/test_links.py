@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from engine.protocol import GenerationRequest
 from hooks.builtin.link_rules.carried import Carried
-from hooks.builtin.link_rules.detector import LONG, MAX_ADDRESS, LinkDetector
+from hooks.builtin.link_rules.address import MAX_ADDRESS, Place
+from hooks.builtin.link_rules.detector import LONG, LinkDetector
 from hooks.builtin.link_rules.policy import Policy
 from hooks.builtin.links import Links
 from tests.helpers import finish_of, make_request, text_of
@@ -304,7 +305,7 @@ def is_of_list(address: str) -> bool:
 @given(st.lists(PIECES, max_size=6).map(lambda pieces: "https://" + "".join(pieces)))
 @pytest.mark.parametrize("mode", ["in-process"], indirect=True)
 def test_all_readers_agree_on_the_host_of_what_passes(address: str) -> None:
-    if Policy(ALLOW, ["https"], relative=False).passes(address, None):
+    if Policy(ALLOW, ["https"], relative=False).passes(address, Place.TEXT, None):
         host = can_ada.parse(address).hostname
         assert is_of_list(address) or host == "b.org"
         assert urlsplit(address).hostname == host
