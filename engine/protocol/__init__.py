@@ -100,6 +100,10 @@ class GenerationRequest:
     """`none`, `auto`, `required`, or the API's form of a function's name. None means `auto`."""
     parallel_tool_calls: bool = True
     """Whether one output may make more than one call."""
+    caller_body: Mapping[str, Any] | None = field(default=None, repr=False)
+    """The caller's JSON, if it is of the Messages API: its fields and their blocks in the caller's order,
+    with the changes of hooks in `system`, `messages` and `tools`. An upstream of that API gets these as they
+    are. The service sets it once hooks have decided; they never see it."""
     steers_end: bool = False
     """Whether a field of the caller may choose the place of an end that the engine calls the model's own
     (`engine.protocol.fields.asked`). The service sets it."""
@@ -222,6 +226,10 @@ class Usage:
     cached_tokens: int = 0
     """Prompt tokens that were not computed, because an earlier prompt or output began with them."""
     reasoning_tokens: int = 0
+    cache_written_tokens: int = 0
+    """Prompt tokens that an upstream wrote to its cache, where it says so."""
+    cache_written_1h_tokens: int = 0
+    """Those of them that the cache keeps for an hour."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
-"""Reads an upstream's JSON. A text with wrong bytes, or with half a character, is no reason to end an answer.
+"""Reads an upstream's JSON. A text with wrong bytes, or with half a character, does not end an answer.
 
-JSON can write a character beyond U+FFFF as two escapes (`\\ud83d\\ude00`), and some servers cut a text between
-them. Such a half is no text: nothing can write it as UTF-8.
+JSON can write a character beyond U+FFFF as two escapes (`\\ud83d\\ude00`), and some servers cut a text
+between them. Such a half is no text: nothing can write it as UTF-8.
 """
 
 import json

@@ -26,6 +26,8 @@ class UsageCount:
                 used.completion_tokens + num_tokens,
                 used.cached_tokens,
                 used.reasoning_tokens,
+                used.cache_written_tokens,
+                used.cache_written_1h_tokens,
             )
         return self.usage
 
