@@ -40,6 +40,7 @@ def request_body(
     sampling, extra = request.sampling, request.extra
     _check(request)
     signatures, own = signatures or Signatures(), request.caller_body
+    system: Any
     if own is None:
         system, turns = to_turns(request.messages, signatures)
     else:

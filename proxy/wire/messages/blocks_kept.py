@@ -79,7 +79,7 @@ def tools_with_changes(tools: Any, asked: Messages, admitted: Messages) -> list[
                     rest.keys() <= {"description", "strict"}
                 ):
                     tool = {k: v for k, v in tool.items() if k not in ("description", "strict") or k in rest}
-                    tool |= {"name": name, "input_schema": schema, **rest}
+                    tool |= {"name": name, "input_schema": schema} | {str(k): v for k, v in rest.items()}
                 case _:
                     return None
         kept.append(tool)
