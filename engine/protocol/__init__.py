@@ -30,6 +30,7 @@ from engine.protocol.probe_info import PromptScores as PromptScores
 from engine.protocol.probe_info import Scores as Scores
 from engine.protocol.probe_info import Smoothing as Smoothing
 from engine.protocol.stats import EngineStats as EngineStats
+from engine.protocol.usage import Usage as Usage
 
 Channel = Literal["content", "reasoning", "tool_call", "echo"]
 """A text stream of an output. `echo` is the prompt, or the message that a chat continues, if asked for."""
@@ -215,21 +216,6 @@ class ToolCall:
     name: str
     id: str | None = None
     """The upstream's id of the call. A client gets an id that the service makes."""
-
-
-@dataclass(slots=True)
-class Usage:
-    """Token counts of a whole request, so far. A `Usage` never changes once it is made (see `Delta`)."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int = 0
-    """Prompt tokens that were not computed, because an earlier prompt or output began with them."""
-    reasoning_tokens: int = 0
-    cache_written_tokens: int = 0
-    """Prompt tokens that an upstream wrote to its cache, where it says so."""
-    cache_written_1h_tokens: int = 0
-    """Those of them that the cache keeps for an hour."""
 
 
 @dataclass(slots=True)

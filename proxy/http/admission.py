@@ -42,7 +42,7 @@ from proxy.storage.records import Asker
 from proxy.telemetry.traced_guard import GuardSpan
 from proxy.wire.answer_decisions import AnswerDecisions
 from proxy.wire.errors import APIError
-from proxy.wire.openai.endpoint_fields import EndpointFields
+from proxy.wire.messages.fields import CountFields
 
 DECISIONS_HEADER = "X-Weir-Decisions"
 
@@ -119,8 +119,9 @@ class Exchange(Generic[F]):
         if not isinstance(admitted, GenerationRequest):
             return Generation(as_deltas(admitted))
         parsers = model.parsers_for(admitted)
-        for_engine = self._for_engine(admitted)
-        answer = Generation(engine.generate(for_engine), can_hand_over=engine.info.can_hand_over)
+        if isinstance(self.fields, CountFields):
+            admitted = self.fields.for_engine(self.request, admitted)
+        answer = Generation(engine.generate(admitted), can_hand_over=engine.info.can_hand_over)
         if self.spending.is_limited:
             answer = self.spending.counted(answer)
         if admitted.echo:
@@ -132,10 +133,6 @@ class Exchange(Generic[F]):
         if self.arrival.decisions is not None:
             answer = self.arrival.decisions.watched(guard, answer)
         return answer if isinstance(guard, PassThrough) else guarded(guard, answer)
-
-    def _for_engine(self, admitted: GenerationRequest) -> GenerationRequest:
-        fields = self.fields
-        return fields.for_engine(self.request, admitted) if isinstance(fields, EndpointFields) else admitted
 
     def spend_estimate(self) -> None:
         """Count the prompt's tokens, about, for a request without usage."""
@@ -172,8 +169,9 @@ class Exchange(Generic[F]):
         """The tokens of the prompt, as the hooks let it go on."""
         guard, admitted = await self._admitted_or_refused()
         if self.tokenizer is None:
-            asked = self._for_engine(admitted)
-            return await _in_own_words(guard, counted(self.route.model.engine, asked))
+            if isinstance(self.fields, CountFields):
+                admitted = self.fields.for_engine(self.request, admitted)
+            return await _in_own_words(guard, counted(self.route.model.engine, admitted))
         encode, size = partial(self.tokenizer.encode_chat, admitted), text_size(admitted.messages)
         return len(await self.service.prompt_threads.run(encode, size=size, caller=admitted.caller))
 

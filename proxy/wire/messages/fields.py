@@ -189,7 +189,8 @@ class CountFields(GenerationFields):
         return replace(request, user=self.user or self.metadata.user_id, metadata={})
 
     def for_engine(self, asked: GenerationRequest, admitted: GenerationRequest) -> GenerationRequest:
-        """Also the caller's own blocks, for an upstream of this API."""
+        """`admitted` with the caller's own blocks, for an upstream of this API. `asked`: the request that was
+        made of these fields. `admitted`: the same, as hooks let it go on."""
         prompt = with_changes(self._body, asked.messages, admitted.messages)
         tools = tools_with_changes(self._body.get("tools"), asked.tools, admitted.tools)
         if prompt is None or tools is None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-from engine.protocol import GenerationRequest, RequestError
+from engine.protocol import RequestError
 from engine.protocol.fields.asked import ENGINE_FIELDS, SAMPLING_FIELDS
 from engine.protocol.fields.names import (
     BINDING,
@@ -106,11 +106,6 @@ class EndpointFields(RequestObject):
             and name not in LENGTH_LIMITS
             and name not in refusals
         }
-
-    def for_engine(self, asked: GenerationRequest, admitted: GenerationRequest) -> GenerationRequest:
-        """The request for the engine. `asked`: the one made of these fields. `admitted`: the same, as hooks
-        let it go on."""
-        return admitted
 
     def check_refused(self) -> None:
         """Raise `RequestError` for the first field that is refused, whichever engine runs."""
