@@ -31,6 +31,7 @@ from engine.protocol.probe_info import PromptScores as PromptScores
 from engine.protocol.probe_info import Scores as Scores
 from engine.protocol.probe_info import Smoothing as Smoothing
 from engine.protocol.stats import EngineStats as EngineStats
+from engine.protocol.usage import Usage as Usage
 
 Channel = Literal["content", "reasoning", "tool_call", "echo"]
 """A text stream of an output. `echo` is the prompt, or the message that a chat continues, if asked for."""
@@ -101,6 +102,10 @@ class GenerationRequest:
     """`none`, `auto`, `required`, or the API's form of a function's name. None means `auto`."""
     parallel_tool_calls: bool = True
     """Whether one output may make more than one call."""
+    caller_body: Mapping[str, Any] | None = field(default=None, repr=False)
+    """The caller's JSON, if it is of the Messages API: its fields and their blocks in the caller's order,
+    with the changes of hooks in `system`, `messages` and `tools`. An upstream of that API gets these as they
+    are. The service sets it once hooks have decided; they never see it."""
     steers_end: bool = False
     """Whether a field of the caller may choose the place of an end that the engine calls the model's own
     (`engine.protocol.fields.asked`). The service sets it."""
@@ -212,17 +217,6 @@ class ToolCall:
     name: str
     id: str | None = None
     """The upstream's id of the call. A client gets an id that the service makes."""
-
-
-@dataclass(slots=True)
-class Usage:
-    """Token counts of a whole request, so far. A `Usage` never changes once it is made (see `Delta`)."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int = 0
-    """Prompt tokens that were not computed, because an earlier prompt or output began with them."""
-    reasoning_tokens: int = 0
 
 
 @dataclass(slots=True)

@@ -113,7 +113,7 @@ def encode(line: Line) -> bytes:
     """One line, without its newline. Raises `TypeError` for values that JSON does not have."""
     match line:
         case GenerationRequest():
-            request = _REQUEST.dump_python(line, exclude_defaults=True, exclude={"caller"})
+            request = _REQUEST.dump_python(line, exclude_defaults=True, exclude={"caller", "caller_body"})
             return _json({"version": VERSION, "request": request})
         case TimedDelta(t, delta):
             return _json({"t": t, **_dump_delta(delta)})

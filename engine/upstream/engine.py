@@ -1,7 +1,6 @@
 """The engine that asks an upstream: connections, health, and failures of the network."""
 
 import asyncio
-import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from engine.upstream.certificate import UNTRUSTED, certificate_fault
 from engine.upstream.errors import stream_error, upstream_error
 from engine.upstream.events import EventReader, WholeReader
 from engine.upstream.health import UNREACHABLE, UpstreamHealth
+from engine.upstream.json_text import read_event, read_object, strict_json
 from engine.upstream.limits import LONG_TEXT, Patience, TooMuchError, UpstreamOptions
 from engine.upstream.request_tracker import TrackedEngine
 from engine.upstream.sse import Event, EventTooLongError, SSEDecoder
@@ -196,8 +196,7 @@ class UpstreamEngine(TrackedEngine, ABC):
                 await self._check_status(response, request, fields)
                 with Body(response, self._requests, patience) as answer:
                     data = await answer.beginning(self._options.max_upstream_answer)
-                _loads(data)
-                return data
+                return strict_json(data)
 
     def _events(self, call: Call, patience: Patience) -> EventReader | WholeReader:
         if call.is_whole:
@@ -269,7 +268,7 @@ class UpstreamEngine(TrackedEngine, ABC):
                 return ModelInfo(can_hand_over=True)
             with Body(response, self._requests) as body:
                 data = await body.beginning(_MAX_MODELS)
-        listed = _loads(data)
+        listed = read_object(data)
         models = listed.get("data") or ()
         names = () if listed.get("has_more") else tuple(str(model["id"]) for model in models)
         self.health.listed(
@@ -293,7 +292,7 @@ class UpstreamEngine(TrackedEngine, ABC):
         feed = call.translator.feed
         try:
             for event in events:
-                chunk = _loads(event.data)
+                chunk = read_event(event.data)
                 if event.event == "error" or chunk.get("error"):
                     begun = has_begun or bool(deltas)
                     raise stream_error(chunk, begun=begun, fields=call.fields, statuses=self._error_statuses)
@@ -337,18 +336,6 @@ def _bursts(events: list[Event]) -> list[list[Event]]:
     if len(events) <= _BURST:
         return [events]
     return [events[start : start + _BURST] for start in range(0, len(events), _BURST)]
-
-
-def _loads(data: bytes) -> dict[str, Any]:
-    """Read a JSON object. Python servers also write `-Infinity` and `NaN`, which are not JSON."""
-    try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        value = json.loads(data, parse_constant=float)
-        orjson.dumps(value)  # raises for a text that cannot be written again: half a surrogate pair
-    if not isinstance(value, dict):
-        raise TypeError("not a JSON object")
-    return value
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:

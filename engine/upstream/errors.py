@@ -4,10 +4,9 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import orjson
-
 from engine.protocol import EngineError, QueueFullError, RequestError
 from engine.protocol.prompt_size import CONTEXT_LENGTH_EXCEEDED
+from engine.upstream.json_text import read_json
 from engine.upstream.refusal import REFUSED, as_too_long, in_own_words
 
 _CALLERS_FAULT = (400, 404, 413, 422)
@@ -80,8 +79,8 @@ def _error_object(body: Any) -> Mapping[str, Any]:
     """The details in `{"error": {...}}`, `{"error": "..."}` or `{"message": ...}`. Empty for other bodies."""
     if isinstance(body, bytes):
         try:
-            body = orjson.loads(body)
-        except orjson.JSONDecodeError:
+            body = read_json(body)
+        except (ValueError, RecursionError):
             return {}
     if isinstance(body, Mapping) and "error" in body:
         body = body["error"]

@@ -19,6 +19,10 @@ MAX_EVENT = 4 * 1024 * 1024
 """Bytes of an event. An answer of 8,000 tokens with their top alternatives needs about two million."""
 
 
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""One may stand in front of a stream, and is no part of it."""
+
+
 class EventTooLongError(ValueError):
     """An event of more than `max_event` bytes."""
 
@@ -29,6 +33,8 @@ class SSEDecoder:
 
     def __init__(self, max_event: int = MAX_EVENT) -> None:
         self.max_event = max_event
+        self._has_begun = False
+        """Whether so much was read that no byte order mark is to come."""
         self._unread = b""
         """The short beginning of an event, of which no line was read."""
         self._is_inside = False
@@ -46,6 +52,12 @@ class SSEDecoder:
         """The events that `data` completes. Raises `EventTooLongError`."""
         if self._unread:
             data, self._unread = self._unread + data, b""
+        if not self._has_begun:
+            if len(data) < len(_BYTE_ORDER_MARK) and _BYTE_ORDER_MARK.startswith(data):
+                self._unread = data
+                return []
+            self._has_begun = True
+            data = data.removeprefix(_BYTE_ORDER_MARK)
         if self._is_inside or len(data) > self.max_event or data.find(b"\r") >= 0:
             return self._read_lines(data)
         # Most pieces are one event, and most events are one line of data. They are not read line by line.

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from engine.protocol import EngineError, Usage
+from engine.upstream.json_text import read_object
 
 _MAX_COUNT = 10**9
 """No request has so many tokens."""
@@ -27,6 +26,8 @@ class UsageCount:
                 used.completion_tokens + num_tokens,
                 used.cached_tokens,
                 used.reasoning_tokens,
+                used.cache_written_tokens,
+                used.cache_written_1h_tokens,
             )
         return self.usage
 
@@ -39,7 +40,7 @@ def count_of(source: Any, name: str, otherwise: int) -> int:
 
 def count_in(answer: bytes, name: str) -> int:
     """The count `name` in an upstream's whole answer. Raises `EngineError` if it is missing or invalid."""
-    number = count_of(orjson.loads(answer), name, -1)
+    number = count_of(read_object(answer), name, -1)
     if number < 0:
         raise EngineError("The upstream engine sent an invalid response.", status=502)
     return number

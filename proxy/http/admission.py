@@ -43,6 +43,7 @@ from proxy.storage.records import Asker
 from proxy.telemetry.traced_guard import GuardSpan
 from proxy.wire.answer_decisions import AnswerDecisions
 from proxy.wire.errors import APIError
+from proxy.wire.messages.fields import CountFields
 
 DECISIONS_HEADER = "X-Weir-Decisions"
 
@@ -119,6 +120,8 @@ class Exchange(Generic[F]):
         if not isinstance(admitted, GenerationRequest):
             return Generation(as_deltas(admitted))
         parsers = model.parsers_for(admitted)
+        if isinstance(self.fields, CountFields):
+            admitted = self.fields.for_engine(self.request, admitted)
         answer = Generation(engine.generate(admitted), can_hand_over=engine.info.can_hand_over)
         if self.spending.is_limited:
             answer = self.spending.counted(answer)
@@ -167,6 +170,8 @@ class Exchange(Generic[F]):
         """The tokens of the prompt, as the hooks let it go on."""
         guard, admitted = await self._admitted_or_refused()
         if self.tokenizer is None:
+            if isinstance(self.fields, CountFields):
+                admitted = self.fields.for_engine(self.request, admitted)
             return await _in_own_words(guard, counted(self.route.model.engine, admitted))
         encode, size = partial(self.tokenizer.encode_chat, admitted), text_size(admitted.messages)
         return len(await self.service.prompt_threads.run(encode, size=size, caller=admitted.caller))

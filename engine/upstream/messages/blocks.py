@@ -7,6 +7,7 @@ from typing import Any, Literal
 import orjson
 
 from engine.protocol import Channel, ToolCall
+from engine.upstream.json_text import HalfCharacters, whole_characters, with_whole_characters
 from engine.upstream.limits import TooMuchError
 from engine.upstream.messages.signatures import MAX_SIGNATURE
 
@@ -36,9 +37,11 @@ class Block:
         self._delta, self._field = _TEXTS.get(kind, ("", ""))
         self._input = start.get("input") or {}
         self._num_pieces = 0
+        self._halves = HalfCharacters()
         self._hash = hashlib.sha256()
         self._signature = ""
-        self.first = _text(start.get(self._field) or "") if kind in ("text", "thinking") else ""
+        first = _text(start.get(self._field) or "") if kind in ("text", "thinking") else ""
+        self.first = self._halves.join(kind, first)
         """Text that comes with the start."""
         if kind == "thinking":
             self._take_signature(start.get("signature") or "")
@@ -50,17 +53,16 @@ class Block:
             return ""
         text = _text(delta[self._field])
         self._num_pieces += bool(text)
-        return text
+        return self._halves.join(self.kind, text)
 
     def last(self) -> str:
-        """The text that is left when the block ends: the input of a call that came with the start."""
-        if self.call is None:
-            return ""
-        if not self._num_pieces:
-            return orjson.dumps(self._input).decode()
-        if self._input:
+        """The text that is left when the block ends: half a character, or the input of a call that came with
+        the start."""
+        if self.call is not None and not self._num_pieces:
+            return orjson.dumps(with_whole_characters(self._input)).decode()
+        if self.call is not None and self._input:
             raise ValueError("two inputs of one call")
-        return ""
+        return self._halves.end(self.kind)
 
     def sign(self, text: str) -> None:
         """Take in a piece of reasoning, which the signature is for."""
@@ -87,7 +89,7 @@ def _call_of(start: Mapping[str, Any], index: int) -> ToolCall:
     name, call_id, arguments = start["name"], start.get("id"), start.get("input")
     if not isinstance(name, str) or not name or not isinstance(arguments, Mapping | None):
         raise TypeError("a call without a name, or with an input that is not an object")
-    return ToolCall(index, name, call_id if isinstance(call_id, str) else None)
+    return ToolCall(index, whole_characters(name), call_id if isinstance(call_id, str) else None)
 
 
 def _text(value: Any) -> str:

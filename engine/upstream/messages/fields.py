@@ -12,6 +12,7 @@ _SAMPLING = frozenset({"temperature", "top_p", "top_k", "max_tokens", "stop"})
 _OTHERS = frozenset({"tools", "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort"})
 _EXTRA = frozenset(
     {"thinking", "thinking.budget_tokens", "service_tier", "cache_control", "anthropic_beta"}
+    | {"context_management.edits"}
     | {"safety_identifier", "chat_template_kwargs", "continue_final_message", "add_generation_prompt"}
 )
 

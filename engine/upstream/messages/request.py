@@ -18,8 +18,11 @@ from engine.upstream.messages.turns import to_turns
 _DRAWING = ("temperature", "top_p", "top_k")
 _PROMPT = frozenset(
     {"model", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "cache_control"}
+    | {"context_management"}
 )
 """Fields of the body that make the prompt."""
+_OWN = ("cache_control", "context_management")
+"""Fields that are the same there, if the caller's API is this one."""
 _BETAS = re.compile(r"[\w.,:+ -]+", re.ASCII)
 _TIERS = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
 
@@ -36,7 +39,12 @@ def request_body(
     """
     sampling, extra = request.sampling, request.extra
     _check(request)
-    system, turns = to_turns(request.messages, signatures or Signatures())
+    signatures, own = signatures or Signatures(), request.caller_body
+    system: Any
+    if own is None:
+        system, turns = to_turns(request.messages, signatures)
+    else:
+        system, turns = own.get("system"), signatures.signed(own["messages"])
     _check_end(request, turns)
     body: dict[str, Any] = {"model": model or request.model, "stream": True, "messages": turns}
     has_limit = sampling.max_tokens is not None
@@ -45,6 +53,8 @@ def request_body(
     body |= {name: getattr(sampling, name) for name in _DRAWING if _says(request, name)}
     body |= {"stop_sequences": list(sampling.stop)} if sampling.stop else {}
     body |= tool_fields(request)
+    if own is not None and "tools" in body:
+        body["tools"] = own["tools"]
     if thinking := _thinking(request):
         body["thinking"] = thinking
     if output_config := _output_config(request):
@@ -53,9 +63,17 @@ def request_body(
         body["metadata"] = {"user_id": user}
     if (tier := extra.get("service_tier")) is not None:
         body["service_tier"] = _TIERS[tier]
-    if cache_control := extra.get("cache_control"):
-        body["cache_control"] = cache_control
-    return body
+    for name in _OWN if request.endpoint == "messages" else ("cache_control",):
+        if value := extra.get(name):
+            body[name] = value
+    return body if own is None else _as_the_caller(body, own)
+
+
+def _as_the_caller(body: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The body in the order of the caller's, with the caller's own writing of all that is the same. A cache
+    of prompts compares bytes."""
+    kept = {name: own[name] if own[name] == body[name] else body[name] for name in own if name in body}
+    return {**kept, **{name: value for name, value in body.items() if name not in kept}}
 
 
 def headers_of(request: GenerationRequest) -> dict[str, str]:

@@ -8,6 +8,7 @@ not get it.
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 MAX_SIGNATURE = 256 * 1024
@@ -34,10 +35,28 @@ class Signatures:
 
     def blocks(self, reasoning: Any) -> list[dict[str, Any]]:
         """The thinking block of an assistant's turn. None for reasoning that this upstream did not sign."""
-        if not isinstance(reasoning, str) or not reasoning:
-            return []
-        digest = hashlib.sha256(reasoning.encode(errors="surrogatepass")).digest()
-        signature = self._signatures.get(digest)
-        if signature is None:
+        if not isinstance(reasoning, str) or not reasoning or not (signature := self._of(reasoning)):
             return []
         return [{"type": "thinking", "thinking": reasoning, "signature": signature}]
+
+    def signed(self, turns: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Turns with blocks of their caller's, who has the signatures of another server, or none: Weir gives
+        its clients none. Thinking that nobody signed is left out."""
+        signed = [{**turn, "content": self._signed_content(turn["content"])} for turn in turns]
+        return [turn for turn in signed if turn["content"]]
+
+    def _signed_content(self, content: Any) -> Any:
+        if not isinstance(content, list):
+            return content
+        blocks = (
+            {**block, "signature": block.get("signature") or self._of(block["thinking"])}
+            if block["type"] == "thinking"
+            else block
+            for block in content
+        )
+        return [block for block in blocks if block.get("signature") != ""]
+
+    def _of(self, reasoning: str) -> str:
+        """The signature of the text. Empty if this upstream did not sign it."""
+        digest = hashlib.sha256(reasoning.encode(errors="surrogatepass")).digest()
+        return self._signatures.get(digest, "")

@@ -138,9 +138,11 @@ class StreamTranslator:
             return
         used = self._count.usage
         read = count_of(reported, "cache_read_input_tokens", used.cached_tokens)
+        written = count_of(reported, "cache_creation_input_tokens", used.cache_written_tokens)
+        by_age = reported.get("cache_creation")
+        hour = count_of(by_age, "ephemeral_1h_input_tokens", used.cache_written_1h_tokens)
         prompt = used.prompt_tokens
         if reported.get("input_tokens") is not None:
-            written = count_of(reported, "cache_creation_input_tokens", 0)
             prompt = count_of(reported, "input_tokens", 0) + read + written
         generated = count_of(reported, "output_tokens", used.completion_tokens)
-        self._count.usage = Usage(prompt, generated, read, used.reasoning_tokens)
+        self._count.usage = Usage(prompt, generated, read, used.reasoning_tokens, written, min(hour, written))

@@ -24,12 +24,13 @@ def _tool(tool: Mapping[str, Any], place: str) -> dict[str, Any]:
     match tool:
         case {"type": "function", "function": {"name": str(name), **function}}:
             written = {"name": name, "input_schema": function.pop("parameters", None) or {"type": "object"}}
+            mark = function.pop("cache_control", None) or tool.get("cache_control")
             for field in ("description", "strict"):
                 if (value := function.pop(field, None)) is not None:
                     written[field] = value
             if function:
                 raise refused(f"{place}.function.{next(iter(function))}")
-            return written
+            return written | ({"cache_control": mark} if mark else {})
     raise refused(f"{place}.type")
 
 

@@ -25,6 +25,8 @@ _FIELDS = {
     "assistant": {"content", "refusal", "reasoning_content", "reasoning", "tool_calls"},
     "tool": {"content", "tool_call_id", "name"},
 }
+_MARK = "cache_control"
+"""The mark for the cache. A message that has one marks its last block."""
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _DATA_URI = re.compile(r"data:(?P<type>[^;,]*);base64,(?P<data>.*)", re.DOTALL)
 
@@ -42,7 +44,7 @@ def to_turns(
     turns: list[dict[str, Any]] = []
     for i, message in enumerate(messages[len(first) :], start=len(first)):
         role = {"tool": "user", "developer": "system"}.get(message["role"], message["role"])
-        blocks = list(_blocks(message, i, signatures))
+        blocks = _blocks(message, i, signatures)
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += blocks
         else:
@@ -50,13 +52,20 @@ def to_turns(
     return system, [turn for turn in turns if turn["content"]]
 
 
-def _blocks(message: Mapping[str, Any], i: int, signatures: Signatures) -> Iterator[Block]:
+def _blocks(message: Mapping[str, Any], i: int, signatures: Signatures) -> list[Block]:
+    blocks = list(_own_blocks(message, i, signatures))
+    if blocks and (mark := message.get(_MARK)):
+        blocks[-1] = {_MARK: mark} | blocks[-1]
+    return blocks
+
+
+def _own_blocks(message: Mapping[str, Any], i: int, signatures: Signatures) -> Iterator[Block]:
     place = f"messages[{i}]"
     role = "system" if message["role"] == "developer" else message["role"]
     if role not in _FIELDS:
         raise refused(f"{place}.role")
     for name, value in message.items():
-        if value and name != "role" and name not in _FIELDS[role]:
+        if value and name not in ("role", _MARK) and name not in _FIELDS[role]:
             raise refused(f"{place}.{name}")
     content = _content(message.get("content"), f"{place}.content")
     if role == "tool":
@@ -96,7 +105,7 @@ def _block(part: Any, place: str) -> Block:
             block = {"type": "document", "source": _source(data), **named}
         case _:
             raise refused(place)
-    return block | {name: part[name] for name in ("cache_control",) if part.get(name)}
+    return block | ({_MARK: part[_MARK]} if part.get(_MARK) else {})
 
 
 def _source(url: str) -> dict[str, Any]:

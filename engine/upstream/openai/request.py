@@ -11,7 +11,9 @@ _SET_BY_WEIR = frozenset(
     | {"return_token_ids", "return_tokens_as_token_ids"}
 )
 """Fields that Weir writes or answers itself. In `GenerationRequest.extra` they do not reach the upstream."""
-_OF_MESSAGES = frozenset({"thinking", "service_tier", "cache_control", "anthropic_beta"})
+_OF_MESSAGES = frozenset(
+    {"thinking", "service_tier", "cache_control", "anthropic_beta", "context_management"}
+)
 """Fields of the Messages API. Servers of this API know other values of these names, or refuse them."""
 _WRITTEN_APART = ("max_tokens", "logprobs", "logit_bias", "best_of", "logits_processors", "prompt_logprobs")
 """Fields of `SamplingParams` that have another form in the body, or none."""

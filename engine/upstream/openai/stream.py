@@ -6,15 +6,14 @@ that are not as expected raise `KeyError`, `IndexError`, `TypeError`, `Attribute
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
-
-import orjson
 
 from engine.protocol import Channel, Delta, FinishReason, GenerationRequest, Token, ToolCall, Usage
 from engine.upstream.errors import stream_broke
+from engine.upstream.json_text import HalfCharacters
 from engine.upstream.limits import LONG_TEXT, OutputLimit, TooMuchError, UpstreamOptions
-from engine.upstream.openai.call_order import CallOrder
+from engine.upstream.openai.calls import Segment, ToolCalls
 from engine.upstream.openai.prompt import PromptReader
 from engine.upstream.openai.request import asks_for_echo
 from engine.upstream.openai.template import TextTemplate, text_alone, text_in
@@ -36,9 +35,6 @@ _OWN_ENDS = frozenset(
 _FAILURES = ("abort", "error")
 _MAX_CHOICES = 64
 """Choices of one event, for each output. Servers send one."""
-
-Segment = tuple[Channel, ToolCall | None, str]
-"""A text, and the stream that it belongs to."""
 
 
 class StreamTranslator:
@@ -141,8 +137,10 @@ class _Output:
         self._stop_token_ids = request.sampling.stop_token_ids
         self._aligner = TokenAligner(self._stop)
         self._channel: Channel = "content"
-        self._calls = _ToolCalls()
-        self._call_order = CallOrder()
+        self._calls = ToolCalls()
+        self._halves = HalfCharacters()
+        self._has_said: set[str] = set()
+        """The parts that deltas have had: reasoning, content, calls."""
         self._prompt_token_ids = None if isinstance(prompt, str) else prompt
         # An echoed text is recognized by its text, echoed ids are recognized by their number.
         self._echo_text = prompt if asks_for_echo(request) and isinstance(prompt, str) else ""
@@ -156,7 +154,8 @@ class _Output:
     @property
     def is_plain(self) -> bool:
         """Whether text without tokens continues the content as it comes."""
-        return self._aligner.is_bare and self._channel == "content" and not self.is_finished
+        is_bare = self._aligner.is_bare and self._channel == "content"
+        return is_bare and not self.is_finished and not self._halves
 
     def take_all(self, texts: Sequence[str]) -> Delta | None:
         """The delta of texts that only continue the content, if `is_plain`. None: they are too long."""
@@ -194,11 +193,10 @@ class _Output:
     def end(self, reason: str | None, stop_reason: str | int | None, deltas: list[Delta]) -> list[Delta]:
         """`deltas`, then the rest of the output. The last delta has the finish reason."""
         self.is_finished = True
-        if self._waiting:
-            deltas += self._put(("content", None, self._waiting), [], more=False)
-        for segment in self._calls.flush():
+        reason = reason and str(reason).lower()
+        finish_reason = _FINISH_REASONS.get(reason, "stop") if reason else self._calls_reason
+        for segment in self._last_segments(is_cut=finish_reason in ("length", "content_filter")):
             deltas += self._put(segment, [], more=False)
-        deltas += self._call_order.flush(self._count.usage)
         text, tokens = self._aligner.flush()
         if self._stop_token_ids and reason != "length":
             tokens = _without_nameless_end(tokens)
@@ -206,8 +204,6 @@ class _Output:
             deltas += self._release(text, tokens)
         elif not deltas:
             deltas = [self._delta("content", "")]
-        reason = reason and str(reason).lower()
-        finish_reason = _FINISH_REASONS.get(reason, "stop") if reason else self._calls.finish_reason
         # Any text but the caller's own stop strings could be output that no hook has seen.
         is_own = is_id(stop_reason) or stop_reason in self._stop
         deltas[-1] = replace(
@@ -232,16 +228,39 @@ class _Output:
         entries = choice.get("prompt_logprobs")
         return [self._delta("echo", *self._prompts.read(entries, self._prompt_token_ids, self._prompt))]
 
+    @property
+    def _calls_reason(self) -> FinishReason:
+        return "tool_calls" if self._calls else "stop"
+
     def _segments(self, choice: Mapping[str, Any]) -> Iterator[Segment]:
-        delta = choice.get("delta") or {}
-        if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
-            yield "reasoning", None, _text(reasoning)
-        if content := delta.get("content") or delta.get("refusal"):
-            yield "content", None, _text(content)
-        if delta.get("tool_calls") or delta.get("function_call"):
-            yield from self._calls.feed(delta)
+        delta, is_whole, has_said = choice.get("delta") or {}, False, self._has_said
+        if not delta and (message := choice.get("message")):
+            delta, is_whole = message, True
+        # A whole message repeats what deltas have said.
+        repeated = frozenset(has_said) if is_whole else frozenset[str]()
+        reasoning = delta.get("reasoning_content") or delta.get("reasoning")
+        if reasoning and "reasoning" not in repeated:
+            has_said.add("reasoning")
+            yield "reasoning", None, self._halves.join("reasoning", _text(reasoning))
+        content = delta.get("content") or delta.get("refusal")
+        if content and "content" not in repeated:
+            has_said.add("content")
+            yield "content", None, self._halves.join("content", _text(content))
+        if (delta.get("tool_calls") or delta.get("function_call")) and "calls" not in repeated:
+            has_said.add("calls")
+            yield from self._calls.feed(delta, are_whole=is_whole)
         if text := _text(choice.get("text")):
-            yield from self._without_echo(text)
+            yield from self._without_echo(self._halves.join("text", text))
+
+    def _last_segments(self, *, is_cut: bool) -> Iterator[Segment]:
+        """What waits at the end."""
+        for channel in ("reasoning", "content"):
+            if half := self._halves.end(channel):
+                yield channel, None, half
+        yield from self._without_echo(self._halves.end("text"))
+        if self._waiting:
+            yield "content", None, self._waiting
+        yield from self._calls.end(is_cut=is_cut)
 
     def _without_echo(self, text: str) -> Iterator[Segment]:
         """Separate the echoed prompt from the content. If the upstream does not echo, all text is content."""
@@ -265,9 +284,7 @@ class _Output:
             # The upstream's parser made this text from other text: no token stands for it.
             self._channel = "content"
             self._aligner.mute()
-            if call is not None:
-                deltas += self._call_order.put(self._delta("tool_call", text, call=call))
-            return deltas
+            return [*deltas, self._delta("tool_call", text, call=call)] if call is not None else deltas
         self._channel = channel
         text, settled = self._aligner.feed(tokens, text, more=more)
         return [*deltas, *self._release(text, settled)] if text else deltas
@@ -295,79 +312,6 @@ class _Output:
         return Delta(
             index=self._index, text=text, tokens=tokens, channel=channel, tool_call=call, usage=usage
         )
-
-
-@dataclass(slots=True)
-class _Call:
-    """A tool call, as far as it has come."""
-
-    index: int
-    id: str | None
-    name: str = ""
-    arguments: str = ""
-    """The arguments that no segment holds yet."""
-    reported: ToolCall | None = None
-    """The call as its segments name it, set with the first segment. From then on, the name is final."""
-
-    def take_segment(self) -> Segment:
-        self.reported = self.reported or ToolCall(self.index, self.name, self.id)
-        arguments, self.arguments = self.arguments, ""
-        return "tool_call", self.reported, arguments
-
-
-class _ToolCalls:
-    """The tool calls of one output, numbered in the order in which they begin.
-
-    A call's first segment comes when the call has a name and arguments, when another call follows, or at the
-    end. Until then more of its name may come. Upstreams send the name in pieces, or repeat the name with each
-    piece of the arguments, or send the name after the first piece.
-    """
-
-    def __init__(self) -> None:
-        self._by_index: dict[int | None, _Call] = {}
-        self._calls: list[_Call] = []
-
-    @property
-    def finish_reason(self) -> FinishReason:
-        return "tool_calls" if self._calls else "stop"
-
-    def feed(self, delta: Mapping[str, Any]) -> Iterator[Segment]:
-        """At least one segment for each part. An empty one marks the tokens beside it as a call's."""
-        calls = delta.get("tool_calls") or ()
-        if function := delta.get("function_call"):
-            calls = ({"index": 0, "function": function},)
-        for part in calls:
-            function = part.get("function") or {}
-            index, call_id, name = part.get("index"), part.get("id"), function.get("name") or ""
-            call = self._known(index, call_id, name)
-            if call is None:
-                yield from self.flush()
-                call = _Call(len(self._calls), call_id or None)
-                self._calls.append(call)
-            self._by_index[index] = self._by_index[None] = call
-            if call.reported is None and name != call.name:
-                call.name += name
-            call.arguments += _arguments_text(function.get("arguments"))
-            yield call.take_segment() if call.name and call.arguments else ("tool_call", None, "")
-
-    def flush(self) -> Iterator[Segment]:
-        """Segments of the calls that have had none, if they have a name."""
-        for call in self._calls:
-            if call.reported is None and call.name:
-                yield call.take_segment()
-
-    def _known(self, index: int | None, call_id: str | None, name: str) -> _Call | None:
-        """The call that this part continues. None: a new call begins."""
-        known = self._by_index.get(index)
-        if known is None or not name:
-            return known
-        # A name with another id begins a call, whatever the index is. A name without id and index does too.
-        is_another = call_id != known.id if call_id else index is None
-        return None if is_another else known
-
-
-def _arguments_text(arguments: Any) -> str:
-    return arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode() if arguments else ""
 
 
 def _without_nameless_end(tokens: tuple[Token, ...]) -> tuple[Token, ...]:

@@ -12,6 +12,8 @@ from typing import Any
 
 import orjson
 
+from engine.upstream.json_text import has_whole_characters
+
 _MARK = b"WeirTextMark"
 """Letters that are no JSON without quotes."""
 _BESIDE_CONTENT = ("reasoning_content", "reasoning", "tool_calls", "function_call")
@@ -40,7 +42,8 @@ def text_alone(choice: Mapping[str, Any]) -> str:
     content = delta.get("content")
     if not isinstance(content, str) or (len(delta) > 1 and any(map(delta.get, _BESIDE_CONTENT))):
         return ""
-    return content
+    # Half a character is joined with the other half, which another event has.
+    return content if has_whole_characters(content) else ""
 
 
 class TextTemplate:

@@ -159,10 +159,13 @@ class MessagesAnswer(Answer):
         # After a prompt that a hook answered, no tokens are counted (contract 8.8).
         is_unasked = self._finish.finish_reason is not None and not used.completion_tokens
         num_prompt = used.prompt_tokens or (0 if is_unasked else self._guess())
+        written, hour = used.cache_written_tokens, used.cache_written_1h_tokens
+        by_age = {"ephemeral_5m_input_tokens": written - hour, "ephemeral_1h_input_tokens": hour}
         return {
-            "input_tokens": num_prompt - used.cached_tokens,
-            "cache_creation_input_tokens": 0,
+            "input_tokens": max(0, num_prompt - used.cached_tokens - written),
+            "cache_creation_input_tokens": written,
             "cache_read_input_tokens": used.cached_tokens,
+            **({"cache_creation": by_age} if written else {}),
             "output_tokens": used.completion_tokens,
         }
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, field_validator, model_validator
 
 from engine.protocol import GenerationRequest, RequestError
 from engine.protocol.fields.names import is_binding, is_neutral
 from engine.protocol.fields.support import FieldSupport, Treatment
+from proxy.wire.messages.blocks_kept import SWITCHES, is_mark, tools_with_changes, with_changes
 from proxy.wire.messages.turns import Block, Content, Turn, system_text, to_messages
 from proxy.wire.openai.answer import JSONObject
 from proxy.wire.openai.endpoint_fields import MAX_NAMES, Options, RequestObject
@@ -17,8 +18,13 @@ from proxy.wire.openai.fields import GenerationFields, StopString
 FEWEST_THINKING_TOKENS = 1024
 
 
-_OF_THIS_API = frozenset({"thinking.budget_tokens", "service_tier", "cache_control"})
-"""Fields that a chat has no words for. Only an upstream of this API gets them."""
+_OF_THIS_API: Mapping[str, str] = {
+    "thinking.budget_tokens": "thinking.budget_tokens",
+    "service_tier": "service_tier",
+    "cache_control": "cache_control",
+    "context_management": "context_management.edits",  # another field of this name is OpenAI's
+}
+"""Fields that a chat has no words for, by their names for engines. Only an upstream of this API gets them."""
 
 
 class Tool(RequestObject):
@@ -34,7 +40,8 @@ class Tool(RequestObject):
     def unread(self) -> list[str]:
         """The names of the fields that ask for something and have no effect here."""
         given = (self.model_extra or {}).items()
-        return [name for name, value in given if name != "cache_control" and not is_neutral(name, value)]
+        read = ("cache_control",) if is_mark((self.model_extra or {}).get("cache_control")) else ()
+        return [name for name, value in given if name not in read and not is_neutral(name, value)]
 
     def to_chat(self) -> JSONObject:
         given = {"description": self.description, "parameters": self.input_schema, "strict": self.strict}
@@ -107,6 +114,16 @@ class CountFields(GenerationFields):
         [], alias="stop_sequences", description="Texts that end an answer and are not part of it"
     )
 
+    _body: Mapping[str, Any] = PrivateAttr(default_factory=dict)
+    """The JSON that the request was read from."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keeps_body(cls, data: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
+        made = read(data)
+        made._body = data
+        return made
+
     @field_validator("system")
     @classmethod
     def _system_is_text(cls, system: list[Block]) -> list[Block]:
@@ -116,8 +133,10 @@ class CountFields(GenerationFields):
 
     def ignored(self, support: FieldSupport) -> list[str]:
         """Also the fields of tools and blocks: `tools.defer_loading`."""
-        names = dict.fromkeys([*super().ignored(support), *self._unread()])
-        return [*names][: MAX_NAMES + 1]
+        takes_blocks = self.treatment("cache_control", support) is Treatment.HONOURED
+        read = {f"tools.{name}" for name in SWITCHES} if takes_blocks else set[str]()
+        unread = (name for name in self._unread() if name not in read)
+        return [*dict.fromkeys([*super().ignored(support), *unread])][: MAX_NAMES + 1]
 
     def _unread(self) -> Iterator[str]:
         for tool in self.tools:
@@ -132,7 +151,7 @@ class CountFields(GenerationFields):
     def treatment(cls, name: str, support: FieldSupport) -> Treatment:
         if name not in _OF_THIS_API:
             return super().treatment(name, support)
-        is_honoured = support.treatment(name, cls.endpoint) is Treatment.HONOURED
+        is_honoured = support.treatment(_OF_THIS_API[name], cls.endpoint) is Treatment.HONOURED
         return Treatment.HONOURED if is_honoured else Treatment.IGNORED
 
     @classmethod
@@ -169,6 +188,17 @@ class CountFields(GenerationFields):
             request = replace(request, extra={**request.extra, "anthropic_beta": names})
         return replace(request, user=self.user or self.metadata.user_id, metadata={})
 
+    def for_engine(self, asked: GenerationRequest, admitted: GenerationRequest) -> GenerationRequest:
+        """`admitted` with the caller's own blocks, for an upstream of this API. `asked`: the request that was
+        made of these fields. `admitted`: the same, as hooks let it go on."""
+        prompt = with_changes(self._body, asked.messages, admitted.messages)
+        tools = tools_with_changes(self._body.get("tools"), asked.tools, admitted.tools)
+        if prompt is None or tools is None:
+            return admitted
+        own = {name: value for name, value in self._body.items() if name not in ("system", "tools")}
+        own = {name: (prompt | {"tools": tools}).get(name, own.get(name)) for name in self._body}
+        return replace(admitted, caller_body=own)
+
     def _check(self) -> None:
         names = [tool.name for tool in self.tools]
         choice = self.tool_choice
@@ -196,21 +226,9 @@ class CountFields(GenerationFields):
             given["thinking"] = self.thinking.model_dump(
                 include=set(Thinking.model_fields), exclude_none=True
             )
-        if (tier := (self.model_extra or {}).get("service_tier")) is not None:
-            given["service_tier"] = tier
-        return given | self._cache_control()
-
-    def _cache_control(self) -> JSONObject:
-        """The first mark for the cache. A chat has no place to mark blocks, so the mark becomes the whole
-        prompt's: the API then caches up to the last block."""
-        blocks = [*self.system, *(block for turn in self.messages for block in turn.content)]
-        for marked in (self, *self.tools, *blocks):
-            match (marked.model_extra or {}).get("cache_control"):
-                case {"type": "ephemeral", "ttl": "1h"}:
-                    return {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
-                case {"type": "ephemeral"}:
-                    return {"cache_control": {"type": "ephemeral"}}
-        return {}
+        more = self.model_extra or {}
+        given |= {name: more[name] for name in ("service_tier", "context_management") if name in more}
+        return given | ({"cache_control": mark} if is_mark(mark := more.get("cache_control")) else {})
 
     def _output_config(self) -> JSONObject:
         chat: JSONObject = {}

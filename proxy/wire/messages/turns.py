@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from engine.protocol.documents import document_part
 from engine.protocol.fields.names import is_neutral
+from proxy.wire.messages.blocks_kept import is_mark
 from proxy.wire.openai.answer import JSONObject
 from proxy.wire.openai.chat import text_is_a_part, text_or_parts
 from proxy.wire.openai.endpoint_fields import RequestObject
@@ -100,7 +101,8 @@ class Block(RequestObject):
     def unread(self) -> Iterator[str]:
         """The names of the fields that ask for something and have no effect here."""
         for name, value in (self.model_extra or {}).items():
-            if name not in _MARKS and not is_neutral(name, value):
+            is_read = is_mark(value) if name == "cache_control" else name in _MARKS
+            if not is_read and not is_neutral(name, value):
                 yield name
         if self.context and isinstance(self.source, Source) and self.source.texts is None:
             yield "context"  # a file has no place for it
@@ -122,8 +124,8 @@ class Block(RequestObject):
         return {"type": "file", "file": file}
 
 
-_MARKS = frozenset({"cache_control", "caller", "signature", "data"})
-"""Fields that servers put into blocks, and marks for the cache. Clients send them back."""
+_MARKS = frozenset({"caller", "signature", "data"})
+"""Fields that servers put into blocks. Clients send them back."""
 _NEEDED = {
     "text": ("text",),
     "image": ("source",),

@@ -178,7 +178,10 @@ class ResponsesAnswer(Answer):
         used = self._usage
         return {
             "input_tokens": used.prompt_tokens,
-            "input_tokens_details": {"cached_tokens": used.cached_tokens, "cache_write_tokens": 0},
+            "input_tokens_details": {
+                "cached_tokens": used.cached_tokens,
+                "cache_write_tokens": used.cache_written_tokens,
+            },
             "output_tokens": used.completion_tokens,
             "output_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
             "total_tokens": used.prompt_tokens + used.completion_tokens,

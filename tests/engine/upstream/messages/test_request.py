@@ -136,6 +136,24 @@ def test_images_and_files_have_sources() -> None:
     ]
 
 
+def test_marks_for_the_cache_stand_where_the_chat_has_them() -> None:
+    mark = {"type": "ephemeral", "ttl": "1h"}
+    messages = (
+        {"role": "system", "content": [{**TEXT, "cache_control": mark}, TEXT]},
+        {"role": "user", "content": "Hi", "cache_control": mark},
+        {"role": "assistant", "content": "", "tool_calls": [call("t1", "f", "{}")]},
+        {"role": "tool", "tool_call_id": "t1", "content": "one", "cache_control": mark},
+    )
+    tools = (
+        {"type": "function", "function": {"name": "f", "cache_control": mark}},
+        {"type": "function", "function": {"name": "g"}, "cache_control": mark},
+    )
+    body = body_of(chat(messages=messages, tools=tools))
+    assert [block.get("cache_control") for block in body["system"]] == [mark, None]
+    assert [turn["content"][-1].get("cache_control") for turn in body["messages"]] == [mark, None, mark]
+    assert [tool["cache_control"] for tool in body["tools"]] == [mark, mark]
+
+
 def test_reasoning_goes_back_only_with_its_signature() -> None:
     signatures = Signatures()
     signatures.add(hashlib.sha256(b"Let me see.").digest(), "sign")

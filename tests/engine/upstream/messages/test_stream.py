@@ -107,8 +107,15 @@ def test_a_stop_sequence_is_told_only_if_it_is_the_callers() -> None:
 def test_the_prompt_counts_with_its_cached_tokens() -> None:
     usage = {"input_tokens": 3, "cache_read_input_tokens": 20, "cache_creation_input_tokens": 100}
     deltas = translated([begin(**usage), *TEXT, end(num_tokens=7), STOP])
-    assert deltas[0].usage == Usage(123, 2, 20)
-    assert deltas[-1].usage == Usage(123, 7, 20)
+    assert deltas[0].usage == Usage(123, 2, 20, cache_written_tokens=100)
+    assert deltas[-1].usage == Usage(123, 7, 20, cache_written_tokens=100)
+
+
+def test_the_tokens_that_a_cache_keeps_for_an_hour_are_counted_apart() -> None:
+    by_age = {"ephemeral_5m_input_tokens": 30, "ephemeral_1h_input_tokens": 70}
+    usage = {"input_tokens": 3, "cache_creation_input_tokens": 100, "cache_creation": by_age}
+    last = translated([begin(**usage), *TEXT, end(num_tokens=7), STOP])[-1]
+    assert last.usage == Usage(103, 7, 0, cache_written_tokens=100, cache_written_1h_tokens=70)
 
 
 @pytest.mark.parametrize("absurd", [None, -7, 2**63, 10**30, 1.5, True, "9"])

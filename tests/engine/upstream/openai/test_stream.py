@@ -123,14 +123,18 @@ class TestChannels:
         calls = [{"index": i, "id": f"c{i}", "function": {"name": f"f{i}", "arguments": ""}} for i in (0, 1)]
         chunks = [chunk(tool_calls=[calls[0]]), chunk(tool_calls=[calls[1]]), chunk(finish="tool_calls")]
         deltas = translate(chat(), *chunks)
-        assert [d.tool_call and d.tool_call.name for d in deltas] == ["f0", "f1"]
+        assert [d.tool_call and (d.tool_call.name, d.text) for d in deltas] == [
+            ("f0", ""),
+            ("f0", "{}"),
+            ("f1", "{}"),
+        ]
         assert deltas[-1].finish_reason == "tool_calls"
 
     @pytest.mark.parametrize("finish", [None, "tool_calls"])
     def test_a_call_whose_stream_just_ends_is_told(self, finish: str | None) -> None:
         call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": None}}
         deltas = translate(chat(), chunk(content="a"), chunk(tool_calls=[call], finish=finish))
-        assert [(d.tool_call and d.tool_call.name, d.text) for d in deltas] == [(None, "a"), ("f", "")]
+        assert [(d.tool_call and d.tool_call.name, d.text) for d in deltas] == [(None, "a"), ("f", "{}")]
         assert deltas[-1].finish_reason == "tool_calls"
 
     def test_a_call_without_a_name_is_told_nothing_of(self) -> None:

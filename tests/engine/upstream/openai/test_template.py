@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from engine.protocol import Delta, EngineError, Usage
 from engine.protocol.deltas import join
 from engine.upstream.events import EventReader
+from engine.upstream.json_text import read_event
 from engine.upstream.limits import LONG_TEXT, Patience, UpstreamOptions
 from engine.upstream.openai.stream import StreamTranslator
 from engine.upstream.openai.template import TextTemplate
@@ -33,20 +34,11 @@ def deltas_of(events: list[bytes], *, by_template: bool) -> tuple[list[Any], int
                 num_alike += 1
                 said.append(delta)
             else:
-                said += translator.feed(loaded(data), data if by_template else None)
+                said += translator.feed(read_event(data), data if by_template else None)
         said += translator.finish(complete=True)
     except (LookupError, TypeError, AttributeError, ValueError, EngineError) as error:
         said.append(type(error))
     return said, num_alike
-
-
-def loaded(data: bytes) -> Any:
-    try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError:
-        value = json.loads(data, parse_constant=float)
-        orjson.dumps(value)
-        return value
 
 
 STRINGS = (
@@ -58,6 +50,9 @@ STRINGS = (
                 b'"a"',
                 b'""',
                 b'"weir"',
+                b'"\\ud83d"',
+                b'"\\ude00 a"',
+                b'"\xed\xa0"',
                 b'"WeirTextMark"',
                 b' "a" ',
                 b'"\\""',
@@ -154,7 +149,7 @@ def test_a_template_changes_no_delta_of_a_stream_wherever_it_is_cut(
                     said.append(alike)
                     continue
                 for event in reader.feed(data):
-                    said += translator.feed(loaded(event.data), event.data if by_template else None)
+                    said += translator.feed(read_event(event.data), event.data if by_template else None)
         except (LookupError, TypeError, AttributeError, ValueError, EngineError) as error:
             said.append(type(error))
         return said
@@ -247,14 +242,14 @@ def test_a_text_that_is_no_longer_the_content_is_not_read_by_a_template() -> Non
 def test_events_that_come_together_are_one_delta() -> None:
     translator = StreamTranslator(chat())
     for text in (b'"a"', b'"b"'):
-        translator.feed(loaded(EVENT % text), EVENT % text)
+        translator.feed(read_event(EVENT % text), EVENT % text)
     assert translator.feed_alike([EVENT % b'"c"', EVENT % b'"d"']) == Delta(text="cd", usage=Usage(0, 4))
     assert translator.feed_alike([EVENT % b'"e"', EVENT % b'""']) is None
 
 
 def test_a_text_that_is_long_is_left_to_be_cut_in_pieces() -> None:
     translator = StreamTranslator(chat())
-    translator.feed(loaded(EVENT % b'"a"'), EVENT % b'"a"')
+    translator.feed(read_event(EVENT % b'"a"'), EVENT % b'"a"')
     long = EVENT % orjson.dumps("b" * (LONG_TEXT // 2 + 1))
     assert translator.feed_alike([long]) is not None
     assert translator.feed_alike([long, long]) is None
@@ -262,7 +257,7 @@ def test_a_text_that_is_long_is_left_to_be_cut_in_pieces() -> None:
 
 def test_events_that_are_too_much_are_left_to_be_counted_one_by_one() -> None:
     translator = StreamTranslator(chat(), options_with(UpstreamOptions, max_upstream_output=3))
-    translator.feed(loaded(EVENT % b'"a"'), EVENT % b'"a"')
+    translator.feed(read_event(EVENT % b'"a"'), EVENT % b'"a"')
     assert translator.feed_alike([EVENT % b'"b"', EVENT % b'"cd"']) is None
     assert translator.feed_alike([EVENT % b'"bc"']) == Delta(text="bc", usage=Usage(0, 2))
     assert translator.feed_alike([EVENT % b'"d"']) is None

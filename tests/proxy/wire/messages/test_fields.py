@@ -41,7 +41,7 @@ async def test_the_engine_gets_a_chat(serve: Serve) -> None:
     assert sampling.stop == ("END",)
     assert request.user == "u"
     assert request.metadata == {}
-    assert request.extra == {"service_tier": "auto", "cache_control": {"type": "ephemeral"}}
+    assert request.extra == {"service_tier": "auto"}
 
 
 async def test_an_empty_system_prompt_is_none(serve: Serve) -> None:
@@ -89,10 +89,12 @@ async def test_every_form_of_thinking_is_answered(serve: Serve, thinking: Any, e
     assert request.extra == {**extra, "thinking": thinking}
 
 
-async def test_a_mark_for_the_cache_is_the_whole_prompts(serve: Serve) -> None:
+async def test_a_mark_of_the_whole_prompt_and_edits_of_the_context_are_for_upstreams_of_this_api(
+    serve: Serve,
+) -> None:
     for mark in ({"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}):
-        turns = [{"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": mark}]}]
-        assert (await asked(serve, messages=turns)).extra == {"cache_control": mark}
+        own = {"cache_control": mark, "context_management": {"edits": [{"type": "clear_thinking_20251015"}]}}
+        assert (await asked(serve, **own)).extra == own
 
 
 async def test_an_answer_goes_on_from_the_assistants_last_turn(serve: Serve) -> None:

@@ -1,0 +1,194 @@
+"""Reads the tool calls of an output. No I/O.
+
+A call comes in parts: a head with an id and a name, and pieces of its arguments. Servers count and name the
+parts in their own ways: every index is 0, or counts the chunks; the id stands in the head alone, or in each
+part, or is another one each time; the name comes in pieces, or with each part, or behind the first one.
+"""
+
+import re
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from engine.protocol import Channel, ToolCall
+from engine.upstream.json_text import HalfCharacters, whole_characters, with_whole_characters
+
+Segment = tuple[Channel, ToolCall | None, str]
+"""A text, and the stream that it belongs to."""
+
+_NO_ARGUMENTS = "{}"
+_SIGNS = re.compile(r'["\\{}\[\]]')
+
+
+class _JSONEnd:
+    """Finds the end of a JSON object or list that comes in pieces."""
+
+    __slots__ = ("_depth", "_escaped", "_is_in_string", "has_ended")
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._is_in_string = False
+        self._escaped = -1
+        """The place of an escaped character in the next piece."""
+        self.has_ended = False
+
+    def feed(self, piece: str) -> None:
+        for found in _SIGNS.finditer(piece):
+            sign, place = found[0], found.start()
+            if place == self._escaped:
+                continue
+            if sign == '"':
+                self._is_in_string = not self._is_in_string
+            elif self._is_in_string:
+                self._escaped = place + 1 if sign == "\\" else self._escaped
+            elif sign != "\\":
+                self._depth += 1 if sign in "{[" else -1
+                self.has_ended = self.has_ended or self._depth == 0
+        self._escaped -= len(piece)
+
+
+class _Call:
+    """A call, as far as it has come."""
+
+    def __init__(self, index: int) -> None:
+        self.name = ""
+        self.has_arguments = False
+        self._index = index
+        self._id: str | None = None
+        self._unsent = ""
+        """Arguments that no segment holds yet."""
+        self._sent: ToolCall | None = None
+        """The call as its segments name it, set with the first one. From then on, the name is final."""
+        self._end = _JSONEnd()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its arguments are a whole object."""
+        return self._end.has_ended
+
+    @property
+    def is_sent(self) -> bool:
+        return self._sent is not None
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a segment can leave, and has arguments."""
+        return bool(self.name and self._unsent)
+
+    def take(self, call_id: Any, name: str, arguments: str) -> None:
+        if isinstance(call_id, str) and call_id:
+            self._id = self._id or call_id
+        if self._sent is None and name != self.name:
+            self.name += name
+        if self.is_whole and not arguments.strip():
+            return
+        self._unsent += arguments
+        self.has_arguments = self.has_arguments or bool(arguments.strip())
+        self._end.feed(arguments)
+
+    def segment(self) -> Segment:
+        """The arguments that have come, whole characters alone."""
+        self._sent = self._sent or ToolCall(self._index, whole_characters(self.name), self._id)
+        arguments, self._unsent = self._unsent, ""
+        return "tool_call", self._sent, arguments
+
+
+class ToolCalls:
+    """The calls of one output, numbered in the order in which they begin.
+
+    They leave one after another: parts of a later call wait while the arguments of an earlier one are not
+    whole. A call's first segment comes when it has a name and arguments, when another call begins, or at the
+    end: until then more of its name may come.
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[_Call] = []
+        self._by_id: dict[Hashable, _Call] = {}
+        self._shared_ids: set[Hashable] = set()
+        """Ids that the server gave to several calls. They name none."""
+        self._by_index: dict[Hashable, _Call] = {}
+        self._running: _Call | None = None
+        """The call of the last part."""
+        self._num_left = 0
+        """Calls that are whole and have left."""
+        self._halves = HalfCharacters()
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def feed(self, delta: Mapping[str, Any], *, are_whole: bool = False) -> Iterator[Segment]:
+        """At least one segment for each part. An empty one marks the tokens beside it as a call's.
+        `are_whole`: each part is a call of its own."""
+        calls = delta.get("tool_calls") or ()
+        if function := delta.get("function_call"):
+            calls = ({"index": 0, "function": function},)
+        for part in calls:
+            self._take(part, is_whole=are_whole)
+            yield from self._ready() or [("tool_call", None, "")]
+
+    def end(self, *, is_cut: bool) -> Iterator[Segment]:
+        """What is left. A call without arguments has those of no arguments, unless the output is cut."""
+        for call in self._calls:
+            if not call.name:
+                continue
+            if rest := self._halves.end(call):
+                call.take(None, "", rest)
+            if not (call.has_arguments or is_cut):
+                call.take(None, "", _NO_ARGUMENTS)
+            if call.has_more or not call.is_sent:
+                yield call.segment()
+
+    def _take(self, part: Mapping[str, Any], *, is_whole: bool) -> None:
+        function = part.get("function") or {}
+        index, call_id, name = part.get("index"), part.get("id") or None, function.get("name") or ""
+        arguments = function.get("arguments")
+        if arguments and not isinstance(arguments, str):
+            arguments = orjson.dumps(with_whole_characters(arguments)).decode()
+        call_id = None if call_id in self._shared_ids else call_id
+        call = None if is_whole else self._known(index, call_id, name, arguments or "")
+        if call is None:
+            call = _Call(len(self._calls))
+            self._calls.append(call)
+            if call_id in self._by_id:
+                self._shared_ids.add(call_id)
+        self._running = call
+        if index is not None:
+            self._by_index[index] = call
+        if call_id is not None:
+            self._by_id[call_id] = call
+        call.take(call_id, name, self._halves.join(call, arguments or ""))
+
+    def _known(self, index: Any, call_id: Any, name: str, arguments: str) -> _Call | None:
+        """The call that a part continues. None: the part begins a call."""
+        by_id, by_index = self._by_id.get(call_id), self._by_index.get(index)
+        known = by_id or by_index or self._running
+        if known is None:
+            return None
+        is_new = call_id is not None and by_id is None, index is not None and by_index is None
+        if not known.name:
+            return None if name and all(is_new) else known
+        if not name:
+            # A head may have its name still to come. It has no arguments yet.
+            return None if all(is_new) and not arguments else known
+        has_new_id, has_new_index = is_new
+        if has_new_id or (name != known.name and (known.has_arguments or not (by_id or by_index))):
+            return None
+        if known.is_whole:  # a part of it may only repeat its name
+            return None if arguments or has_new_index else known
+        if by_id or by_index or not has_new_index:
+            return known
+        # Without ids, the index counts calls, or else parts that go on with the arguments.
+        return known if known.has_arguments and arguments and not arguments.lstrip().startswith("{") else None
+
+    def _ready(self) -> list[Segment]:
+        """The segments that may leave."""
+        ready: list[Segment] = []
+        while self._num_left < len(self._calls):
+            call, is_last = self._calls[self._num_left], self._num_left == len(self._calls) - 1
+            if call.has_more or not (is_last or call.is_sent or not call.name):
+                ready.append(call.segment())
+            if is_last or not call.is_whole:
+                break
+            self._num_left += 1
+        return ready

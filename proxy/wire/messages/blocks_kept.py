@@ -1,0 +1,377 @@
+"""The blocks of a request as its caller wrote them, with the changes that hooks made to the chat.
+
+A chat has no place for all that blocks say: which texts a mark for the cache stands between, whose signature
+reasoning has, in which order a turn has text and calls. An upstream of this API gets the caller's own blocks.
+Hooks decide on the chat, so each text of the chat that they changed takes the place of the caller's text.
+Fields that no hook is shown are left out, but for marks and settings without words.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
+from typing import Any
+
+import orjson
+
+from proxy.wire.openai.answer import JSONObject
+
+Messages = Sequence[Mapping[str, Any]]
+Texts = list[tuple[JSONObject, str]]
+"""The places of texts: an object, and the name of its field."""
+
+_MARK = re.compile(r"[a-z0-9_]{1,12}")
+_OPAQUE = re.compile(r"[A-Za-z0-9+/=_-]*")
+"""What signs or hides reasoning, in base64. It is no text."""
+_WINDOW = 32
+"""Characters on each side by which the end of a text is found again in a changed one."""
+_FIELDS = {
+    "text": {"text"},
+    "image": {"source"},
+    "document": {"source", "title"},
+    "tool_use": {"id", "name", "input"},
+    "tool_result": {"tool_use_id", "content", "is_error"},
+    "thinking": {"thinking", "signature"},
+    "redacted_thinking": {"data"},
+}
+_OF_SOURCE = ("type", "media_type", "data", "url")
+_OF_TOOL = ("type", "name", "description", "input_schema", "strict")
+SWITCHES = frozenset({"defer_loading", "eager_input_streaming"})
+"""Fields of tools that are true or false."""
+_SENT_BACK = {"citations": (None,), "caller": (None, {"type": "direct"})}
+"""Values without words that clients send back."""
+
+
+class _UnmatchedError(Exception):
+    """A hook gave a chat of another shape: no text has its place in the caller's blocks."""
+
+
+def with_changes(body: Mapping[str, Any], asked: Messages, admitted: Messages) -> JSONObject | None:
+    """The fields `system` and `messages` of the caller's body, if it has them, with the changes between two
+    chats: the one that the body stands for, and the one that hooks let go on. None: the chats have other
+    shapes, and the second one is all that there is."""
+    system = _kept_content(body.get("system"), ("text",))
+    turns = [_kept_turn(turn) for turn in body["messages"]]
+    places = list(_places(system, turns))
+    if len(places) != len(asked) or len(asked) != len(admitted):
+        return None
+    try:
+        for place, old, new in zip(places, asked, admitted, strict=True):
+            if old is not new and old != new:
+                place.change(old, new)
+    except (_UnmatchedError, LookupError, TypeError, AttributeError):
+        return None
+    kept: JSONObject = {"messages": [turn for turn in map(_without_empty, turns) if turn["content"]]}
+    if blocks := _without_empty(system)["content"]:
+        kept["system"] = blocks
+    return kept
+
+
+def tools_with_changes(tools: Any, asked: Messages, admitted: Messages) -> list[JSONObject] | None:
+    """The field `tools`, as `with_changes` has the others."""
+    if len(asked) != len(admitted):
+        return None
+    kept = []
+    for own, old, new in zip(tools or (), asked, admitted, strict=True):
+        tool = _kept(own, (*_OF_TOOL, *(name for name in SWITCHES if isinstance(own.get(name), bool))))
+        if old is not new and old != new:
+            match new:
+                case {"type": "function", "function": {"name": name, "parameters": schema, **rest}} if (
+                    rest.keys() <= {"description", "strict"}
+                ):
+                    tool = {k: v for k, v in tool.items() if k not in ("description", "strict") or k in rest}
+                    tool |= {"name": name, "input_schema": schema} | {str(k): v for k, v in rest.items()}
+                case _:
+                    return None
+        kept.append(tool)
+    return kept
+
+
+def _kept(own: Mapping[str, Any], names: Iterable[str]) -> JSONObject:
+    """The fields of these names, and the mark for the cache, in the caller's order."""
+    kept = {*names, "cache_control"}
+    return {
+        name: value
+        for name, value in own.items()
+        if (name in kept and (name != "cache_control" or value is None or is_mark(value)))
+        or value in _SENT_BACK.get(name, ())
+    }
+
+
+def is_mark(value: Any) -> bool:
+    """Whether it is a mark for the cache: `{"type": "ephemeral", "ttl": "1h"}`."""
+    return (
+        isinstance(value, Mapping)
+        and value.keys() <= {"type", "ttl", "scope"}
+        and all(isinstance(one, str) and _MARK.fullmatch(one) for one in value.values())
+    )
+
+
+def _kept_turn(turn: Mapping[str, Any]) -> JSONObject:
+    kept = {name: value for name, value in turn.items() if name in ("role", "content")}
+    return kept | _kept_content(turn["content"], _FIELDS)
+
+
+def _kept_content(content: Any, kinds: Iterable[str]) -> JSONObject:
+    """An object whose `content` is the text, or a list of blocks."""
+    if not isinstance(content, list):
+        return {"content": content or ""}
+    return {"content": [_kept_block(block) for block in content if block["type"] in kinds]}
+
+
+def _kept_block(block: Mapping[str, Any]) -> JSONObject:
+    kept = _kept(block, ("type", *_FIELDS[block["type"]]))
+    if "context" in block and block["source"]["type"] == "text":
+        kept = _kept(block, (*kept, "context"))
+    for name, value in block.items():
+        if name == "source" and "source" in kept:
+            kept["source"] = {key: one for key, one in value.items() if key in _OF_SOURCE}
+        elif name == "content" and isinstance(kept.get("content"), list):
+            kept["content"] = [_kept_block(one) for one in kept["content"]]
+        elif name in ("signature", "data") and name in kept and not _is_opaque(value):
+            del kept[name]
+    return kept
+
+
+def _is_opaque(value: Any) -> bool:
+    return isinstance(value, str) and _OPAQUE.fullmatch(value) is not None
+
+
+def _without_empty(turn: JSONObject) -> JSONObject:
+    """The API refuses empty texts."""
+    content = turn.get("content")
+    if not isinstance(content, list):
+        return turn
+    kept = [_without_empty(block) for block in content if block["type"] != "text" or block.get("text")]
+    return {**turn, "content": kept}
+
+
+class _Place:
+    """Where one message of the chat stands in the caller's turns."""
+
+    def __init__(self, blocks: list[JSONObject], glue: str) -> None:
+        """`blocks`: those that the message was made of; a text by itself is an object with `content`."""
+        self._blocks = blocks
+        self._glue = glue
+
+    def change(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+        """Put in what differs. Raises `_UnmatchedError`."""
+        if old.keys() != new.keys():
+            raise _UnmatchedError
+        for name, value in new.items():
+            if value != old[name]:
+                self._change(name, old[name], value)
+
+    def _change(self, name: str, old: Any, new: Any) -> None:
+        if name == "content":
+            self._change_content(old, new)
+        elif name == "reasoning_content" and isinstance(new, str):
+            thinking = [block for block in self._blocks if block.get("type") == "thinking"]
+            _put([(block, "thinking") for block in thinking], "", new, on_change=_unsigned)
+        elif name == "tool_calls" and isinstance(new, list) and len(old) == len(new):
+            uses = [block for block in self._blocks if block.get("type") == "tool_use"]
+            for block, before, call in zip(uses, old, new, strict=True):
+                if before != call:
+                    _put_call(block, call)
+        elif name == "tool_call_id" and isinstance(new, str):
+            self._blocks[0]["tool_use_id"] = new
+        else:
+            raise _UnmatchedError
+
+    def _change_content(self, old: Any, new: Any) -> None:
+        if isinstance(old, str) and isinstance(new, str):
+            _put(self._texts, self._glue, new)
+            return
+        raise _UnmatchedError
+
+    @property
+    def _texts(self) -> Texts:
+        return [
+            (block, "text" if block.get("type") == "text" else "content")
+            for block in self._blocks
+            if block.get("type", "text") == "text"
+        ]
+
+
+class _Parts(_Place):
+    """A message of the user's, whose content has a part for each block."""
+
+    def __init__(self, blocks: list[JSONObject]) -> None:
+        super().__init__(blocks, "")
+
+    def _change_content(self, old: Any, new: Any) -> None:
+        before, after = _as_parts(old), _as_parts(new)
+        if len(before) == len(after) == len(self._blocks):
+            for block, one, other in zip(self._blocks, before, after, strict=True):
+                if one != other:
+                    _put_part(block, one, other)
+            return
+        # A hook that changes the texts of one content as a whole leaves one text.
+        texts = [i for i, part in enumerate(before) if part.get("type") == "text"]
+        joined = [part for i, part in enumerate(before) if i not in texts[1:]]
+        if not texts or len(joined) != len(after) or len(before) != len(self._blocks):
+            raise _UnmatchedError
+        if any(one != other for one, other in zip(joined, after, strict=True) if one is not before[texts[0]]):
+            raise _UnmatchedError
+        for i in texts[1:]:
+            self._blocks[i] |= {"type": "text", "text": ""}
+        _put_part(self._blocks[texts[0]], before[texts[0]], after[joined.index(before[texts[0]])])
+
+
+class _Result(_Place):
+    """A result of a tool."""
+
+    def __init__(self, block: JSONObject) -> None:
+        super().__init__([block], "")
+
+    def _change_content(self, old: Any, new: Any) -> None:
+        block = self._blocks[0]
+        parts, after = _as_parts(old), _as_parts(new)
+        if block.get("is_error"):
+            parts, after = _without_error(parts), _without_error(after)
+        if not isinstance(block.get("content"), list):
+            if len(after) != 1 or "text" not in after[0]:
+                raise _UnmatchedError
+            block["content"] = after[0]["text"]
+            return
+        _Parts(block["content"]).change({"content": parts}, {"content": after})
+
+
+def _places(system: JSONObject, turns: list[JSONObject]) -> Iterator[_Place]:
+    """The places of a chat's messages, as `proxy.wire.messages.turns` makes them."""
+    if any(block.get("text", block.get("content")) for block in _blocks(system)):
+        yield _Place(_blocks(system), "\n\n")
+    for role, run in groupby(turns, lambda turn: turn["role"]):
+        blocks = [block for turn in run for block in _blocks(turn)]
+        if role == "assistant":
+            yield _Place(blocks, "")
+        elif role == "system":
+            yield _Place(blocks, "\n\n")
+        else:
+            yield from (_Result(block) for block in blocks if block.get("type") == "tool_result")
+            rest = [block for block in blocks if block.get("type") != "tool_result"]
+            if rest or not blocks:
+                yield _Parts(rest)
+
+
+def _blocks(turn: JSONObject) -> list[JSONObject]:
+    """The turn's blocks. A content that is a text is the turn itself."""
+    content: list[JSONObject] | str = turn["content"]
+    return content if isinstance(content, list) else [turn]
+
+
+def _as_parts(content: Any) -> list[Mapping[str, Any]]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, list | tuple) or not all(isinstance(part, Mapping) for part in content):
+        raise _UnmatchedError
+    return list(content)
+
+
+def _without_error(parts: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The parts without the word that stands in a chat for `is_error`."""
+    if len(parts) > 1:
+        return parts[1:] if parts[0].get("text") == "Error:" else parts
+    return [{**part, "text": str(part.get("text", "")).removeprefix("Error: ")} for part in parts]
+
+
+def _put_part(block: JSONObject, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Put in the texts by which two parts differ."""
+    if block.get("type", "text") == "text":
+        if not isinstance(new.get("text"), str) or {**old, "text": None} != {**new, "text": None}:
+            raise _UnmatchedError
+        block["text" if "text" in block else "content"] = new["text"]
+        return
+    source = block.get("source", {})
+    places = [(block, "title"), (block, "context"), (source, "data"), (source, "url")]
+    for before, after in _differing(old, new):
+        named = [(of, name) for of, name in places if isinstance(of.get(name), str)]
+        if own := next(((of, name) for of, name in named if of[name] == before), None):
+            own[0][own[1]] = after
+        elif source.get("type") == "text":
+            _put(named, "\n\n", after)
+        else:
+            raise _UnmatchedError
+
+
+def _differing(old: Any, new: Any) -> Iterator[tuple[str, str]]:
+    """The texts that differ, in values of one shape."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping) and old.keys() == new.keys():
+        for name in old:
+            yield from _differing(old[name], new[name])
+    elif isinstance(old, str) and isinstance(new, str):
+        if old != new:
+            yield old, new
+    elif old != new:
+        raise _UnmatchedError
+
+
+def _put_call(block: JSONObject, call: Mapping[str, Any]) -> None:
+    function = call["function"]
+    block |= {"id": call["id"], "name": function["name"]}
+    try:
+        block["input"] = orjson.loads(function["arguments"])
+    except (orjson.JSONDecodeError, TypeError):
+        raise _UnmatchedError from None
+
+
+def _unsigned(block: JSONObject) -> None:
+    """A signature no longer fits a changed text. Without it, the upstream is not sent the block."""
+    block.pop("signature", None)
+
+
+def _put(places: Texts, glue: str, text: str, on_change: Any = None) -> None:
+    """Put a changed text in the places of those that it was joined of. They are the same text again, joined.
+
+    A place ends where the characters around its end are found again. If they were changed, the place has the
+    text of the next one too.
+    """
+    places = [(of, name) for of, name in places if of.get(name)]
+    if not places:
+        raise _UnmatchedError
+    old = [of[name] for of, name in places]
+    new = _split(old, glue, text)
+    for (of, name), before, after in zip(places, old, new, strict=True):
+        if before != after:
+            of[name] = after
+            if on_change is not None:
+                on_change(of)
+
+
+def _split(old: list[str], glue: str, text: str) -> list[str]:
+    """`text` in as many pieces. Those that are not empty are `text`, joined by `glue`."""
+    first, last = 0, len(old)
+    begin, end = 0, len(text)
+    while first < last - 1 and text.startswith(old[first] + glue, begin):
+        begin += len(old[first]) + len(glue)
+        first += 1
+    while last - 1 > first and text.endswith(glue + old[last - 1], begin, end):
+        end -= len(old[last - 1]) + len(glue)
+        last -= 1
+    rest, changed = text[begin:end], list[str]()
+    open_pieces = 1
+    for before, after in pairwise(old[first:last]):
+        if (found := _boundary(rest, before, glue, after)) is None:
+            open_pieces += 1
+            continue
+        changed += _by_glue(rest[:found], glue, open_pieces)
+        rest, open_pieces = rest[found + len(glue) :], 1
+    return [*old[:first], *changed, *_by_glue(rest, glue, open_pieces), *old[last:]]
+
+
+def _boundary(text: str, before: str, glue: str, after: str) -> int | None:
+    """Where a piece ends in `text`: the first place with the characters on both sides, or else the only one
+    with those on one side."""
+    before, after = before[-_WINDOW:], after[:_WINDOW]
+    if (found := text.find(before + glue + after)) >= 0:
+        return found + len(before)
+    for sign, length in ((glue + after, 0), (before + glue, len(before))):
+        if len(sign) > len(glue) and text.count(sign) == 1:
+            return text.find(sign) + length
+    return None
+
+
+def _by_glue(text: str, glue: str, num_pieces: int) -> list[str]:
+    """Pieces of which no boundary was found. If it is not clear either where they are joined, the first piece
+    has all of the text."""
+    pieces = text.split(glue) if glue else [text]
+    return pieces if len(pieces) == num_pieces else [text, *[""] * (num_pieces - 1)]
