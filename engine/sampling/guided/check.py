@@ -75,13 +75,16 @@ def check_patterns(schema: Any) -> None:
             check_patterns(one)
     if not isinstance(schema, dict):
         return
-    named, patterns = schema.get("properties"), schema.get("patternProperties")
+    named, patterns = _keys(schema.get("properties")), _keys(schema.get("patternProperties"))
     is_closed = schema.get("additionalProperties") is False
-    has_both = isinstance(named, dict) and isinstance(patterns, dict) and bool(named and patterns)
-    if is_closed and has_both and _are_exhausted(named, patterns):
+    if is_closed and named and patterns and _are_exhausted(named, patterns):
         raise ValueError("patternProperties match no name that properties do not have; leave them out")
     for one in schema.values():
         check_patterns(one)
+
+
+def _keys(value: Any) -> list[str]:
+    return list(value) if isinstance(value, dict) else []
 
 
 def _are_exhausted(names: Iterable[str], patterns: Iterable[str]) -> bool:
