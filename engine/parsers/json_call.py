@@ -142,7 +142,7 @@ def _give_object(tape: Tape, stream: Stream) -> Scan[None]:
 
 def _give_decoded(tape: Tape, stream: Stream) -> Scan[None]:
     """Stream the object that stands as JSON in a string, and consume the string to its end. The tape
-    stands behind the string's quote. The tokens are withheld, because their text is not the arguments' text."""
+    stands behind the string's quote. Its tokens are withheld: their text differs."""
     nesting = Nesting()
     while True:
         begin = 0 if nesting.depth else _end_of_blanks(tape.text)
