@@ -17,15 +17,15 @@ _CHARACTERS = re.compile(
     rf'[^"\\]+|{_HIGH}{_LOW}|{_HIGH}(?=[^\\]|\\[^u]|\\u[0-9a-fA-F]{{4}})|(?!{_HIGH})\\u[0-9a-fA-F]{{4}}'
     r'|\\["\\/bfnrt]'
 )
-"""Characters of a JSON string without escapes, or one escape. Half a pair of surrogates waits for the other."""
+"""Characters of a JSON string without escapes, or one escape. Half a surrogate pair waits for the other."""
 
 
 def read_call(tape: Tape, position: int, calls: Calls) -> Scan[None]:
     """Read the call that begins at `position`. The text before it is its opening.
 
-    The arguments are streamed as soon as the name is known. The rest of the call is consumed. Raises
-    `NotACallError`; if no call was begun by then, all text is still undecided. An object with other keys is not
-    a call: its text and tokens would disappear without any hook seeing them.
+    The arguments are streamed as soon as the name is known. The rest of the call is consumed. It raises
+    `NotACallError`; if no call was begun by then, all text is still undecided. An object with other keys is
+    not a call: its text and tokens would disappear without any hook seeing them.
     """
     reader = Reader(tape, position)
     name: str | None = None
@@ -65,11 +65,11 @@ def read_call(tape: Tape, position: int, calls: Calls) -> Scan[None]:
 
 
 def begin_call(reader: Reader, name: str, calls: Calls) -> Scan[None]:
-    """Begin the call whose arguments stand next: consume the text before them, and stream them. The reader then
-    stands behind them. Raises `NotACallError` for other text, which stays undecided.
+    """Begin the call whose arguments stand next: consume the text before them, and stream them. The reader
+    then stands behind them. Raises `NotACallError` for other text, which stays undecided.
 
-    Arguments are an object. Some models write the object as JSON in a string, or no object: `null`, or an empty
-    string.
+    Arguments are an object. Some models write the object as JSON in a string, or no object: `null`, or an
+    empty string.
     """
     kind = yield from _kind_of_arguments(reader)
     tape, stream = reader.tape, calls.begin(name)
@@ -141,8 +141,8 @@ def _give_object(tape: Tape, stream: Stream) -> Scan[None]:
 
 
 def _give_decoded(tape: Tape, stream: Stream) -> Scan[None]:
-    """Stream the object that stands as JSON in a string, and consume the string to its end. `tape` stands behind
-    the string's quote. The tokens are withheld, because their text is not the text of the arguments."""
+    """Stream the object that stands as JSON in a string, and consume the string to its end. The tape
+    stands behind the string's quote. Its tokens are withheld: their text differs."""
     nesting = Nesting()
     while True:
         begin = 0 if nesting.depth else _end_of_blanks(tape.text)
@@ -162,7 +162,7 @@ def _give_decoded(tape: Tape, stream: Stream) -> Scan[None]:
 
 
 def _decoded(text: str, begin: int, nesting: Nesting) -> tuple[int, str]:
-    """The end of the part of a string's text that is whole and belongs to the object, and the part's meaning."""
+    """The end of the part of a string's text that is whole and belongs to the object, and its meaning."""
     end, decoded = begin, ""
     while not nesting.is_closed and (found := _CHARACTERS.match(text, end)):
         raw = found[0]

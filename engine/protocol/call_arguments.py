@@ -1,7 +1,7 @@
 """The arguments of tool calls in the earlier turns of a chat.
 
-In the API they are an object as JSON text. Histories also have other ones: cut by `max_tokens`, written twice,
-null, a list, or JSON in JSON. A conversation with such a turn goes on.
+In the API they are an object as JSON text. Histories also have other ones: cut by `max_tokens`, written
+twice, null, a list, or JSON in JSON. A conversation with such a turn goes on.
 """
 
 import json

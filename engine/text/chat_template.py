@@ -177,7 +177,7 @@ class ChatTemplate:
         return low != high
 
     def _probe_arguments(self) -> bool:
-        # A template that joins arguments as text refuses an object, or writes its Python form without an error.
+        # A template that joins arguments as text refuses an object, or writes its Python form.
         text = json.dumps(_ARGUMENTS)
         of_object = self._render_call(_ARGUMENTS)
         return (not of_object or str(_ARGUMENTS) in of_object) and text in self._render_call(text)

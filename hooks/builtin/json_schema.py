@@ -135,8 +135,8 @@ class JsonSchema:
         *,
         behind: bool = False,
     ) -> Verdict:
-        """`opened`: the place of a fence's first line. `closed`: the place of its end, or -1. `behind`: the text is
-        behind a fence, which blanks alone may be."""
+        """`opened`: the place of a fence's first line. `closed`: the place of its end, or -1. `behind`: the
+        text is behind a fence, where only blanks may be."""
         begin, end = opened[1], len(text) if closed < 0 else closed
         good = begin + document.feed(text[begin:end])
         rest = text[end + len(fence.MARK) :] if closed >= 0 else ""

@@ -1,4 +1,4 @@
-"""The code fence that many models write around an answer in JSON: lines of three backticks, the first with `json`."""
+"""The code fence that many models write around an answer in JSON: lines of three backticks."""
 
 import re
 

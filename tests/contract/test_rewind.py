@@ -12,10 +12,10 @@ from engine.text.tokenizer import LocalTokenizer
 from tests.contract.case import Case, end, every_channel, everywhere, guard, said
 from tests.helpers import ScriptedEngine, Teller
 
-PARSERS = {"reasoning_parser": "qwen3", "tool_call_parser": "hermes"}
+PARSERS = {"reasoning_parser": "mistral", "tool_call_parser": "hermes"}
 AROUND: dict[Channel, tuple[list[str], list[str]]] = {
     "content": ([], []),
-    "reasoning": (["<think>"], ["</think>"]),
+    "reasoning": (["[THINK]"], ["[/THINK]"]),
     "tool_call": (["<tool_call>", '{"name": "f", "arguments": ', '{"a":"'], ['"}', "}", "</tool_call>"]),
 }
 """What a model says before and behind a text, for a parser to find the text's channel."""

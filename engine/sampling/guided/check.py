@@ -66,7 +66,7 @@ def convert(kind: str, text: str, whitespace: str) -> str:
 
 
 def check_patterns(schema: Any) -> None:
-    """Raise `ValueError` for an object whose `patternProperties` name nothing that its `properties` do not name.
+    """Raise `ValueError` for an object whose `patternProperties` name only what its `properties` name.
 
     The library finds no name behind the last comma of such an object, and gives the output up.
     """
@@ -75,12 +75,16 @@ def check_patterns(schema: Any) -> None:
             check_patterns(one)
     if not isinstance(schema, dict):
         return
-    named, patterns = schema.get("properties"), schema.get("patternProperties")
-    if isinstance(named, dict) and isinstance(patterns, dict) and named and patterns:
-        if schema.get("additionalProperties") is False and _are_exhausted(named, patterns):
-            raise ValueError("patternProperties match no name that properties do not have; leave them out")
+    named, patterns = _keys(schema.get("properties")), _keys(schema.get("patternProperties"))
+    is_closed = schema.get("additionalProperties") is False
+    if is_closed and named and patterns and _are_exhausted(named, patterns):
+        raise ValueError("patternProperties match no name that properties do not have; leave them out")
     for one in schema.values():
         check_patterns(one)
+
+
+def _keys(value: Any) -> list[str]:
+    return list(value) if isinstance(value, dict) else []
 
 
 def _are_exhausted(names: Iterable[str], patterns: Iterable[str]) -> bool:

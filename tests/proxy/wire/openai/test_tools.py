@@ -296,7 +296,11 @@ async def test_tools_need_a_parser_if_the_engine_has_none(serve: Serve) -> None:
 async def test_each_output_is_parsed_by_itself(serve: Serve) -> None:
     def two(request: GenerationRequest) -> list[Delta]:
         first = answer(request)
-        second = [Delta(index=1, text="Hel"), Delta(index=1, text="lo"), Delta(index=1, finish_reason="stop")]
+        second = [
+            Delta(index=1, text="</think>Hel"),
+            Delta(index=1, text="lo"),
+            Delta(index=1, finish_reason="stop"),
+        ]
         return [second[0], *first[:9], second[1], *first[9:], second[2]]
 
     client = await serve(ModelEngine(two), Script(let_through), **QWEN)
