@@ -39,7 +39,7 @@ from hooks.api.decision import Decision
 from hooks.api.probe_needs import ProbeNeeds
 from hooks.loading.checked import checked
 from hooks.prompts.media import PromptMedium, prompt_media
-from hooks.prompts.sources import Source
+from hooks.prompts.sources import Source, Voice, voice_of, voice_of_field, voice_of_part
 from hooks.prompts.texts import PromptText, Refusal, prompt_texts, refuse, with_prompt_texts
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "Source",
     "Span",
     "Verdict",
+    "Voice",
     "checked",
     "emit",
     "hold",
@@ -72,5 +73,8 @@ __all__ = [
     "suspect",
     "terminate",
     "trace_headers",
+    "voice_of",
+    "voice_of_field",
+    "voice_of_part",
     "with_prompt_texts",
 ]

@@ -13,9 +13,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from hooks import Chunk, GenerationRequest, Source, Verdict, checked, emit
+from hooks import (
+    Chunk,
+    GenerationRequest,
+    Source,
+    Verdict,
+    Voice,
+    checked,
+    emit,
+    voice_of,
+    voice_of_field,
+    voice_of_part,
+)
 from hooks.detect.argument_types import Text
-from hooks.prompts.sources import USER, Voice, voice_of, voice_of_field, voice_of_part
 
 Marked = Literal["tool", "document"]
 UNKNOWN = "unknown"
@@ -79,7 +89,7 @@ class Wrap:
     def on_request(self, request: GenerationRequest) -> GenerationRequest:
         marking = _Marking(self._mark, self._of)
         messages = [marking.message(message) for message in request.messages]
-        extra = marking.fields(request.extra, USER)
+        extra = marking.fields(request.extra, Voice("user"))
         reason = marking.first or (UNKNOWN if marking.has_unknown else None)
         taint = request.taint or reason if self._taints else request.taint
         if marking.first is None:

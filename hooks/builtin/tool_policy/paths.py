@@ -99,8 +99,7 @@ class Folders:
         different = [*dict.fromkeys(texts)]
         if len(different) > _MOST_READINGS or not all(map(_is_known, different)):
             return None
-        places = [*map(_place, different)]
-        return None if any(map(_has_links, places)) else places
+        return None if any(map(_has_links, different)) else [*map(_place, different)]
 
 
 def _leaves(word: str) -> bool:
@@ -126,8 +125,9 @@ def _place(text: str) -> _Place:
     return _Place(drive or ("/" if path.startswith("/") else ""), names)
 
 
-def _has_links(place: _Place) -> bool:
-    names = place.folded
+def _has_links(path: str) -> bool:
+    """Whether the path goes through a link of `/proc`, also if it leaves the link again by `..`."""
+    names = tuple(name.casefold() for name in path.split("/") if name not in ("", "."))
     return any(
         (name == "proc" and _LINKS.intersection(names[i + 2 :])) or names[i : i + 2] == ("dev", "fd")
         for i, name in enumerate(names)

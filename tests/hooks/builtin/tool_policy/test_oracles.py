@@ -120,3 +120,8 @@ def _check_in_bash(paths: list[str], folder: Path, denied: Folders, here: Folder
                 assert denied.have(path) is not Truth.NO, (path, one)
             if one and here.have(path) is Truth.YES:
                 assert Path(one).is_relative_to(folder), (path, one)
+
+
+@pytest.mark.parametrize("path", ["/dev/fd/3/../../etc", "/proc/self/cwd/../etc/a", "/PROC/1//root/./etc"])
+def test_links_of_processes_lead_anywhere(path: str) -> None:
+    assert Folders(["/etc"]).have(path) is Truth.UNKNOWN
