@@ -211,6 +211,11 @@ class Guard:
                     break
                 place = reading.end
                 continue
+            if reading is not None and (failed := reading.failed) is not None:
+                failed.pieces.append(text)
+                held = failed.held.pieces
+                chunk = Chunk(failed.context, text, tokens, False, False, held, num_incomplete, restored)
+                return failed.failed_reply(stream.stages.index(failed), chunk, fragments)
             call, held, tally, judged = stage.call, stage.held.pieces, stage.tally, stage.judged
             stage.pieces.append(text)
             chunk = Chunk(stage.context, text, tokens, False, False, held, num_incomplete, restored)

@@ -105,11 +105,14 @@ class Stream:
                         return fragment.positions[0]
         return None
 
-    def leave_readings(self) -> None:
-        """Every hook is called from now on."""
+    def leave_readings(self) -> HookStage | None:
+        """Every hook is called from now on. Returns the first hook whose screen failed."""
+        failed: HookStage | None = None
         for reading in self.readings:
             if reading is not None:
                 reading.leave()
+                failed = failed or reading.failed
+        return failed
 
     def feed(
         self,
@@ -125,7 +128,9 @@ class Stream:
         place. If no hook touches or holds anything, `fragments` itself is released. Raises `HookError`.
         """
         ended: Ending | None = None
-        self.leave_readings()
+        failed = self.leave_readings()
+        if failed is not None and first is None:
+            first = failed.failed_reply(self.stages.index(failed), failed.show(fragments, is_final), None)
         for place, stage in enumerate(self.stages):
             if stage.is_closed:
                 if is_final:
