@@ -171,6 +171,7 @@ async def run(num_streams: int, seed: int) -> int:
 
 def main() -> None:
     from benchmarks import (
+        leaks_again,
         leaks_families,
         leaks_messages,
         leaks_prompts,
@@ -189,6 +190,7 @@ def main() -> None:
     parser.add_argument("--families", type=int, default=20_000, help="texts with values of `pii`, `secrets`")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="for --families (%(default)s)")
     parser.add_argument("--restored", type=int, default=20_000, help="streams whose values come back")
+    parser.add_argument("--again", type=int, default=50_000, help="streams whose values stand again")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     print(processor())
@@ -210,6 +212,8 @@ def main() -> None:
     num_restored = asyncio.run(leaks_restored.run(options.restored, options.seed))
     print(f"{options.restored:,} streams in which {num_restored:,} values came back: none of another's, and")
     print("no value reached the model.")
+    num_again = asyncio.run(leaks_again.run(options.again, options.seed))
+    print(f"{options.again:,} streams in which {num_again:,} values stood again by themselves: none got out.")
     if options.families:
         outcome = leaks_families.run_all(options.families, options.seed, options.processes)
         print(f"{options.families:,} texts with values, each whole and cut: none leaked.")

@@ -136,7 +136,7 @@ async def test_a_screen_that_fails_does_not_affect_other_requests(case: Case, wa
 
 
 @every_way
-async def test_a_screen_that_fails_keeps_the_server_from_starting(way: str) -> None:  # contract 1.4, 1.6, 4.5
+async def test_a_screen_that_fails_keeps_the_server_from_starting(way: str) -> None:  # contract 4.5
     sign = {"raises in step_over": "l", "raises in skip": "w"}.get(way, ",")
     hook = screens(way, sign, at_start=True)
     pipeline = await Pipeline.load([hook], options=PipelineOptions(hook_timeout=LIMIT))
@@ -168,12 +168,12 @@ async def test_a_screen_that_fails_when_the_client_has_left_is_logged(
     assert line.startswith(f"hook 1 failed on an aborted stream: ValueError at {__file__}")
 
 
-async def test_a_screen_that_fails_nowhere_passes_the_self_test() -> None:  # contract 1.6
+async def test_a_screen_that_fails_nowhere_passes_the_self_test() -> None:  # contract 4.5
     pipeline = await Pipeline.load([screens("raises in step", "z"), screens("is late", "z")])
     await pipeline.start()
 
 
-async def test_a_screen_that_hangs_in_the_self_test_is_interrupted() -> None:  # contract 1.4, 1.6, 4.5
+async def test_a_screen_that_hangs_in_the_self_test_is_interrupted() -> None:  # contract 4.5
     hook = Screens("hangs", "")
     vars(hook.screen)["step"] = lambda mark, char: time.sleep(600)
     pipeline = Pipeline([LoadedHook.of("screens", hook)], options=PipelineOptions(hook_timeout=LIMIT))
@@ -183,7 +183,7 @@ async def test_a_screen_that_hangs_in_the_self_test_is_interrupted() -> None:  #
 
 @pytest.mark.parametrize("name", ["step", "step_over", "start", "anywhere", "width"])
 async def test_a_screen_without_its_parts_keeps_the_server_from_starting(name: str) -> None:
-    """Contract 1.4."""
+    """Contract 4.5."""
     with pytest.raises(HookLoadError, match="its screen cannot be used"):
         await Pipeline.load([HookSpec(f"{__name__}:Lacks", {"name": name})])
 
