@@ -19,6 +19,7 @@ from hooks import (
     prompt_texts,
     with_prompt_texts,
 )
+from hooks.api.chunk import CALLER_VALUES
 from hooks.api.screen import Screen
 from hooks.detect.acting_guard import ActingGuard, Options, PromptReply, spliced
 from hooks.detect.detector import Detector, Match, Worded, order, screen_of
@@ -176,6 +177,7 @@ class SpanGuard(ActingGuard):
         redacted = with_prompt_texts(request, partial(self._masked, placeholders))
         placeholders.passing = frozenset(map(self._plain, placeholders.values))
         state[_PLACEHOLDERS] = placeholders
+        state[CALLER_VALUES] = placeholders.by_placeholder
         return redacted
 
     def _masked(self, placeholders: Placeholders, prompt: PromptText) -> str:

@@ -37,6 +37,9 @@ class GuardedRequest:
     suspicions: dict[int, str] = field(default_factory=dict)
     """The first suspicion of each hook that has one, by the hook's place (contract 3.16)."""
 
+    values: dict[str, str] = field(default_factory=dict)
+    """By placeholder: the value of the caller's that a hook brings back (contract 9.11)."""
+
     @property
     def can_rewind(self) -> bool:
         """Whether hooks may rewind an output once more (contract 8.3)."""

@@ -41,7 +41,7 @@ class Stream:
         """Whether no hook is `async`."""
         for place, hook in enumerate(guarded.hooks):
             state, keeps_text = guarded.states[id(hook)], hook.reads_text or self.tool_call is not None
-            context = StreamContext(*which, place, guarded.suspicions, state, keeps_text)
+            context = StreamContext(*which, place, guarded.suspicions, state, keeps_text, guarded.values)
             self.stages.append(HookStage(guarded, hook, context))
             self.is_plain = self.is_plain and not hook.is_async
         self.readings: list[JointReading | None] = [None] * len(self.stages)

@@ -9,6 +9,7 @@ import orjson
 
 from hooks import GenerationRequest, Source, prompt_texts
 from hooks.builtin.tool_policy.places import Pointer, UnreadableError, text_of
+from hooks.detect.restoring import expanded
 
 _JOINING = frozenset("_-")
 """Characters that join what stands before and behind them to one word."""
@@ -17,9 +18,13 @@ _JOINING = frozenset("_-")
 class Said:
     """The texts of a conversation. Each is read when it is first asked for."""
 
-    def __init__(self, requests: Iterable[GenerationRequest]) -> None:
-        """`requests`: one conversation in several forms, such as before and after hooks changed it."""
+    def __init__(
+        self, requests: Iterable[GenerationRequest], values: Mapping[str, str] | None = None
+    ) -> None:
+        """`requests`: one conversation in several forms, such as before and after hooks changed it. `values`:
+        see `Chunk.caller_values`; the texts are read with these, too."""
         self._requests = tuple(requests)
+        self._values = values or {}
         self._texts: dict[Source, list[str]] = {}
         self._normal: dict[Source, list[str]] = {}
         self._results: list[tuple[str, Any]] | None = None
@@ -28,10 +33,11 @@ class Said:
         """The texts of the messages and prompts of this source."""
         if source not in self._texts:
             found = {
-                text.text: None
+                form: None
                 for request in self._requests
                 for text in prompt_texts(request)
                 if text.source == source and text.place.startswith(("messages[", "prompts["))
+                for form in self._forms(text.text)
             }
             self._texts[source] = list(found)
         return self._texts[source]
@@ -47,11 +53,15 @@ class Said:
         """Whether the value stands in a result of a tool, at a place of the result. `tool`: a glob."""
         value = normal(value)
         return any(
-            stands_in(value, normal(text))
+            stands_in(value, normal(form))
             for name, result in self._all_results()
             if fnmatchcase(name, tool)
             for text in _texts_at(result, at)
+            for form in self._forms(text)
         )
+
+    def _forms(self, text: str) -> tuple[str, str]:
+        return text, expanded(text, self._values)
 
     def _all_results(self) -> list[tuple[str, Any]]:
         if self._results is None:
