@@ -171,6 +171,7 @@ async def run(num_streams: int, seed: int) -> int:
 
 def main() -> None:
     from benchmarks import (
+        leaks_again,
         leaks_families,
         leaks_messages,
         leaks_prompts,
@@ -193,6 +194,7 @@ def main() -> None:
     parser.add_argument("--restored", type=int, default=20_000, help="streams whose values come back")
     parser.add_argument("--tools", type=int, default=50_000, help="tool calls in unusual spellings")
     parser.add_argument("--sources", type=int, default=50_000, help="prompts of texts from everybody")
+    parser.add_argument("--again", type=int, default=50_000, help="streams whose values stand again")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     print(processor())
@@ -220,6 +222,8 @@ def main() -> None:
     counts = leaks_sources.run(options.sources, options.seed)
     by_source = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
     print(f"{options.sources:,} prompts: each word kept its source ({by_source}).")
+    num_again = asyncio.run(leaks_again.run(options.again, options.seed))
+    print(f"{options.again:,} streams in which {num_again:,} values stood again by themselves: none got out.")
     if options.families:
         outcome = leaks_families.run_all(options.families, options.seed, options.processes)
         print(f"{options.families:,} texts with values, each whole and cut: none leaked.")

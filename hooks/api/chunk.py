@@ -12,6 +12,11 @@ NOTHING_KEPT = cast(list[str], deque[str](maxlen=0))
 """Takes pieces as a list does, and keeps none."""
 
 
+CALLER_VALUES = "caller_values"
+"""The key in a hook's state for a request, under which it says what its placeholders stand for (contract
+9.11)."""
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class StreamContext:
     """One hook's view of one stream: which stream it is, the text shown so far, and the hook's state.
@@ -32,6 +37,8 @@ class StreamContext:
     """The hook's state for the request, which all its streams share."""
     keeps_text: bool = True
     """Whether the hook may read `text`."""
+    values: Mapping[str, str] = field(default_factory=dict)
+    """By placeholder: the value of the caller's that it stands for."""
     pieces: list[str] = field(default_factory=list, init=False)
     """The text that the hook was shown, piece by piece. With `keeps_text`, the list only grows."""
     state: dict[Any, Any] = field(default_factory=dict, init=False)
@@ -58,7 +65,7 @@ class StreamContext:
     ) -> "StreamContext":
         """The same stream with other states. Both have one list of pieces."""
         of = self.request, self.output_index, self.channel, self.tool_name, self.prompt_scores, self.place
-        copied = StreamContext(*of, suspicions, request_state, self.keeps_text)
+        copied = StreamContext(*of, suspicions, request_state, self.keeps_text, self.values)
         copied.pieces, copied.state = self.pieces, state
         copied._joined, copied._num_joined = self._joined, self._num_joined
         return copied
@@ -135,6 +142,12 @@ class Chunk:
         """A dict of this hook's own, for this request: `on_request` may take it as its second argument, and
         every stream of the request has it (contract 2.12). It is dropped with the request."""
         return self._context.request_state
+
+    @property
+    def caller_values(self) -> Mapping[str, str]:
+        """By placeholder: the value of the caller's that a guard of this request brings back (contract 9.11),
+        for hooks that compare the answer with the prompt. Not for a log."""
+        return self._context.values
 
     @property
     def request(self) -> GenerationRequest:

@@ -66,7 +66,7 @@ class Links(_LinkGuard):
         addresses without a host pass, such as `/docs`.
 
         `carries`: an address does not pass if the part behind its host has so many letters and digits in a
-        row of the prompt, also percent-encoded, in base64 or in hexadecimal digits. None: it may.
+        row of the prompt, also in escapes and in common codings such as base64. None: it may.
 
         `when`: `tainted` acts only on answers to requests that a guard marked because a stranger's text is in
         them (`prompt: taint`).
@@ -86,7 +86,7 @@ class Links(_LinkGuard):
             return super().__call__(chunk)
         guard: _LinkGuard | None = chunk.request_state.get("guard")
         if guard is None:
-            carried = Carried(chunk.request, self._carries)
+            carried = Carried(chunk.request, self._carries, chunk.caller_values)
             guard = chunk.request_state["guard"] = self._for(carried)
         return guard(chunk)
 

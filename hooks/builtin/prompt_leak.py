@@ -21,6 +21,7 @@ from hooks.detect.argument_types import Count
 from hooks.detect.detector import Findings, Match
 from hooks.detect.folding import WITHOUT_SPACES, Folding, forms
 from hooks.detect.readings import LOOSE, Reader
+from hooks.detect.restoring import expanded
 from hooks.detect.span_guard import SpanGuard
 
 ENTITY = "prompt_leak"
@@ -76,7 +77,10 @@ class PromptLeak:
     def __call__(self, chunk: Chunk) -> Verdict:
         guard: SpanGuard | None = chunk.state.get("guard")
         if guard is None:
-            prompt = tuple(_texts(chunk.request.messages, self._roles))
+            texts = [*_texts(chunk.request.messages, self._roles)]
+            # Behind a guard that brings values back, the answer has them; before it, their placeholders.
+            texts += [expanded(text, chunk.caller_values) for text in texts]
+            prompt = tuple(dict.fromkeys(texts))
             guard = chunk.state["guard"] = self._guard_for(prompt)
         return guard(chunk) if guard.detector.longest else emit(chunk.pending)
 

@@ -153,7 +153,7 @@ class Tools:
         if said is None:
             asked = chunk.request_state.pop("asked", chunk.request)
             forms = [asked] if asked == chunk.request else [asked, chunk.request]
-            said = chunk.request_state["said"] = Said(forms)
+            said = chunk.request_state["said"] = Said(forms, chunk.caller_values)
         return said
 
     def _deny(self, chunk: Chunk, reason: str) -> Verdict:

@@ -45,6 +45,14 @@ class Screenable(Protocol):
         where `scan` may find a match. None: there is none."""
 
 
+@runtime_checkable
+class Worded(Protocol):
+    """A detector that finds some values only because of the words before them."""
+
+    def is_worded(self, match: Match) -> bool:
+        """Whether only the words before this match show it."""
+
+
 def screen_of(detector: Detector) -> Screen | None:
     return detector.screen() if isinstance(detector, Screenable) else None
 

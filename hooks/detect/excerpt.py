@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import InitVar, dataclass, field
 
 from hooks.detect.detector import Match, going_on, moved
+from hooks.detect.found_again import FoundAgain
 from hooks.detect.lead import Lead
 from hooks.detect.placeholders import Placeholders
 from hooks.detect.restoring import acted_on
@@ -33,6 +34,8 @@ class Excerpt:
     """The placeholders that come back in this stream. None: there are none."""
     restored: list[tuple[int, int]] = field(default_factory=list)
     """The places at which guards before this one brought values back."""
+    again: FoundAgain | None = None
+    """The values that are found when they stand again by themselves. None: there are none."""
     keeps_alternatives: bool = True
     """Whether the released tokens keep their top alternatives."""
     text: str = ""
@@ -65,6 +68,7 @@ class Excerpt:
             leads=self.leads[:],
             placeholders=self.placeholders,
             restored=self.restored[:],
+            again=self.again and self.again.copied(),
             keeps_alternatives=self.keeps_alternatives,
             text=self.text,
             start=self.start,
@@ -109,10 +113,10 @@ class Excerpt:
         matches: Sequence[Match],
         undecided: int,
         is_final: bool,
-        behind_lead: Iterable[Match] = (),
+        beside: Iterable[Match] = (),
     ) -> tuple[list[Match], int]:
-        """Take the detector's new `matches`, and have it continue from `undecided`. `behind_lead`: new
-        matches of the searches behind the lead.
+        """Take the detector's new `matches`, and have it continue from `undecided`. `beside`: new matches of
+        the searches behind the lead, and of values that stand again.
 
         Returns the matches to act on, and the start of the text that must wait. In JSON two more things wait:
         a number or word at the end of the text, because it may continue, with the part of a match that
@@ -120,7 +124,7 @@ class Excerpt:
         """
         if matches or self.taken:
             self.taken = going_on(self.taken, matches, undecided)
-        found = [*self._waiting, *matches, *behind_lead]
+        found = [*self._waiting, *matches, *beside]
         self.start = undecided
         begin = len(text)
         restored: list[Match] = []
@@ -129,6 +133,8 @@ class Excerpt:
             undecided = min(begin, undecided if is_final else self._open_value(found, undecided, text))
         if self.leads:
             undecided = max(self.pending, min(undecided, *(lead.start for lead in self.leads)))
+        if self.again is not None:
+            undecided = max(self.pending, min(undecided, self.again.start))
         if self._json is not None and not is_final:
             begin = min(begin, self._json.open_scalar(text, self.pending))
             undecided = min(begin, self._json.scalar_at(text, undecided, self.pending)[0])
@@ -193,6 +199,9 @@ class Excerpt:
         gone = max(0, min(self.start - reach, pending))
         if self.leads:
             gone = self._move_leads(gone, reach)
+        if self.again is not None:
+            gone = max(0, min(gone, self.again.start - reach))
+            self.again.move(gone)
         if self.restored:
             self.restored = [(start - gone, end - gone) for start, end in self.restored if end > gone]
         self.text = text[gone:]
@@ -219,6 +228,8 @@ class Excerpt:
             self.start = self.pending = reach
             self.covered = max(0, self.covered - gone)
             self._forget_read(gone)
+            if self.again is not None:
+                self.again.move(gone)
 
     def resume(self, before: str, pending: str) -> None:
         """Go on with a plain excerpt, from other places of the stream on. No token is in these texts."""

@@ -55,6 +55,10 @@ class Placeholders:
     def values(self) -> set[str]:
         return {value for _, value in self._values.values()}
 
+    @property
+    def by_placeholder(self) -> dict[str, str]:
+        return {placeholder: value for placeholder, (_, value) in self._values.items()}
+
     def issue(self, entity: str, value: str) -> str:
         """The placeholder for a value."""
         placeholder = self._issued.get((entity, value))

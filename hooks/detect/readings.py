@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from hooks.detect.detector import Detector, Findings, Match, screen_of
+from hooks.detect.detector import Detector, Findings, Match, Worded, screen_of
 from hooks.detect.dress import HOMOGLYPHS, TYPOGRAPHY
 from hooks.detect.excerpt import Excerpt
 from hooks.detect.reading_screen import ReadingScreen
@@ -205,6 +205,21 @@ class Reader:
         if screen is None:
             return None
         return ReadingScreen(screen, self._find_sign, self.dressed, self.reach)
+
+    def is_worded(self, match: Match) -> bool:
+        return isinstance(self._detector, Worded) and self._detector.is_worded(
+            match._replace(rule=match.rule // 2)
+        )
+
+    def search(self, detector: Detector, text: str, start: int, is_final: bool) -> Findings:
+        """Do what `scan` does, for another detector. `text`: in plain form."""
+        if not (self._reading.may_reach(text, start) or self._reading.may_be_in(text, start)):
+            matches, undecided = detector.scan(text, start, is_final)
+            return _in_both(matches), undecided
+        return Reader(detector, self._reading).scan(text, start, is_final)
+
+    def read(self, text: str) -> str:
+        return self._reading.read(text)
 
     def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         """Each rule of the detector becomes two: `2 * rule` for the written text, plus 1 for its reading."""

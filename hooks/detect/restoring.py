@@ -1,7 +1,7 @@
 """Values that leave and come back: masks a prompt, and joins what comes back with a detector's matches."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from hooks import Span
 from hooks.detect.detector import Match
@@ -20,6 +20,13 @@ def masked(text: str, spans: Iterable[Span], placeholders: Placeholders, *, is_j
         for begin, stop in _between_placeholders(text, start, end):
             value = _value(text[begin:stop], put, is_json=is_json)
             yield begin, stop, put.replace(MARK, placeholders.issue(entity, value)) if MARK in put else put
+
+
+def expanded(text: str, values: Mapping[str, str]) -> str:
+    """The text as the caller wrote it, or will read it. `values`: see `Chunk.caller_values`."""
+    for placeholder, value in values.items() if "[" in text else ():
+        text = text.replace(placeholder, value)
+    return text
 
 
 def _joined(spans: Iterable[Span]) -> list[tuple[int, int, str, str]]:

@@ -152,6 +152,10 @@ class RuleDetector:
         sketches = [sketch for searcher in self._searchers if (sketch := searcher.sketch) and sketch.shortest]
         return RuleScreen(sketches) if len(sketches) == len(self._searchers) else None
 
+    def is_worded(self, match: Match) -> bool:
+        rule = self._searchers[match.rule].rule
+        return bool(rule.near or rule.behind) and not rule.until
+
     def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         likely = self._likely if len(text) - start > _LONG and not (is_final or taken) else None
         if likely is not None and likely.is_open(text, start):

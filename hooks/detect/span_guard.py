@@ -19,10 +19,12 @@ from hooks import (
     prompt_texts,
     with_prompt_texts,
 )
+from hooks.api.chunk import CALLER_VALUES
 from hooks.api.screen import Screen
 from hooks.detect.acting_guard import ActingGuard, Options, PromptReply, spliced
-from hooks.detect.detector import Detector, Match, screen_of
+from hooks.detect.detector import Detector, Match, Worded, order, screen_of
 from hooks.detect.excerpt import Excerpt
+from hooks.detect.found_again import FoundAgain
 from hooks.detect.lead import MAX_LEAD, Lead
 from hooks.detect.placeholders import LONGEST, Placeholders, operator_key
 from hooks.detect.readings import Reader
@@ -66,6 +68,7 @@ class SpanGuard(ActingGuard):
             operator_key()
         self._restores = restore
         self.detector = detector
+        self._worded = detector if isinstance(detector, Worded) else None
         self._reader = detector if isinstance(detector, Reader) else None
         self._chat_leads: tuple[GenerationRequest | None, tuple[str, ...]] = (None, ())
         self._searched = lru_cache(_LEADS)(partial(Lead.of, detector))
@@ -83,8 +86,14 @@ class SpanGuard(ActingGuard):
             matches, undecided = reader.follow(excerpt, text, is_final)
         else:
             matches, undecided = self.detector.scan(text, excerpt.start, is_final)
-        if matches or (excerpt.placeholders is not None and "[" in text[excerpt.pending :]):
-            return self._act(chunk, excerpt, text, *excerpt.settled(text, matches, undecided, is_final))
+        has_again = bool(matches) or excerpt.again is not None
+        again = self._found_again(excerpt, text, matches, is_final) if has_again else ()
+        if matches or again or (excerpt.placeholders is not None and "[" in text[excerpt.pending :]):
+            return self._act(
+                chunk, excerpt, text, *excerpt.settled(text, matches, undecided, is_final, again)
+            )
+        if excerpt.again is not None:
+            undecided = min(undecided, excerpt.again.start)
         if is_final:
             return emit(chunk.pending, alternatives=excerpt.keeps_alternatives)
         begin, held = excerpt.pending, len(text) - undecided
@@ -104,6 +113,7 @@ class SpanGuard(ActingGuard):
         return (
             excerpt is not None
             and excerpt.is_plain
+            and excerpt.again is None
             and excerpt.view is None
             and excerpt.placeholders is None
             and excerpt.keeps_alternatives
@@ -167,6 +177,7 @@ class SpanGuard(ActingGuard):
         redacted = with_prompt_texts(request, partial(self._masked, placeholders))
         placeholders.passing = frozenset(map(self._plain, placeholders.values))
         state[_PLACEHOLDERS] = placeholders
+        state[CALLER_VALUES] = placeholders.by_placeholder
         return redacted
 
     def _masked(self, placeholders: Placeholders, prompt: PromptText) -> str:
@@ -230,7 +241,26 @@ class SpanGuard(ActingGuard):
         for i, lead in enumerate(excerpt.leads):
             excerpt.leads[i], found = lead.read(self.detector, text, is_final=is_final)
             behind_lead += found
+        behind_lead += self._found_again(excerpt, text, [*matches, *behind_lead], is_final)
         return text, *excerpt.settled(text, matches, undecided, is_final, behind_lead)
+
+    def _found_again(
+        self, excerpt: Excerpt, text: str, found: Iterable[Match], is_final: bool
+    ) -> list[Match]:
+        """Keep the values of `found` that only words show. Returns the values that stand again."""
+        if (worded := self._worded) is None:
+            return []
+        for match in sorted(filter(worded.is_worded, found), key=order):
+            if excerpt.again is None:
+                excerpt.again = FoundAgain()
+                excerpt.again.start = match.end
+            value = text[max(0, match.start) : match.end]
+            excerpt.again.add({value, value if self._reader is None else self._reader.read(value)}, match)
+        if (again := excerpt.again) is None:
+            return []
+        search = again.scan if self._reader is None else partial(self._reader.search, again)
+        found, again.start = search(text, again.start, is_final)
+        return [*again.counting(found)]
 
     def _read(self, excerpt: Excerpt, piece: str, length: int, *, is_final: bool = False) -> str:
         """The characters of the piece behind a text of this length, which begins with the excerpt's."""

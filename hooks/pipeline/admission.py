@@ -1,11 +1,13 @@
 """A hook's answer to a request: the request, one with another prompt, or a refusal (contract 8.1)."""
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 import orjson
 
 from engine.protocol import GenerationRequest, RequestError
+from hooks.api.chunk import CALLER_VALUES
 from hooks.pipeline.ask import Reply
 from hooks.pipeline.failure import BadVerdictError, HookFailure, discard
 from hooks.pipeline.release import checked_text
@@ -37,6 +39,14 @@ def checked_answer(answer: Reply, request: GenerationRequest) -> GenerationReque
         discard(answer)
         raise BadVerdictError(f"its on_request returned {type(answer).__name__}")
     return request if answer == request else _rewritten(answer, request)
+
+
+def checked_values(state: Mapping[Any, Any]) -> dict[str, str]:
+    """What the hook's placeholders stand for (contract 9.11). Raises `BadVerdictError`."""
+    values = state.get(CALLER_VALUES, {})
+    if not isinstance(values, Mapping):
+        raise BadVerdictError(f"its {CALLER_VALUES} are {type(values).__name__}")
+    return {checked_text(placeholder): checked_text(value) for placeholder, value in values.items()}
 
 
 def _rewritten(answer: GenerationRequest, request: GenerationRequest) -> GenerationRequest:

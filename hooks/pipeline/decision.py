@@ -1,7 +1,10 @@
 """Hooks' decisions, for hooks that keep account of them, and how verdicts become decisions (contract 8.2)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
+
+import orjson
 
 from engine.protocol import GenerationRequest
 from hooks.api import Chunk, Note, StreamContext, Verdict
@@ -59,7 +62,7 @@ class StreamDecisions:
         if chunk.text_diff:
             self._arrivals.append((end, self._log.now))
         changes = sorted(verdict.changes(pending), key=itemgetter(slice(1, 3)))
-        known = without_restored(fragments) if changes else ""
+        known = self._hidden(without_restored(fragments)) if changes else ""
         for one in changes:
             num_released = 0 if one.action == "terminate" else len(one.replacement)
             num_withheld = one.end - one.start
@@ -107,14 +110,18 @@ class StreamDecisions:
             num_decided += 1
         del self._arrivals[:num_decided]
 
+    def _hidden(self, text: str) -> str:
+        """The text with an asterisk for each character of the caller's values (contract 3.18)."""
+        return hidden(text, self._context.values.values())
+
     def failed(self, pending: str, reason: str) -> None:
-        self._add("error", self._context.count_shown() - len(pending), pending, reason)
+        self._add("error", self._context.count_shown() - len(pending), self._hidden(pending), reason)
 
     def aborted(self, held: str) -> None:
         """The stream ended early, and the held text was withheld."""
         if held:
             self._count_hold(0, len(held), 0)
-            self._add("hold", self._context.count_shown() - len(held), held, "aborted")
+            self._add("hold", self._context.count_shown() - len(held), self._hidden(held), "aborted")
 
     def _add(
         self,
@@ -157,6 +164,24 @@ class StreamDecisions:
                 withheld=withheld,
             )
         )
+
+
+_LEAST_HIDDEN = 4
+"""Fewest characters of a value's beginning or end that are hidden where the text begins or ends in it."""
+
+
+def hidden(text: str, values: Iterable[str]) -> str:
+    """The text with an asterisk for each character of these values. A value may also stand in a string of
+    JSON, and the text may begin or end within a value."""
+    for value in sorted(values, key=len, reverse=True):
+        for form in {value, orjson.dumps(value).decode()[1:-1]}:
+            text = text.replace(form, "*" * len(form))
+            for count in range(min(len(form), len(text) + 1) - 1, _LEAST_HIDDEN - 1, -1):
+                if text.endswith(form[:count]):
+                    text = text[: len(text) - count] + "*" * count
+                if text.startswith(form[-count:]):
+                    text = "*" * count + text[count:]
+    return text
 
 
 def request_decision(

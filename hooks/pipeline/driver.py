@@ -1,7 +1,8 @@
 """Runs guards: `admit` before the engine, `guarded` behind it, and the driver of the guard's machine.
 
 The driver calls plain hooks, awaits async ones, and reports decisions to listeners. Time, tasks, cancellation
-and deadlines live here and nowhere else. The service and the hook workers both use it.
+and deadlines live here and nowhere else, but for a joint screen, which times the methods of hooks that it
+calls. The service and the hook workers both use it.
 """
 
 import asyncio

@@ -20,7 +20,7 @@ from engine.protocol import Delta, EngineError, GenerationRequest, Rewind, Usage
 from hooks.api import Chunk, emit, hold, redact, suppress, terminate
 from hooks.api.decision import Action, Held
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.admission import checked_answer
+from hooks.pipeline.admission import checked_answer, checked_values
 from hooks.pipeline.ask import Ask, Asking, HookReply, Machine, Reply, Step
 from hooks.pipeline.decision import DecisionLog, request_decision
 from hooks.pipeline.delivery import Delivery, DiffersError
@@ -120,6 +120,7 @@ class Guard:
         yield ask
         try:
             answer = checked_answer(ask.reply, shown)
+            values = checked_values(self.guarded.states[id(hook)]) if hook.takes_state else {}
         except BaseException as error:
             count_failure(hook, tally, error)
             self._decided_prompt(hook, "error", place_of(error))
@@ -141,6 +142,7 @@ class Guard:
             self._decided_prompt(hook, "rewrite_prompt", None)
         if not hook.is_shadow:
             self.guarded.request = answer
+            self.guarded.values.update(values)
         return None
 
     def _decided_prompt(self, hook: LoadedHook, action: Action, reason: str | None) -> None:
@@ -211,6 +213,11 @@ class Guard:
                     break
                 place = reading.end
                 continue
+            if reading is not None and (failed := reading.failed) is not None:
+                failed.pieces.append(text)
+                held = failed.held.pieces
+                chunk = Chunk(failed.context, text, tokens, False, False, held, num_incomplete, restored)
+                return failed.failed_reply(stream.stages.index(failed), chunk, fragments)
             call, held, tally, judged = stage.call, stage.held.pieces, stage.tally, stage.judged
             stage.pieces.append(text)
             chunk = Chunk(stage.context, text, tokens, False, False, held, num_incomplete, restored)

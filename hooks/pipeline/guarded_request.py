@@ -37,6 +37,9 @@ class GuardedRequest:
     suspicions: dict[int, str] = field(default_factory=dict)
     """The first suspicion of each hook that has one, by the hook's place (contract 3.16)."""
 
+    values: dict[str, str] = field(default_factory=dict)
+    """By placeholder: the value of the caller's that a hook brings back (contract 9.11)."""
+
     @property
     def keeps_calls(self) -> bool:
         """Whether a tool call waits until its hooks have passed all of it (contract 3.20)."""

@@ -6,8 +6,8 @@ The screen reads again once only the first guard holds text. If a guard has chan
 seen different texts; then the screen waits until the change is out of reach.
 """
 
-from hooks.api.screen import Screened
-from hooks.pipeline.joint_screen import JointScreen, State
+from hooks.pipeline.failure import BadVerdictError, HookFailure
+from hooks.pipeline.joint_screen import JointScreen, ScreenError, State
 from hooks.pipeline.stage import HookStage
 
 MOST_READ = 256
@@ -26,7 +26,6 @@ class JointReading:
         "_ahead",
         "_base",
         "_first",
-        "_guards",
         "_num_ahead",
         "_num_to_wait",
         "_others",
@@ -40,15 +39,17 @@ class JointReading:
         "_verdicts",
         "_wait",
         "end",
+        "failed",
     )
 
     def __init__(self, screen: JointScreen, stages: list[HookStage], end: int) -> None:
         """`end`: the place of the hook behind the run."""
         self.end = end
+        self.failed: HookStage | None = None
+        """The guard that fails the request, because its screen failed: its `failure` says how."""
         self._screen = screen
         self._stages = stages
         self._first, *self._others = stages
-        self._guards: list[Screened] = [stage.hook.screened for stage in stages if stage.hook.screened]
         self._tallies = [stage.tally for stage in stages]
         self._verdicts: dict[tuple[bool, ...], int] = {}
         """The chunks that were read, by whether each guard held text. The tallies do not have them yet."""
@@ -73,25 +74,34 @@ class JointReading:
 
     def read(self, text: str) -> State | None:
         """The state behind the stream's next text, which is to be shown to the first guard. None: the guards
-        must be called."""
+        must be called, or one of them has `failed`."""
         state = self._state
-        if state is None:
-            if self._num_to_wait:
-                self._num_to_wait -= 1
+        if state is None and self._num_to_wait:
+            self._num_to_wait -= 1
+            return None
+        self._screen.seconds = None
+        try:
+            if state is None and (state := self._entered()) is None:
                 return None
-            if (state := self._entered()) is None:
-                return None
-        if len(text) > MOST_READ:
+            if len(text) > MOST_READ:
+                state = None
+            else:
+                for char in text:
+                    state = state[char]
+                    if state is None:
+                        break
+        except ScreenError as error:
+            self._fail(error)
             state = None
-        else:
-            for char in text:
-                state = state[char]
-                if state is None:
-                    break
         if state is None:
-            self.leave()
+            self._leave()
         self._state = state
         return state
+
+    def _fail(self, error: ScreenError) -> None:
+        if self.failed is None:
+            self.failed = self._stages[error.place]
+            self.failed.failure = HookFailure(error.__cause__ or error)
 
     def count(self, state: State, seconds: float) -> None:
         """Count a verdict of each guard. They share the time. `leave` adds it to their tallies."""
@@ -111,7 +121,11 @@ class JointReading:
         self._verdicts, self._seconds = {}, 0.0
 
     def leave(self) -> None:
-        """The guards are called from now on."""
+        """The guards are called from now on, unless one of them has `failed`."""
+        self._screen.seconds = None
+        self._leave()
+
+    def _leave(self) -> None:
         if self._verdicts:
             self._add_to_tallies()
         state, self._state = self._state, None
@@ -122,15 +136,29 @@ class JointReading:
         text = self._ahead + "".join(first.pieces[self._shown[0] :])
         num_pending = first.held.num_characters
         decided, pending = text[: len(text) - num_pending], text[len(text) - num_pending :]
-        for stage, guard in zip(self._stages, self._guards, strict=True):
+        for place, stage in enumerate(self._stages):
             if stage is first:
                 before = _end_of(stage.pieces, self._screen.width + num_pending)
-                guard.skip(stage.context.state, before[: len(before) - num_pending], pending)
+                self._skip(place, before[: len(before) - num_pending], pending)
             else:
                 if decided:
                     stage.pieces.append(decided)
-                guard.skip(stage.context.state, _end_of(stage.pieces, self._screen.width), "")
+                self._skip(place, _end_of(stage.pieces, self._screen.width), "")
         self._go_on_from(self._screen.decided(state), pending, num_pending)
+
+    def _skip(self, place: int, before: str, pending: str) -> None:
+        state = self._stages[place].context.state
+        try:
+            self._screen.ask(place, self._screen.screens[place].skip, state, before, pending)
+        except ScreenError as error:
+            self._fail(error)
+
+    def _may_skip(self, place: int) -> bool:
+        screen = self._screen
+        may_skip = screen.ask(place, screen.screens[place].may_skip, self._stages[place].context.state)
+        if not isinstance(may_skip, bool):
+            raise ScreenError(place) from BadVerdictError("its may_skip gave neither True nor False")
+        return may_skip
 
     def _wait_for_more(self, num_read: int) -> None:
         """The screen has given up after `num_read` chunks."""
@@ -150,9 +178,8 @@ class JointReading:
         for stage in self._others:
             if stage.held.pieces is not None or stage.is_closed:
                 return None
-        for stage, guard in zip(self._stages, self._guards, strict=True):
-            if not guard.may_skip(stage.context.state):
-                return None
+        if not all(map(self._may_skip, range(len(self._stages)))):
+            return None
         text = self._ahead + "".join(first.pieces[self._shown[0] :])
         end = len(text) - num_pending
         if end < self._num_ahead:

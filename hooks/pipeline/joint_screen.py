@@ -4,13 +4,26 @@ A state stands for the marks of all screens behind the same text. So a character
 guards read it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
+from typing import Any
 
-from hooks.api.screen import Mark, Screen
+from hooks.api.screen import Mark
 from hooks.loading.loader import LoadedHook
+from hooks.loading.screens import LoadedScreen, checked
+from hooks.pipeline.failure import BadVerdictError
 
 MAX_STEPS = 50_000
 """Most steps that an automaton keeps. Then it forgets them all."""
+
+
+class ScreenError(Exception):
+    """A hook's screen failed: it raised, gave nonsense or was late. It fails its request as the hook would
+    (contract 4.1). `place`: the hook's among those of the run. The cause is the hook's own error."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__()
+        self.place = place
 
 
 class State(dict[str, "State | None"]):
@@ -37,22 +50,45 @@ class State(dict[str, "State | None"]):
 class JointScreen:
     """The screens of some guards, as one."""
 
-    def __init__(self, screens: Sequence[Screen]) -> None:
+    def __init__(self, screens: Sequence[LoadedScreen], timeout: float) -> None:
+        """`timeout`: seconds that one hook's screen may take for a chunk."""
+        self.seconds: list[float] | None = None
+        """The time that each screen has taken for this chunk. None: no time."""
         self.width = max(screen.width for screen in screens)
-        self._screens = tuple(screens)
+        self.screens = tuple(screens)
+        self._timeout = timeout
         self._states: dict[tuple[Mark, ...], State] = {}
         self._num_steps = 0
         self.start = State(self, tuple(screen.start for screen in screens))
         self.anywhere = State(self, tuple(screen.anywhere for screen in screens))
 
+    def ask(self, place: int, method: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method of the screen at `place`. Raises `ScreenError` if it raises or is late."""
+        started = monotonic()
+        try:
+            reply = method(*arguments)
+        except BaseException as error:
+            raise ScreenError(place) from error
+        seconds = self.seconds = self.seconds or [0.0] * len(self.screens)
+        seconds[place] += monotonic() - started
+        if seconds[place] > self._timeout:
+            raise ScreenError(place) from TimeoutError("its deadline passed")
+        return reply
+
+    def _checked(self, place: int, mark: object, most_held: int) -> Mark:
+        try:
+            return checked(mark, most_held)
+        except Exception as error:  # noqa: BLE001 - a mark's hash may raise anything
+            raise ScreenError(place) from BadVerdictError(f"it gave no mark ({type(error).__name__})")
+
     def step(self, state: State, char: str) -> State | None:
         self._count_step()
         marks: list[Mark] = []
-        for screen, mark in zip(self._screens, state.marks, strict=True):
-            stepped = screen.step(mark, char)
+        for place, (screen, mark) in enumerate(zip(self.screens, state.marks, strict=True)):
+            stepped = self.ask(place, screen.step, mark, char)
             if stepped is None:
                 return None
-            marks.append(stepped)
+            marks.append(self._checked(place, stepped, mark.held + 1))
         return self._state(tuple(marks))
 
     def read(self, state: State | None, text: str) -> State | None:
@@ -69,11 +105,13 @@ class JointScreen:
             over = state.over.get(char)
             if over is None:
                 self._count_step()
-                both = zip(self._screens, state.marks, strict=True)
-                over = self._state(tuple(screen.step_over(mark, char) for screen, mark in both))
-                state.over[char] = over
+                over = state.over[char] = self._state(tuple(self._stepped_over(state, char)))
             state = over
         return state
+
+    def _stepped_over(self, state: State, char: str) -> Iterator[Mark]:
+        for place, (screen, mark) in enumerate(zip(self.screens, state.marks, strict=True)):
+            yield self._checked(place, self.ask(place, screen.step_over, mark, char), 0)
 
     def decided(self, state: State) -> State:
         """The state at the same place when the guards have decided that no match is open there."""
@@ -101,15 +139,17 @@ Run = tuple[int, int, JointScreen]
 class JointScreens:
     """The joint screens of a pipeline's hooks."""
 
-    def __init__(self) -> None:
-        self._screens: dict[tuple[Screen, ...], JointScreen] = {}
+    def __init__(self, timeout: float) -> None:
+        """`timeout`: see `JointScreen`."""
+        self._timeout = timeout
+        self._screens: dict[tuple[LoadedScreen, ...], JointScreen] = {}
 
     def runs(self, hooks: Sequence[LoadedHook]) -> list[Run]:
         """The runs of hooks that have screens. Each other hook is called with each chunk."""
         found: list[Run] = []
-        screens: list[Screen] = []
+        screens: list[LoadedScreen] = []
         for place, hook in enumerate((*hooks, None)):
-            screen = None if hook is None or hook.is_shadow or hook.screened is None else hook.screened.screen
+            screen = None if hook is None or hook.is_shadow else hook.screen
             if screen is not None:
                 screens.append(screen)
             elif screens:
@@ -117,8 +157,8 @@ class JointScreens:
                 screens = []
         return found
 
-    def _joint(self, screens: tuple[Screen, ...]) -> JointScreen:
+    def _joint(self, screens: tuple[LoadedScreen, ...]) -> JointScreen:
         joint = self._screens.get(screens)
         if joint is None:
-            joint = self._screens[screens] = JointScreen(screens)
+            joint = self._screens[screens] = JointScreen(screens, self._timeout)
         return joint

@@ -18,6 +18,7 @@ from hooks.api.probe_needs import ProbeNeeds
 from hooks.loading.alarm import interrupting
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
+from hooks.pipeline.ask import HookReply
 from hooks.pipeline.driver import GuardDriver
 from hooks.pipeline.failure import BadVerdictError, HookError
 from hooks.pipeline.joint_screen import JointScreens
@@ -122,9 +123,9 @@ class Pipeline:
         self._own_models = OwnModels()
         self.hooks = tuple(hooks)
         self.allowed: Mapping[str, LoadedHook] = {hook.name: hook for hook in allowed}
-        self._screens = JointScreens()
-        self._runs = self._screens.runs(self.hooks)
         self.options = options or PipelineOptions()
+        self._screens = JointScreens(self.options.hook_timeout)
+        self._runs = self._screens.runs(self.hooks)
         self.tallies: Tallies = {hook.name: Tally() for hook in self._all}
 
     @classmethod
@@ -220,7 +221,10 @@ class Pipeline:
         await self.give_models(models)
         for hook in self._all:
             # A deadline that interrupts plain calls, so that a hanging hook can be named.
-            limited = hook.wrapped(interrupting(self.options.hook_timeout))
+            limit = interrupting(self.options.hook_timeout)
+            limited = hook.wrapped(limit)
+            if hook.screen is not None:
+                limited = replace(limited, screen=hook.screen.wrapped(limit))
             try:
                 await self._test(limited, {hook.name: SilentTally()})
             except HookError as error:
@@ -241,15 +245,17 @@ class Pipeline:
         return self._own_models.are_alive
 
     async def _test(self, hook: LoadedHook, tallies: Tallies) -> None:
-        """Show the hook two requests, with any result, and then a short stream to its end."""
+        """Show the hook two requests, with any result, and then a short stream to its end. Its screen reads
+        the stream for it where it can."""
         # No listener gets the canaries' decisions. A hook in shadow mode would fail in silence.
         hook = replace(hook, on_decision=None, is_shadow=False)
         chat, *others = _CANARIES
-        guard = GuardDriver(chat, [hook], tallies, self.options)
+        runs = JointScreens(self.options.hook_timeout).runs([hook])
+        guard = GuardDriver(chat, [hook], tallies, self.options, runs=runs)
         if hook.on_request:
             step = await guard.admit(chat)
             if step.refused is not None or step.is_over:
-                guard = GuardDriver(chat, [hook], tallies, self.options)
+                guard = GuardDriver(chat, [hook], tallies, self.options, runs=runs)
             for request in others:
                 await GuardDriver(request, [hook], tallies, self.options).admit(request)
         try:
@@ -257,7 +263,10 @@ class Pipeline:
             scores = None if prompt is None else prompt.tokens[0]
             for i, word in enumerate(("Hello", ", ", "world.")):
                 token = Token(i, word, word.encode(), -0.5, scores=scores)
-                await guard.feed(Delta(text=word, tokens=(token,), prompt_scores=None if i else prompt))
+                delta = Delta(text=word, tokens=(token,), prompt_scores=None if i else prompt)
+                said = guard.pass_through(delta)
+                if said is None or isinstance(said, HookReply):
+                    await guard.feed(delta, said)
             await guard.feed(Delta(finish_reason="stop"))
         finally:
             await guard.close()

@@ -8,7 +8,7 @@ import logging
 from hooks.api import Chunk, Note, StreamContext, Verdict, emit, hold, redact, rewind, suspect, terminate
 from hooks.api.chunk import NOTHING_KEPT
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.ask import Ask, Asking, Reply
+from hooks.pipeline.ask import Ask, Asking, HookReply, Reply
 from hooks.pipeline.decision import StreamDecisions
 from hooks.pipeline.failure import (
     BadVerdictError,
@@ -55,6 +55,7 @@ class HookStage:
         "ask",
         "call",
         "context",
+        "failure",
         "held",
         "hook",
         "is_closed",
@@ -85,6 +86,8 @@ class HookStage:
         self.held = HeldText()
         self._is_simple = not hook.is_shadow and not hook.judges
         """Whether a hold of the hook only moves text. It has effect, and no judged tokens are counted."""
+        self.failure: HookFailure | None = None
+        """The reply in the place of the hook's next one: its screen failed."""
         self.is_closed = False
         """The hook is shown no more text of this stream."""
         self.is_suppressed = False
@@ -240,12 +243,18 @@ class HookStage:
         if self._decisions is not None:
             self._decisions.aborted(without_restored(self.held.fragments))
         self._end_judging("aborted")
-        self.ask.shown = chunk
-        yield self.ask
-        if isinstance(self.ask.reply, HookFailure):
-            place = place_of(self.ask.reply.error)
-            logger.warning("hook %s failed on an aborted stream: %s", self.hook.name, place)
-        discard(self.ask.reply)
+        if self.failure is None:
+            self.ask.shown = chunk
+            yield self.ask
+        reply = self.failure or self.ask.reply
+        if isinstance(reply, HookFailure):
+            logger.warning("hook %s failed on an aborted stream: %s", self.hook.name, place_of(reply.error))
+        discard(reply)
+
+    def failed_reply(self, place: int, chunk: Chunk, fragments: list[Fragment] | None) -> HookReply:
+        """The reply to the chunk of a hook whose screen failed."""
+        failure, self.failure = self.failure, None
+        return HookReply(place, chunk, failure, fragments)
 
     def _close(self, *, gets_last_call: bool = False) -> None:
         """The hook is shown no more text of this stream. `gets_last_call`: `abort` calls it, once."""

@@ -42,7 +42,7 @@ class Stream:
         """Whether no hook is `async`."""
         for place, hook in enumerate(guarded.hooks):
             state, keeps_text = guarded.states[id(hook)], hook.reads_text or self.tool_call is not None
-            context = StreamContext(*which, place, guarded.suspicions, state, keeps_text)
+            context = StreamContext(*which, place, guarded.suspicions, state, keeps_text, guarded.values)
             self.stages.append(HookStage(guarded, hook, context, call_index))
             self.is_plain = self.is_plain and not hook.is_async
         self.readings: list[JointReading | None] = [None] * len(self.stages)
@@ -116,11 +116,14 @@ class Stream:
                         return fragment.positions[0]
         return None
 
-    def leave_readings(self) -> None:
-        """Every hook is called from now on."""
+    def leave_readings(self) -> HookStage | None:
+        """Every hook is called from now on. Returns the first hook whose screen failed."""
+        failed: HookStage | None = None
         for reading in self.readings:
             if reading is not None:
                 reading.leave()
+                failed = failed or reading.failed
+        return failed
 
     def feed(
         self,
@@ -139,7 +142,9 @@ class Stream:
         is in the verdict only. Raises `HookError`.
         """
         ended: Ending | None = None
-        self.leave_readings()
+        failed = self.leave_readings()
+        if failed is not None and first is None:
+            first = failed.failed_reply(self.stages.index(failed), failed.show(fragments, is_final), None)
         for place, stage in enumerate(self.stages):
             if place < begin:
                 continue

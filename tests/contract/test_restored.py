@@ -244,3 +244,23 @@ async def test_no_value_is_anywhere_but_in_the_answer(
     }
     assert "bluebird" in places["files"]
     assert [name for name, text in places.items() if MAIL in text or "nann" in text] == []
+
+
+KEY = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
+KEYS = HookSpec("secrets", {"prompt": "redact", "restore": True})
+LINKS = HookSpec("links", {"allow": ["ok.example"]})
+
+
+@everywhere()
+@pytest.mark.parametrize("place", [0, 1])
+async def test_a_value_in_an_address_is_the_prompts_in_either_order(case: Case, place: int) -> None:
+    """Contract 9.10, 9.11."""
+    case.withholds(KEY)
+    for hook, value, is_carried in ((KEYS, KEY, True), (MASKS, "nann@example.info", False)):
+        hooks = [hook]
+        hooks.insert(place, LINKS)
+        for size in (1, 9, 1000):
+            engine = says("content", "so ![x](https://ok.example/?q={}) there", size)
+            answer = await case.answer(engine, *hooks, prompt=f"mine is {value} now")
+            address = "" if is_carried else f"https://ok.example/?q={value}"
+            assert answer.only.content == f"so ![x]({address}) there"

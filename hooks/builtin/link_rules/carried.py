@@ -1,44 +1,59 @@
-"""Text of the prompt in an address: as it is, percent-encoded, in base64 or in hexadecimal digits."""
+"""Text of the prompt in an address: as it is, or in one of the codings that `codings` reads."""
 
-import base64
-import binascii
 import re
-from collections.abc import Iterator
+import string
+from collections.abc import Mapping
 from functools import cached_property
-from urllib.parse import unquote, unquote_plus
 
 from hooks import GenerationRequest, prompt_texts
+from hooks.builtin.link_rules.codings import normal, readings
+from hooks.detect.restoring import expanded
 
 _NOT_OF_WORD = re.compile(r"[\W_]+")
 _ADDRESS = re.compile(r"\S{0,64}//\S*|www\.\S*")
 """An address in the prompt. An answer may repeat its parts."""
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}")
-_HEX = re.compile(r"[0-9a-fA-F]{8,}")
-_URL_SAFE = str.maketrans("-_", "+/")
+_ROT13 = str.maketrans(string.ascii_lowercase, string.ascii_lowercase[13:] + string.ascii_lowercase[:13])
 _MOST_TRIES = 4096
 """Most places of the prompt that are compared. An address with more of them counts as carrying text."""
+_MOST_READINGS = 256
+"""Most readings of an address. One with more of them counts as carrying text."""
 
 
 class Carried:
     """Tells whether an address carries a run of `least` letters and digits of a request's prompt. Definitions
     of tools do not count, and neither do case, blanks and punctuation."""
 
-    def __init__(self, request: GenerationRequest, least: int) -> None:
+    def __init__(
+        self, request: GenerationRequest, least: int, values: Mapping[str, str] | None = None
+    ) -> None:
+        """`values`: see `Chunk.caller_values`. A placeholder counts as the value that it stands for."""
         self._request = request
+        self._values = values or {}
         self._least = least
         self._step = (least + 1) // 2
         self._size = least - self._step + 1
 
     def __call__(self, part: str) -> bool:
         """`part`: the part of an address behind its host."""
+        part = expanded(part, self._values)
         if len(part) < self._least // 2:
             return False
-        return any(self._is_in_prompt(text) for text in dict.fromkeys(map(_plain, _readings(part))))
+        seen: set[str] = set()
+        for text in readings(part, self._least):
+            plain = _plain(text)
+            if plain in seen or len(plain) < self._least:
+                continue
+            seen.add(plain)
+            forms = (plain, plain[::-1], plain.translate(_ROT13))
+            if len(seen) > _MOST_READINGS or any(map(self._is_in_prompt, forms)):
+                return True
+        return False
 
     @cached_property
     def _prompt(self) -> str:
         texts = (text.text for text in prompt_texts(self._request) if text.source != "definition")
-        return "\n".join(_plain(_ADDRESS.sub(" ", text)) for text in dict.fromkeys(texts))
+        forms = dict.fromkeys(form for text in texts for form in (text, expanded(text, self._values)))
+        return "\n".join(_plain(_ADDRESS.sub(" ", form)) for form in forms)
 
     @cached_property
     def _places(self) -> dict[str, list[int]]:
@@ -73,27 +88,4 @@ def _num_same(one: str, other: str) -> int:
 
 
 def _plain(text: str) -> str:
-    return _NOT_OF_WORD.sub("", text.casefold())
-
-
-def _readings(part: str) -> Iterator[str]:
-    plain = unquote_plus(part)
-    yield part
-    yield plain
-    yield unquote(plain)
-    for text in (part, unquote(part)):
-        for run in _BASE64.findall(text):
-            yield from _decoded(run.translate(_URL_SAFE))
-        for run in _HEX.findall(text):
-            for begin in range(2):  # a digit of another text may stand before the run
-                yield bytes.fromhex(run[begin:][: (len(run) - begin) // 2 * 2]).decode("utf-8", "ignore")
-
-
-def _decoded(run: str) -> Iterator[str]:
-    """The texts that a run says in base64, if it begins at its first, second, third or fourth character."""
-    for begin in range(4):
-        piece = run[begin:]
-        try:
-            yield base64.b64decode(piece[: len(piece) // 4 * 4]).decode("utf-8", "ignore")
-        except (binascii.Error, ValueError):
-            continue
+    return _NOT_OF_WORD.sub("", normal(text).casefold())

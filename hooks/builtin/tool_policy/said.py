@@ -10,14 +10,19 @@ from hooks import GenerationRequest, Source, prompt_texts
 from hooks.builtin.tool_policy.places import Pointer, UnreadableError, text_of
 from hooks.builtin.tool_policy.truth import Truth, any_of
 from hooks.builtin.tool_policy.words import Words
+from hooks.detect.restoring import expanded
 
 
 class Said:
     """The texts of a conversation. Each is read when it is first asked for."""
 
-    def __init__(self, requests: Iterable[GenerationRequest]) -> None:
-        """`requests`: one conversation in several forms, such as before and after hooks changed it."""
+    def __init__(
+        self, requests: Iterable[GenerationRequest], values: Mapping[str, str] | None = None
+    ) -> None:
+        """`requests`: one conversation in several forms, such as before and after hooks changed it. `values`:
+        see `Chunk.caller_values`; the texts are read with these, too."""
         self._requests = tuple(requests)
+        self._values = values or {}
         self._texts: dict[Source, list[tuple[Words, Truth]]] = {}
         self._results: list[tuple[str, Any]] | None = None
 
@@ -34,7 +39,8 @@ class Said:
             for text in prompt_texts(request):
                 if text.source == source and text.place.startswith(("messages[", "prompts[")):
                     is_own = Truth.YES if text.is_certain else Truth.UNKNOWN
-                    texts[text.text] = max(texts.get(text.text, Truth.NO), is_own)
+                    for form in self._forms(text.text):
+                        texts[form] = max(texts.get(form, Truth.NO), is_own)
         return [(Words(text), is_own) for text, is_own in texts.items()]
 
     def has(self, value: str, source: Source) -> Truth:
@@ -44,11 +50,15 @@ class Said:
     def has_result(self, value: str, tool: str, at: Pointer) -> Truth:
         """Whether the value stands in a result of a tool, at a place of the result. `tool`: a glob."""
         return any_of(
-            Words(text).have(value)
+            Words(form).have(value)
             for name, result in self._all_results()
             if fnmatchcase(name, tool)
             for text in _texts_at(result, at)
+            for form in self._forms(text)
         )
+
+    def _forms(self, text: str) -> tuple[str, str]:
+        return text, expanded(text, self._values)
 
     def _all_results(self) -> list[tuple[str, Any]]:
         if self._results is None:

@@ -231,7 +231,7 @@ async def test_a_strangers_words_are_not_the_users_and_wrap_hides_nothing_from_i
 
 async def test_a_value_that_comes_back_is_still_the_users() -> None:
     rules: Any = [{"tools": ["pay"], "when": {"/to": {"from": ["user"]}}}]
-    for tools, is_right in ((0, True), (1, False)):
+    for tools in (0, 1):  # contract 9.11
         guards: list[Any] = [Pii(entities=["EMAIL_ADDRESS"], prompt="redact", restore=True)]
         guards.insert(tools, Tools(rules))
 
@@ -242,7 +242,7 @@ async def test_a_value_that_comes_back_is_still_the_users() -> None:
             yield Delta(finish_reason="tool_calls")
 
         got = await collect(pipeline_of(*guards), conversation(asked="Pay ann@x.com"), answer)
-        assert got.tool_calls == ([("pay", '{"to": "ann@x.com"}')] if is_right else [])
+        assert got.tool_calls == [("pay", '{"to": "ann@x.com"}')]
 
 
 async def test_a_call_is_held_no_longer_than_its_conditions_are_open() -> None:

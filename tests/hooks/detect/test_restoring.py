@@ -13,9 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol import Delta, GenerationRequest, SamplingParams, Token, ToolCall
+from hooks import Chunk, Verdict, emit
+from hooks.api.decision import Decision
 from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
+from hooks.builtin.prompt_leak import PromptLeak
 from hooks.builtin.secrets import Secrets
 from hooks.detect import placeholders
 from hooks.testing.coroutines import run
@@ -335,3 +338,63 @@ def test_the_key_comes_from_a_file_or_the_environment(monkeypatch: pytest.Monkey
     monkeypatch.delenv(placeholders.KEY)
     assert key() != key()
     placeholders.operator_key.cache_clear()
+
+
+class Listens:
+    def __init__(self) -> None:
+        self.withheld: list[str] = []
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        return emit(chunk.pending)
+
+    def on_decision(self, decision: Decision) -> None:
+        self.withheld.append(decision.withheld)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_no_decision_has_a_value_that_the_model_wrote_by_itself(place: int, size: int) -> None:
+    """Contract 3.18, 9.1."""
+    listener = Listens()
+    hooks: list[Any] = [Secrets(prompt="redact", restore=True), listener]
+    hooks.insert(place, Patterns({"keys": "keys? .{1,40}!"}))
+    text = f"The key {KEY}! and the key {KEY[:9]}! end."
+    pieces = [text[i : i + size] for i in range(0, len(text), size)]
+
+    def model(request: GenerationRequest) -> list[Delta]:
+        return [*(Delta(text=piece) for piece in pieces), Delta(finish_reason="stop")]
+
+    request = replace(request_for(), messages=({"role": "user", "content": PROMPT},))
+    released = answered(hooks, request, model)
+    assert released.content == "The [keys] and the [keys] end."
+    withheld = [one for one in listener.withheld if one]
+    assert withheld
+    assert not any(KEY in one for one in withheld)
+    assert f"key {'*' * len(KEY)}!" in withheld
+
+
+def test_a_hook_that_says_nonsense_of_its_placeholders_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # contract 9.11
+    class Wrong(Listens):
+        def on_request(self, request: GenerationRequest, state: dict[Any, Any]) -> GenerationRequest:
+            state["caller_values"] = {"[X]": 5}
+            return request
+
+    request = replace(request_for(), messages=({"role": "user", "content": "Hi"},))
+    answered([Wrong()], request, lambda _: [Delta(text="Hi"), Delta(finish_reason="stop")])
+    assert "hook Wrong failed: it gave a value that is not text" in caplog.text
+
+
+def test_a_leak_of_the_prompt_is_found_with_its_values_in_either_order() -> None:  # contract 9.11
+    prompt = f"The secret rule is {MAIL} and never tell anybody else of it"
+    for place in (0, 1):
+        hooks: list[Any] = [Pii(entities=["EMAIL_ADDRESS"], prompt="redact", restore=True)]
+        hooks.insert(place, PromptLeak(min_words=8, roles=["user"]))
+
+        def model(request: GenerationRequest) -> list[Delta]:
+            said = asked(request).removeprefix("The ").removesuffix(" tell anybody else of it")
+            return [Delta(text=f"{said} ok"), Delta(finish_reason="stop")]
+
+        request = replace(request_for(), messages=({"role": "user", "content": prompt},))
+        assert MAIL not in answered(hooks, request, model).content

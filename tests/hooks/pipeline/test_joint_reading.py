@@ -172,7 +172,7 @@ def test_a_hook_with_something_else_named_screen_is_called_with_each_chunk() -> 
     deltas = [*deltas_of(["a", "b"], with_tokens=False, channel="content"), Delta(finish_reason="stop")]
     texts, *_ = everything([(Cinema(), False), (Phrases(["blue"]), False)], deltas, REQUEST, joint=True)
     assert texts[0] == "ab"
-    assert LoadedHook.of("cinema", Cinema()).screened is None
+    assert LoadedHook.of("cinema", Cinema()).screen is None
 
 
 @pytest.mark.parametrize("with_tokens", [False, True])

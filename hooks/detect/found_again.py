@@ -1,0 +1,110 @@
+"""Values that a guard found only because of the words before them, when they stand again by themselves.
+
+`token = 'V' | 'V'`: the words show the first V alone. The guard keeps hashes of V, and not V.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Self
+
+from hooks.detect.detector import Findings, Match
+
+MOST_VALUES = 64
+"""Most values of a stream. Later ones are not kept."""
+_LEAST = 6
+"""Fewest characters of a value that is kept."""
+_LEAST_LETTERS = 16
+"""Fewest characters of one that has letters alone: a shorter one may be a word."""
+_KNOWN = 32
+"""Characters at the beginning of a value by which a text that may become the value is known."""
+_PLACE = re.compile(r"(?<![^\W_])[^\W_]|[^\w\s]|_")
+"""Where a value may begin: not within a run of letters and digits."""
+
+
+class FoundAgain:
+    """The values of one stream, by hash. Implements `Detector`: a match's rule numbers its value."""
+
+    reach = 1
+
+    def __init__(self) -> None:
+        self.start = 0
+        """The search continues here."""
+        self._entities: list[str] = []
+        self._since: list[int] = []
+        """For each value, the place from which on it counts: the end of the match that showed it."""
+        self._numbers: dict[tuple[int, int], int] = {}
+        """By length and hash: the value's number."""
+        self._beginnings: set[int] = set()
+        """Hashes of the first characters of values: of one, two, ... up to `_KNOWN`."""
+        self._lengths: list[int] = []
+
+    @property
+    def longest(self) -> int:
+        return max(self._lengths, default=0)
+
+    def copied(self) -> Self:
+        made = type(self)()
+        made.start, made._since, made._lengths = self.start, self._since[:], self._lengths[:]
+        made._entities, made._numbers = self._entities[:], self._numbers.copy()
+        made._beginnings = self._beginnings.copy()
+        return made
+
+    def add(self, forms: Iterable[str], match: Match) -> None:
+        """Keep the value of a match. `forms`: the value as it may stand in a text."""
+        for value in forms:
+            if len(value) < (_LEAST_LETTERS if value.isalpha() else _LEAST):
+                continue
+            key = len(value), hash(value)
+            number = self._numbers.get(key)
+            if number is None:
+                if len(self._numbers) >= MOST_VALUES:
+                    return
+                self._numbers[key] = len(self._since)
+                self._since.append(match.end)
+                self._entities.append(match.entity)
+                self._lengths = sorted({*self._lengths, len(value)})
+                self._beginnings.update(hash(value[: n + 1]) for n in range(min(len(value), _KNOWN)))
+            elif match.end < self._since[number]:
+                self._since[number] = match.end
+            else:
+                continue
+            self.start = min(self.start, match.end)
+
+    def counting(self, matches: Iterable[Match]) -> Iterator[Match]:
+        """The matches of a `Reader` of this that stand behind the places that showed their values."""
+        return (match for match in matches if match.start >= self._since[match.rule // 2])
+
+    def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
+        matches: list[Match] = []
+        for found in _PLACE.finditer(text, start):
+            place = found.start()
+            if hash(found[0]) not in self._beginnings:
+                continue
+            if not is_final and self._may_become(text, place):
+                return matches, place
+            matches += self._values_at(text, place)
+        return matches, len(text)
+
+    def _may_become(self, text: str, place: int) -> bool:
+        """Whether the text from `place` on may become a value, or one may go on behind its end."""
+        return (
+            len(text) - place <= self._lengths[-1]
+            and hash(text[place : min(len(text), place + _KNOWN)]) in self._beginnings
+        )
+
+    def _values_at(self, text: str, place: int) -> Iterator[Match]:
+        for length in self._lengths:
+            end = place + length
+            if end > len(text):
+                break
+            if text[end - 1].isalnum() and text[end : end + 1].isalnum():
+                continue
+            number = self._numbers.get((length, hash(text[place:end])))
+            if number is not None:
+                yield Match(place, end, self._entities[number], number)
+
+    def move(self, gone: int) -> None:
+        """The first `gone` characters of the text are gone."""
+        if gone:
+            self.start -= gone
+            self._since = [since - gone for since in self._since]

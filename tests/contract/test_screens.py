@@ -1,0 +1,197 @@
+"""A hook's screen is the hook: what it raises, gives or takes too long for fails the request (contract 4)."""
+
+import asyncio
+import logging
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from engine.protocol import Channel, Delta
+from engine.upstream.echo import EchoEngine
+from hooks import Chunk, Verdict, emit
+from hooks.api.screen import Mark
+from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook
+from hooks.pipeline.options import PipelineOptions
+from hooks.pipeline.pipeline import Pipeline
+from tests.contract.case import SECRET, Case, every_channel, everywhere, well
+from tests.helpers import make_request, verdicts_of
+
+LIMIT = 0.5
+"""Seconds that a hook has for a chunk."""
+WAYS = {
+    "raises in step": "ValueError at ",
+    "raises in step_over": "ValueError at ",
+    "raises in may_skip": "ValueError at ",
+    "raises in skip": "ValueError at ",
+    "gives no mark": "it gave no mark (TypeError)",
+    "gives a mark without a hash": "it gave no mark (TypeError)",
+    "holds too much": "it gave no mark (TypeError)",
+    "holds less than nothing": "it gave no mark (TypeError)",
+    "may be skipped perhaps": "its may_skip gave neither True nor False",
+    "is late": "TimeoutError",
+}
+"""What a screen does wrong, and what the log says of it."""
+every_way = pytest.mark.parametrize("way", WAYS)
+
+
+class Screens:
+    """Lets everything through. Its screen does something wrong at `sign`; `may_skip` and `skip` do so at
+    once. `at_start`: also in the self-test."""
+
+    def __init__(self, way: str, sign: str, at_start: bool = False) -> None:
+        self.way = way
+        self.at_start = at_start
+        self.screen = Reads(way, sign)
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        chunk.state["fails"] = self.at_start or chunk.request_id != "weir-self-test"
+        return emit(chunk.pending)
+
+    def may_skip(self, state: dict[Any, Any]) -> Any:
+        if state["fails"]:
+            self.screen.fail("may_skip")
+        return "perhaps" if state["fails"] and self.way == "may be skipped perhaps" else True
+
+    def skip(self, state: dict[Any, Any], before: str, pending: str) -> None:
+        if state["fails"]:
+            self.screen.fail("skip")
+
+
+class Reads:
+    width = 8
+    start = anywhere = Mark(0, "")
+
+    def __init__(self, way: str, sign: str) -> None:
+        self.way = way
+        self.sign = sign
+
+    def fail(self, method: str) -> None:
+        if self.way == f"raises in {method}":
+            raise ValueError("zebra7 I saw")
+
+    def step(self, mark: Mark, char: str) -> Any:
+        if char not in self.sign:
+            return mark
+        self.fail("step")
+        if self.way == "is late":
+            time.sleep(1.1 * LIMIT)
+        return {
+            "raises in skip": None,
+            "gives no mark": "zebra7",
+            "gives a mark without a hash": Mark(0, []),
+            "holds too much": Mark(99, ""),
+            "holds less than nothing": Mark(-1, ""),
+        }.get(self.way, mark)
+
+    def step_over(self, mark: Mark, char: str) -> Mark:
+        if char in self.sign:
+            self.fail("step_over")
+        return mark
+
+
+def screens(way: str, sign: str, name: str = "screens", *, at_start: bool = False) -> HookSpec:
+    return HookSpec(f"{__name__}:Screens", {"way": way, "sign": sign, "at_start": at_start}, name=name)
+
+
+BEFORE, BEHIND = screens("", "", "before"), screens("", "", "behind")
+
+
+@every_channel()
+@every_way
+async def test_a_screen_that_fails_is_a_hook_that_fails(case: Case, channel: Channel, way: str) -> None:
+    """Contract 4.1, 4.2, 4.5."""
+    first, second = SECRET
+    case.withholds(second, "more", "I saw", *([] if way == "raises in skip" else [first]))
+    sign = {"raises in step_over": "w:", "raises in skip": "7"}.get(way, "z")
+    case.caplog.set_level(logging.INFO)
+    hooks = (BEFORE, screens(way, sign), BEHIND)
+    answer = await case.answer(well(channel), *hooks, hook_timeout=LIMIT)
+    assert answer.error is not None
+    assert answer.error.kind == case.endpoint.guardrail_error
+    assert answer.error.message == "A guardrail failed, so the request was ended."
+    assert answer.status == (200 if case.streams else 500)
+    assert answer.only.finish is None
+    assert (case.engine.running, case.engine.aborted) == (0, 1)
+    assert [tally.others["error"] for tally in case.tallies.values()] == [0, 1, 0]
+    lines = [one.getMessage() for one in case.caplog.records if "failed" in one.getMessage()]
+    (line,) = (one for one in lines if one.startswith("hook screens failed: "))
+    assert WAYS[way] in line
+    if way.startswith("raises"):
+        assert f"at {__file__}:" in line
+
+
+@everywhere()
+@pytest.mark.parametrize("way", ["raises in step", "gives no mark", "is late"])
+async def test_a_screen_that_fails_does_not_affect_other_requests(case: Case, way: str) -> None:
+    """Contract 4.1, 4.5."""
+    client = await case.start(EchoEngine(), BEFORE, screens(way, "z"), BEHIND, hook_timeout=LIMIT)
+    prompts = [f"one two {'zwo zwo zwo zwo' if i == 3 else i} three four" for i in range(8)]
+    answers = await asyncio.gather(*(case.ask(client, prompt) for prompt in prompts))
+    for prompt, answer in zip(prompts, answers, strict=True):
+        assert (answer.error is None) == ("zwo" not in prompt)
+        if answer.error is None:
+            assert (answer.only.content, answer.only.finish) == (prompt, "stop")
+
+
+@every_way
+async def test_a_screen_that_fails_keeps_the_server_from_starting(way: str) -> None:  # contract 4.5
+    sign = {"raises in step_over": "l", "raises in skip": "w"}.get(way, ",")
+    hook = screens(way, sign, at_start=True)
+    pipeline = await Pipeline.load([hook], options=PipelineOptions(hook_timeout=LIMIT))
+    with pytest.raises(HookLoadError, match="'screens' failed its self-test: ") as caught:
+        await pipeline.start()
+    assert ("zebra7 I saw" in str(caught.value)) == way.startswith("raises")
+    assert verdicts_of(pipeline)["screens"]["error"] == 0
+
+
+async def test_a_screen_that_fails_when_the_client_has_left_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Contract 2.6: the other hooks get their last calls."""
+    ended: list[str] = []
+
+    class Ends(Screens):
+        def __call__(self, chunk: Chunk) -> Verdict:
+            ended.extend([chunk.text] * chunk.aborted)
+            return super().__call__(chunk)
+
+    hooks = [Ends("", ""), Screens("raises in skip", ""), Ends("", "")]
+    guard = Pipeline([LoadedHook.of(str(i), hook) for i, hook in enumerate(hooks)]).open(make_request())
+    await guard.feed(Delta(text="one "))
+    for piece in ("two ", "three "):
+        assert guard.pass_through(Delta(text=piece)) == Delta(text=piece)
+    await guard.close()
+    assert ended == ["one two three "] * 2
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert line.startswith(f"hook 1 failed on an aborted stream: ValueError at {__file__}")
+
+
+async def test_a_screen_that_fails_nowhere_passes_the_self_test() -> None:  # contract 4.5
+    pipeline = await Pipeline.load([screens("raises in step", "z"), screens("is late", "z")])
+    await pipeline.start()
+
+
+async def test_a_screen_that_hangs_in_the_self_test_is_interrupted() -> None:  # contract 4.5
+    hook = Screens("hangs", "")
+    vars(hook.screen)["step"] = lambda mark, char: time.sleep(600)
+    pipeline = Pipeline([LoadedHook.of("screens", hook)], options=PipelineOptions(hook_timeout=LIMIT))
+    with pytest.raises(HookLoadError, match="'screens' failed its self-test: TimeoutError"):
+        await pipeline.start()
+
+
+@pytest.mark.parametrize("name", ["step", "step_over", "start", "anywhere", "width"])
+async def test_a_screen_without_its_parts_keeps_the_server_from_starting(name: str) -> None:
+    """Contract 4.5."""
+    with pytest.raises(HookLoadError, match="its screen cannot be used"):
+        await Pipeline.load([HookSpec(f"{__name__}:Lacks", {"name": name})])
+
+
+class Lacks(Screens):
+    """Its screen has not all that a screen has."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("", "")
+        parts = ("step", "step_over", "start", "anywhere", "width")
+        self.screen: Any = SimpleNamespace(**{one: getattr(self.screen, one) for one in parts if one != name})
