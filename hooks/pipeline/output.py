@@ -27,6 +27,7 @@ class Output:
         "_has_withheld_call",
         "_prompt_scores",
         "_tells_bytes",
+        "_waiting_call",
         "delivery",
         "index",
         "is_finished",
@@ -43,6 +44,8 @@ class Output:
         """By channel; a tool call's stream by the call's index."""
         self._ended_calls: set[int] = set()
         """Indices of the tool calls that have ended."""
+        self._waiting_call: Stream | None = None
+        """The tool call that waits for its end."""
         self._has_call = False
         """Whether a tool call, or a part of one, has left."""
         self._has_withheld_call = False
@@ -66,6 +69,7 @@ class Output:
         if (
             stream is None
             or not stream.is_plain
+            or (self._waiting_call is not None and delta.tool_call is None)
             or stream.waiting
             or not ((text and len(tokens) == 1 and tokens[0].text == text) or are_aligned(tokens, text))
             or (self._tells_bytes and not are_bytes_of(tokens, text))
@@ -95,9 +99,14 @@ class Output:
         if delta.finish_reason == "content_filter" and self.delivery and self.delivery.last_rewind:
             return self._end_without_rewind(delta, self.delivery.last_rewind)
         stream = self.streams.get(_key_of(delta))
-        if stream is not None and delta.finish_reason is None:
+        if stream is not None and delta.finish_reason is None and not self._ends_call(delta):
             return self._vet(stream, delta, first)
         return self._begin_or_end(delta, first)
+
+    def _ends_call(self, delta: Delta) -> bool:
+        """Whether the delta's text comes after a whole call that waits. Then the call leaves first."""
+        call, is_text = self._waiting_call, delta.channel in ("content", "reasoning") and delta.text != ""
+        return call is not None and is_text and call.has_whole_arguments
 
     def _end_without_rewind(self, last: Delta, why: LastRewind) -> Asking[Vetted]:
         """The engine cannot continue differently: the rewind acts as terminate (contract 8.3)."""
@@ -112,14 +121,16 @@ class Output:
         """Vet the first delta of a stream, or the last of the output."""
         released: list[Delta] = []
         key = _key_of(delta)
+        if (key not in self.streams and (self.streams or self._ended_calls)) or self._ends_call(delta):
+            released, ends = yield from self._end_earlier(delta)
+            if ends is not None:
+                return released, ends
         if key not in self.streams:
-            if self.streams or self._ended_calls:
-                released, ends = yield from self._end_earlier(delta)
-                if ends is not None:
-                    return released, ends
             self._prompt_scores = delta.prompt_scores or self._prompt_scores
             self.streams[key] = Stream(self._guarded, delta, self._prompt_scores)
         stream = self.streams[key]
+        if stream.kept is not None:
+            self._waiting_call = stream
         if delta.finish_reason is None:
             vetted, ends = yield from self._vet(stream, delta, first)
             return [*released, *vetted], ends
@@ -147,12 +158,13 @@ class Output:
         return bool(may_stop) and (end is None or bool(end.text) or end.id is None)
 
     def _end_earlier(self, delta: Delta) -> Asking[Vetted]:
-        """End the streams that another stream's first delta ends: the prompt's echo, an earlier tool call."""
+        """End the streams that another stream's delta ends: the prompt's echo, an earlier tool call."""
         call = delta.tool_call
         if call is not None and call.index in self._ended_calls:
             raise EngineError("The engine went back to a tool call that it had left.", status=502)
         released: list[Delta] = []
-        for key in [key for key in self.streams if key == "echo" or (call and isinstance(key, int))]:
+        ends_calls = call is not None or self._ends_call(delta)
+        for key in [key for key in self.streams if key == "echo" or (ends_calls and isinstance(key, int))]:
             vetted, ends = yield from self._vet(self.streams[key], Delta(index=self.index), is_final=True)
             released += vetted
             if ends is not None:
@@ -214,6 +226,7 @@ class Output:
 
     def _let_leave(self, call: Stream) -> list[Delta]:
         """A call that waited for its end."""
+        self._waiting_call = None
         kept, call.kept = call.kept, []
         if not kept:
             return []
@@ -326,9 +339,7 @@ class Output:
             released += vetted
             if ends is not None:
                 return released, ends
-        for stream in self.streams.values():
-            if stream.kept:
-                released += self._let_leave(stream)
+        released += [one for stream in self.streams.values() if stream.kept for one in self._let_leave(stream)]
         self.is_finished = True
         self.streams.clear()  # each hook had its last call
         ended = with_own_reason(delta, has_call=self._has_call)
@@ -359,6 +370,7 @@ class Output:
             for stage in stream.stages:
                 yield from stage.abort()
         self.streams.clear()
+        self._waiting_call = None
 
     def end(self, reason: FinishReason, stop_reason: str | None) -> Delta:
         """The last delta of an output that a hook ended."""

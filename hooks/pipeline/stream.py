@@ -3,6 +3,8 @@
 A machine without I/O: a hook is asked by yielding an `Ask`, and the verdict comes back as the reply.
 """
 
+import orjson
+
 from engine.protocol import Delta, PromptScores, Token, Usage
 from hooks.api import StreamContext, rewind, terminate
 from hooks.pipeline.ask import Asking, HookReply
@@ -77,6 +79,18 @@ class Stream:
         """Whether it is a tool call without arguments that is not released yet. A call whose arguments were
         all withheld does not count: the client would run it without them."""
         return self.tool_call is not None and not self.is_announced and not any(self.stages[0].pieces)
+
+    @property
+    def has_whole_arguments(self) -> bool:
+        """Whether the tool call's arguments are a whole JSON object, so that no more of them can come."""
+        text = "".join(self.stages[0].pieces)
+        if not text.rstrip().endswith("}"):
+            return False
+        try:
+            orjson.loads(text)
+        except ValueError:
+            return False
+        return True
 
     @property
     def is_suppressed(self) -> bool:

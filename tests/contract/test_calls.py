@@ -65,10 +65,10 @@ async def test_the_call_in_front_of_an_ended_one_is_whole(case: Case) -> None:  
 
 
 @everywhere("tool_call")
-async def test_a_call_in_front_of_text_that_is_ended_is_no_call(case: Case) -> None:  # contract 3.20
+async def test_the_call_in_front_of_text_that_is_ended_is_whole(case: Case) -> None:  # contract 3.20
     script = [*run('{"a":"b"}'), *said("content", "Project ", "Bluebird."), end("tool_calls")]
     answer = await case.answer(script, HookSpec("phrases", PHRASES))
-    assert (answer.only.calls, answer.only.content) == ([], "Stopped.")
+    assert (answer.only.calls, answer.only.content) == ([("f", '{"a":"b"}')], "Stopped.")
 
 
 @everywhere("tool_call")

@@ -117,6 +117,11 @@ class ToolCalls:
     def __bool__(self) -> bool:
         return bool(self._calls)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether more arguments of a call must come: those that came are no whole object."""
+        return any(call.has_arguments and not call.is_whole for call in self._calls[self._num_left :])
+
     def feed(self, delta: Mapping[str, Any], *, are_whole: bool = False) -> Iterator[Segment]:
         """At least one segment for each part. An empty one marks the tokens beside it as a call's.
         `are_whole`: each part is a call of its own."""

@@ -141,6 +141,10 @@ class _Output:
         self._halves = HalfCharacters()
         self._has_said: set[str] = set()
         """The parts that deltas have had: reasoning, content, calls."""
+        self._in_call = False
+        """Whether a call's arguments are not whole."""
+        self._after_call: list[Delta] = []
+        """Text that came in the middle of a call."""
         self._prompt_token_ids = None if isinstance(prompt, str) else prompt
         # An echoed text is recognized by its text, echoed ids are recognized by their number.
         self._echo_text = prompt if asks_for_echo(request) and isinstance(prompt, str) else ""
@@ -155,7 +159,7 @@ class _Output:
     def is_plain(self) -> bool:
         """Whether text without tokens continues the content as it comes."""
         is_bare = self._aligner.is_bare and self._channel == "content"
-        return is_bare and not self.is_finished and not self._halves
+        return is_bare and not self.is_finished and not self._halves and not self._in_call
 
     def take_all(self, texts: Sequence[str]) -> Delta | None:
         """The delta of texts that only continue the content, if `is_plain`. None: they are too long."""
@@ -187,8 +191,8 @@ class _Output:
         if reason := choice.get("finish_reason"):
             if reason in _FAILURES:
                 raise stream_broke()
-            deltas = self.end(reason, choice.get("stop_reason", choice.get("matched_stop")), deltas)
-        return self._begun(deltas)
+            return self.end(reason, choice.get("stop_reason", choice.get("matched_stop")), deltas)
+        return self._begun(self._in_order(deltas))
 
     def end(self, reason: str | None, stop_reason: str | int | None, deltas: list[Delta]) -> list[Delta]:
         """`deltas`, then the rest of the output. The last delta has the finish reason."""
@@ -202,8 +206,7 @@ class _Output:
             tokens = _without_nameless_end(tokens)
         if text or tokens:
             deltas += self._release(text, tokens)
-        elif not deltas:
-            deltas = [self._delta("content", "")]
+        deltas = self._in_order(deltas, is_last=True) or [self._delta("content", "")]
         # Any text but the caller's own stop strings could be output that no hook has seen.
         is_own = is_id(stop_reason) or stop_reason in self._stop
         deltas[-1] = replace(
@@ -288,6 +291,21 @@ class _Output:
         self._channel = channel
         text, settled = self._aligner.feed(tokens, text, more=more)
         return [*deltas, *self._release(text, settled)] if text else deltas
+
+    def _in_order(self, deltas: list[Delta], *, is_last: bool = False) -> list[Delta]:
+        """Text that came in the middle of a call comes after it. The totals of a request never decrease."""
+        is_open = self._calls.is_open and not is_last
+        if not (is_open or self._in_call):
+            return deltas
+        channels = [delta.channel for delta in deltas]
+        begin = channels.index("tool_call") if "tool_call" in channels and not self._in_call else 0
+        ordered = [delta for at, delta in enumerate(deltas) if at < begin or delta.channel == "tool_call"]
+        self._after_call += [delta for delta in deltas[begin:] if delta.channel != "tool_call"]
+        self._in_call = is_open
+        if not is_open:
+            ordered += [replace(delta, usage=self._count.usage) for delta in self._after_call]
+            self._after_call = []
+        return ordered
 
     def _release(self, text: str, tokens: tuple[Token, ...]) -> list[Delta]:
         echo = tokens[: len(self._echo_ids) - self._num_echoed]

@@ -164,17 +164,37 @@ async def test_a_call_in_front_of_one_that_is_ended_leaves_whole(cuts: list[int]
 @pytest.mark.parametrize("piece", ["so Bluebird", "Bluebird"])
 @pytest.mark.parametrize("ends_with_text", [False, True])
 @pytest.mark.parametrize("channel", ["content", "reasoning"])
-async def test_a_call_leaves_when_no_hook_can_end_its_output_any_more(
+async def test_a_whole_call_leaves_before_the_text_after_it(
     piece: str, ends_with_text: bool, channel: Any
 ) -> None:
-    """Contract 3.20: wherever the text behind the call is cut."""
+    """Contract 3.20: wherever the text after the call is cut, also if a hook ends it."""
     texts = said("Well, ", piece, channel=channel, first_id=1)
     if ends_with_text:
         texts[-1].finish_reason = "stop"
     script = [*call("{}"), *texts, *([] if ends_with_text else [end()])]
     released = await guard_all(pipeline_of(ENDS["terminate"]), script)
+    assert calls_of(released) == [("run", "{}")]
+    assert released[0].tool_call is not None
+    assert released[-1].finish_reason == "content_filter"
+
+
+@pytest.mark.parametrize("channel", ["content", "reasoning"])
+async def test_a_call_that_is_not_whole_is_no_call_if_the_text_after_it_is_ended(channel: Any) -> None:
+    """Contract 3.20. An engine may send text in the middle of a call."""
+    texts = said("Well, ", "Bluebird", channel=channel, first_id=1)
+    released = await guard_all(pipeline_of(ENDS["terminate"]), [*call('{"a"'), *texts, *call(": 1}"), end()])
     assert calls_of(released) == []
     assert released[-1].finish_reason == "content_filter"
+
+
+async def test_text_before_a_call_that_is_held_until_the_end_stays_before_it() -> None:  # contract 3.20
+    holds = Script(lambda chunk: emit(chunk.pending) if chunk.is_final else hold())
+    script = [*said("Look: ", first_id=1), *call('{"a": 1}'), end()]
+    released = await guard_all(pipeline_of(holds), script)
+    assert [(one.channel, one.text) for one in released if one.text] == [
+        ("content", "Look: "),
+        ("tool_call", '{"a": 1}'),
+    ]
 
 
 async def test_a_call_whose_hook_fails_is_no_call() -> None:  # contract 3.20, 4.1
@@ -190,7 +210,7 @@ async def test_a_call_whose_hook_fails_is_no_call() -> None:  # contract 3.20, 4
 
 
 async def test_a_call_is_one_piece_with_its_tokens_in_order() -> None:
-    """Contract 3.20, 2.4: the text of other channels does not wait, and later tokens do."""
+    """Contract 3.20, 2.4: text after the call comes after it, and so do later tokens."""
     script = [
         *said("Hm. ", channel="reasoning", first_id=1),
         *call('{"a"', ": 1}"),
@@ -200,7 +220,7 @@ async def test_a_call_is_one_piece_with_its_tokens_in_order() -> None:
     for request in (make_request(), replace(make_request(), sampling=SamplingParams())):
         released = await guard_all(pipeline_of(Script(passing)), script, request)
         texts = [delta.text for delta in released if delta.text]
-        assert texts == ["Hm. ", "And ", "so.", '{"a": 1}']
+        assert texts == ["Hm. ", '{"a": 1}', "And ", "so."]
         assert [token.id for delta in released for token in delta.tokens] == [1, 100, 101, 2, 3]
 
 
