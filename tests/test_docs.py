@@ -43,6 +43,8 @@ ROOT_PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY
 PAGES = [*ROOT_PAGES, *sorted((ROOT / "docs").glob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 BLOCK = re.compile(r"^(?:<!-- not run: ([^\n]+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TEXTS = (".md", ".py", ".yaml", ".toml", ".service", ".gpu", "")
+"""The ends of names of files that people read."""
 NOT_CODE = ("", "text", "json")
 ADDRESS = "127.0.0.1:8000"
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "COLUMNS": "200"}
@@ -259,3 +261,16 @@ def test_the_readme_names_the_versions_of_python_that_the_package_names() -> Non
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 250
+
+
+def test_no_page_and_no_message_installs_a_package_that_does_not_exist() -> None:
+    """The distribution is on no package index: pip finds it in a checkout, or in a wheel's file."""
+    files = [*PAGES, *(ROOT / "deploy").rglob("*"), *(ROOT / "examples").rglob("*")]
+    files += [file for package in ("engine", "hooks", "proxy") for file in (ROOT / package).rglob("*.py")]
+    bare = re.compile(r"pip3? install[^\n]*[ '\"]weir[-_]proxy(?!\S* @ )")
+    found = [
+        file for file in files if file.is_file() and file.suffix in TEXTS and bare.search(file.read_text())
+    ]
+    assert found == []
+    assert bare.search("pip install 'weir-proxy[engine]'")
+    assert not bare.search("pip install 'dist/weir_proxy-0.2.0-py3-none-any.whl[engine]'")

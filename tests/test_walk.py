@@ -15,7 +15,7 @@ from tests.processes import WAIT_LIMIT, killed_at_end
 from tests.serving import ROOT
 from tests.test_docs import OPERATIONS, Block, assert_shows, blocks
 
-PORTS = ("8000", "8001", "9000")
+PORTS = ("8000", "8001", "9000", "8443", "9443", "8444", "9444")
 _COMMANDS = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 
 

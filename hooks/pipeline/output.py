@@ -339,7 +339,7 @@ class Output:
             released += vetted
             if ends is not None:
                 return released, ends
-        released += [one for stream in self.streams.values() if stream.kept for one in self._let_leave(stream)]
+        released += [one for call in self.streams.values() if call.kept for one in self._let_leave(call)]
         self.is_finished = True
         self.streams.clear()  # each hook had its last call
         ended = with_own_reason(delta, has_call=self._has_call)

@@ -34,7 +34,7 @@ _SECRETS = frozenset(
     )
 )
 """Variables that a process beside the service does not get. The URLs may have a password. The service reads
-these names in lower case, too."""
+these names in lower case, too. `WEIR_RESTORE_KEY` is none of them: the guards that restore run there."""
 
 
 class Child:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from engine.protocol.demo import MODEL_DIR
+from engine.protocol.extras import how_to_install
 from engine.protocol.options import EngineOptions
 from engine.protocol.parts import MissingPart, load
 from proxy.settings.model import AUTO, OF_VLLM, WITH_LOGITS, EngineSettings, ModelSettings, has_vllm
@@ -102,7 +103,7 @@ def choose_engine(
     if own := _only_ours(settings):
         return local(f"vLLM has no option {', '.join(own)}")
     if not machine.has_vllm:
-        return local("vLLM is not installed, the proven engine on GPUs: pip install 'weir-proxy[vllm]'")
+        return local(f"vLLM is not installed, the proven engine on GPUs: {how_to_install('vllm')}")
     return ChosenEngine("vllm", "CUDA", "vLLM is installed. --engine local runs the model on Weir's own code")
 
 

@@ -1,7 +1,7 @@
 """Why a service cannot start, or not with a new configuration."""
 
 from engine.protocol import EngineError
-from hooks.api.extras import how_to_install
+from engine.protocol.extras import how_to_install
 from hooks.loading.loader import HookLoadError
 from proxy.storage.errors import StateError
 

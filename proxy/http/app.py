@@ -28,6 +28,7 @@ from proxy.network.connections import Connections
 from proxy.network.errors import Handler
 from proxy.network.listener import SharedPort
 from proxy.network.port import Port
+from proxy.network.tls import PLAIN
 from proxy.service.service import SERVICE, Service
 from proxy.settings.network import BrowserOptions
 from proxy.settings.serve import ServeSettings
@@ -185,13 +186,14 @@ class Server:
         self._shared = shared
         self.ending = Ending.within(settings.shutdown_timeout)
         self.connections = Connections(settings)
-        access = self.connections, settings.trusted_forwarders, self.service.certificates
+        access = self.connections, settings.trusted_forwarders
+        certificates = self.service.certificates
         rule = operator_rule(self.service)
-        self._port = Port(make_app(self.service, rule), *access)
+        self._port = Port(make_app(self.service, rule), *access, certificates)
         self._ports = [self._port]
         if settings.admin_port is not None:
             admin = admin_port_app(self.service, rule)
-            self._ports.append(Port(admin, *access))
+            self._ports.append(Port(admin, *access, certificates if settings.admin_ssl else PLAIN))
         self._tasks: list[asyncio.Task[None]] = []
         self._state_is_open = False
         self.admin_url: str | None = None
@@ -238,6 +240,10 @@ class Server:
             assert settings.admin_port is not None
             self.admin_url = await port.start(settings.admin_host, settings.admin_port, *self._shared[1:])
             logger.info("the operator's API is at %s/admin", self.admin_url)
+            if settings.ssl_certfile and not (settings.admin_ssl or is_loopback(settings.admin_host)):
+                logger.warning(
+                    "the operator's API speaks plain HTTP, and others reach %s", settings.admin_host
+                )
 
     async def stop(self) -> None:
         """Accept no more requests, let running ones finish, and abort those that take too long.

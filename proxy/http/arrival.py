@@ -97,6 +97,12 @@ class Arrival:
         self.is_client_id = _ID.fullmatch(given) is not None
         self.request_id = given if self.is_client_id else f"req_{os.urandom(16).hex()}"
 
+    @property
+    def endpoint(self) -> str:
+        """The endpoint's path, without names and ids that the client put into it."""
+        resource = self.http.match_info.route.resource
+        return NO_ENDPOINT if resource is None else resource.canonical
+
     def identify(self, *, needs_key: bool = True) -> None:
         """Finds out who asks. Raises `APIError` 401 for a request without a key that the server accepts.
         `needs_key`: False for the operator's paths, whose caller is an address here."""
@@ -170,8 +176,7 @@ class Arrival:
             self.http.pop(ARRIVAL, None)
             raise
         finally:
-            resource = http.match_info.route.resource
-            endpoint = NO_ENDPOINT if resource is None else resource.canonical
+            endpoint = self.endpoint
             service.metrics.answered(endpoint, self.status)
             CURRENT_SPAN.reset(span_before)
             is_logged = service.settings.access_log and not is_quiet and logger.isEnabledFor(logging.INFO)

@@ -14,6 +14,7 @@ from proxy.http.optional import page_paths
 from proxy.network.connections import Connection
 from proxy.network.errors import Handler
 from proxy.service.service import Service
+from proxy.wire.errors import APIError
 
 OPEN_PATHS = frozenset({"/health", "/ready", *page_paths()})
 """Paths that need no key. The page's files hold no data; its requests for data need one."""
@@ -40,6 +41,8 @@ def door(service: Service, browser: BrowserRule, *, knows_keys: bool = True) -> 
             except Exception as error:  # noqa: BLE001 - every error is answered
                 if not isinstance(error, ConnectionError):
                     arrival.status = 500  # also where the answer has been sent
+                if isinstance(error, APIError) and error.status == 401:
+                    service.key_refusals.report(arrival.address, arrival.endpoint, str(error))
                 response = error_answer(request, error, arrival.decisions)
             arrival.status = response.status
             return response

@@ -80,3 +80,7 @@ def _read(option: str, file: Path) -> None:
         file.read_bytes()
     except OSError as error:
         raise ValueError(f"{option}: {file} cannot be read ({error.strerror})") from None
+
+
+PLAIN = Certificates(TLSOptions())
+"""Those of a port that speaks plain HTTP."""

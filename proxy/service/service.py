@@ -12,6 +12,7 @@ from engine.turns.prompt_threads import PromptThreads
 from proxy.deployment.deployment import Deployment
 from proxy.deployment.deployments import Deployments
 from proxy.network.tls import Certificates
+from proxy.service.key_refusals import KeyRefusals
 from proxy.service.limit_refusals import LimitRefusals
 from proxy.service.metrics import Metrics
 from proxy.service.operator_side import operator_side
@@ -69,6 +70,7 @@ class Service:
         self.rates = Rates(shared, clock)
         self.quotas = Quotas(self.limits, self.rates)
         self.limit_refusals = LimitRefusals(self.decisions)
+        self.key_refusals = KeyRefusals()
         self.body_bytes: Counter[str] = Counter()
         """Bytes of the bodies of the requests in flight, by caller."""
         self.prompt_threads = PromptThreads(settings.tokenizer_pool_size)

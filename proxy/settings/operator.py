@@ -17,6 +17,9 @@ class AdminOptions(BaseModel):
     other port has neither /admin nor /metrics then. /metrics needs no key here"""
     admin_host: str = "127.0.0.1"
     """Address to listen on for --admin-port"""
+    admin_ssl: bool = True
+    """With ssl_certfile, --admin-port speaks TLS too, and wants the same certificates of its clients. False:
+    it speaks plain HTTP, as probes and Prometheus do by default"""
     page: bool = True
     """Serve the page at /: a chat that shows what hooks decide, and a dashboard. It needs no key to load, and
     asks for data with its visitor's keys. With --admin-port, that port has the operator's views of it"""

@@ -159,6 +159,8 @@ class ServeSettings(
             raise ValueError("hooks: beside policies, hooks and allowed_hooks stand in the policies")
         if self.admin_port and self.admin_port == self.port and self._shares_an_address():
             raise ValueError(f"admin_port: {self.port} is the port of clients: give the operator another one")
+        if not self.admin_ssl and self.admin_port is None:
+            raise ValueError("admin_ssl: without --admin-port, the operator's API is on the port of clients")
         if self.models and self.served_model_name:
             raise ValueError("served_model_name: each of several models has its own name, and aliases")
         return self

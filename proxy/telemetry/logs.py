@@ -32,9 +32,11 @@ _LIBRARIES = ("aiohttp", "filelock", "httpcore", "httpx", "openai", "opentelemet
 """They are verbose, and some of them log URLs, headers and texts of other servers."""
 
 
-def log_fields(logger: logging.Logger, message: str, fields: Mapping[str, Any]) -> None:
-    """Log a line of level info with fields: strings, numbers, booleans and None."""
-    logger.info(message, extra={"fields": fields})
+def log_fields(
+    logger: logging.Logger, message: str, fields: Mapping[str, Any], level: int = logging.INFO
+) -> None:
+    """Log a line with fields: strings, numbers, booleans and None."""
+    logger.log(level, message, extra={"fields": fields})
 
 
 class TextFormatter(logging.Formatter):

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
+from engine.protocol.extras import how_to_install
 from engine.protocol.tracing import NO_SPAN, Span
-from hooks.api.extras import how_to_install
 from proxy.settings.telemetry import TelemetryOptions
 
 if TYPE_CHECKING:

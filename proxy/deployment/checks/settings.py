@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from engine.protocol.extras import how_to_install
 from engine.streams.recording import Recording
 from engine.upstream.address import UpstreamConfig
 from proxy.deployment.checks.directory import directory_faults
@@ -131,7 +132,7 @@ def _of_model(place: Place, model: EngineSettings) -> Iterator[Fault]:
     engine = engine_of(model)
     library, extra = _LIBRARIES.get(engine, ("", ""))
     if library and find_spec(library) is None:
-        text = f"the engine {engine!r} needs {library}: install the extra {extra!r} of weir-proxy"
+        text = f"the engine {engine!r} needs {library}: {how_to_install(extra)}"
         yield Fault((*place, "engine"), text)
     if engine == "local":
         try:
@@ -176,7 +177,7 @@ def _missing_databases(settings: ServeSettings) -> Iterator[Fault]:
         scheme = "" if url is None else url.get_secret_value().partition("://")[0]
         library, extra = _DATABASES.get(scheme, ("", ""))
         if library and find_spec(library) is None:
-            yield Fault((option,), f"{scheme} needs {library}: install the extra {extra!r} of weir-proxy")
+            yield Fault((option,), f"{scheme} needs {library}: {how_to_install(extra)}")
 
 
 def _missing_folders(settings: ServeSettings) -> Iterator[Fault]:

@@ -67,6 +67,7 @@ class Looks:
     def __init__(self):
         assert "hunter2" not in str(os.environ), "a secret of the service"
         assert os.environ["ACME_KEY"] == "sesame"
+        assert os.environ["WEIR_RESTORE_KEY"] == "a key of placeholders", "guards that restore need it"
     def __call__(self, chunk):
         return emit(chunk.pending)
 """
@@ -81,6 +82,7 @@ async def test_workers_do_not_get_the_services_secrets(
         monkeypatch.setenv(name, "hunter2")
     monkeypatch.setenv("WEIR_UPSTREAM", "http://me:hunter2@host")
     monkeypatch.setenv("ACME_KEY", "sesame")
+    monkeypatch.setenv("WEIR_RESTORE_KEY", "a key of placeholders")
     pool = WorkerPool(1, [HookSpec(f"{tmp_path}/looks.py:Looks")])
     await pool.start()
     await pool.aclose()

@@ -165,6 +165,7 @@ TWICE = "two upstreams are called h: give each a name of its own"
         ("store: 'sqlite:///'", "1: store: the URL names no file"),
         ("ssl_certfile: nowhere.pem", "1: ssl_certfile: nowhere.pem cannot be read"),
         ("port: 9000\nadmin_port: 9000", "2: admin_port: 9000 is the port of clients"),
+        ("admin_ssl: false", "1: admin_ssl: without --admin-port"),
         ("host: 0.0.0.0\nport: 9000\nadmin_port: 9000", "3: admin_port: 9000 is the port of clients"),
         ("models:\n  '': {engine: echo}", "1: models: a name is empty"),
         ("models:\n  a: {engine: echo, aliases: ['']}", "2: models.a.aliases: a name is empty"),

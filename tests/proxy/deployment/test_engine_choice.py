@@ -82,7 +82,7 @@ def test_each_model_of_a_directory_has_its_engine(monkeypatch: pytest.MonkeyPatc
             {},
             logging.INFO,
             "m runs on the engine 'local' on CUDA: vLLM is not installed, the proven engine on GPUs:"
-            " pip install 'weir-proxy[vllm]'",
+            " install the extra 'vllm'",
         ),
         (GPU, {"engine": "local"}, logging.INFO, "on CUDA: the option engine says so"),
     ],

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.protocol.extras import how_to_install
 from tests.serving import ROOT
 
-EXTRA = "install the extra 'engine' of weir-proxy (pip install 'weir-proxy[engine]')"
+EXTRA = how_to_install("engine")
 GENERATES = ("async def start(self, models):", "await models.generator('weir-demo-guard')")
 CLASSIFIES = ("async def start(self, models):", "await models.classifier('weir-demo-guard')")
 

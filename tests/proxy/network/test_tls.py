@@ -126,6 +126,34 @@ async def test_authorities_of_clients_make_certificates_required(serve: Serve, f
     assert await health(client, files.client(certified_by=files.authority)) == 200
 
 
+async def test_the_operators_port_speaks_tls_too_unless_it_is_told_not_to(serve: Serve, files: Files) -> None:
+    """An operator who relies on TLS is not downgraded."""
+    context = files.client(certified_by=files.authority)
+    client = await serve(ScriptedEngine(hello), **files.client_options, admin_port=0)
+    assert client.server.admin_url is not None
+    assert client.server.admin_url.startswith("https://")
+    async with client.http.get(f"{client.server.admin_url}/metrics", ssl=context) as response:
+        assert response.status == 200
+    with pytest.raises(aiohttp.ClientError):
+        await client.http.get(f"{client.server.admin_url}/health", ssl=files.client())
+    plain = await serve(ScriptedEngine(hello), **files.client_options, admin_port=0, admin_ssl=False)
+    assert plain.server.admin_url is not None
+    assert plain.server.admin_url.startswith("http://")
+    for path in ("/metrics", "/health", "/ready"):
+        async with plain.http.get(plain.server.admin_url + path) as response:
+            assert response.status == 200
+    assert await health(plain, context) == 200
+    with pytest.raises(aiohttp.ClientError):
+        await health(plain, files.client())
+
+
+async def test_a_plain_port_of_operators_that_others_reach_is_told_of(
+    serve: Serve, files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    await serve(ScriptedEngine(hello), **files.options, admin_port=0, admin_ssl=False, admin_host="0.0.0.0")
+    assert "the operator's API speaks plain HTTP, and others reach 0.0.0.0" in caplog.messages
+
+
 async def test_new_connections_get_the_new_certificate(serve: Serve, files: Files) -> None:
     client = await serve(ScriptedEngine(hello), **files.options)
     async with connected(client, files.client()) as (reader, writer):

@@ -109,7 +109,7 @@ async def test_a_dialogue_on_a_terminal(server: FakeServer, tmp_path: Path, is_p
     options = "--history", str(history), "--show-decisions"
     async with chat(server.url, *options, is_plain=is_plain) as (terminal, process):
         start = await terminal.until(prompt)
-        assert ("pip install 'weir-proxy[chat]'" in start) is is_plain
+        assert ("pip install '.[chat]'" in start) is is_plain
         terminal.type("helo\x1b[Dl\r")  # the left arrow goes before the o
         shown = await terminal.until("中文[x]")
         assert "hm" in shown
