@@ -8,9 +8,11 @@ at random.
 
 `public`: the test strings of gitleaks, Presidio and detect-secrets, and the same values in typographic dress.
 git fetches these projects into `build/checkouts`, or the arguments name checkouts. They are no part of Weir.
-`words`: passwords and tokens behind a word for them. `files`: real files of this machine, where next to
-nothing should be found. These are also given to the peers whose environments are here (`make bench-detection`
-makes them): gitleaks, detect-secrets, and Presidio's recognizers of patterns, also all of them.
+`words`: passwords and tokens behind a word for them. `rates`: numbers and ids that programs write, 12,000 of
+each kind, each in several texts; the share that is found, which is false, in the text where most are found.
+`files`: real files of this machine, where next to nothing should be found. These are also given to the peers
+whose environments are here (`make bench-detection` makes them): gitleaks, detect-secrets, and Presidio's
+recognizers of patterns, also all of them.
 """
 
 import argparse
@@ -26,6 +28,7 @@ from benchmarks.cases import dress, files, passwords
 from benchmarks.cases.checkouts import KEYS, PERSONAL, cases_of
 from benchmarks.cases.finders import Finder, Guards, Span, peers
 from benchmarks.cases.finders import cut_by as cut_by
+from benchmarks.cases.numbers import NUMBERS, share_found
 from benchmarks.cases.tables import print_dresses, print_files, print_groups
 from benchmarks.families import every_entity
 from benchmarks.hooks import REQUEST, pipeline, source
@@ -150,9 +153,24 @@ def print_files_found(others: dict[str, list[Finder]], num_wrong: int) -> None:
         print_files(found[::_SLOW], others["pii"][:1])
 
 
+def print_rates(seed: int, count: int) -> None:
+    """Print the share of numbers and ids that each guard finds, in the text where it finds the most."""
+    print(
+        f"\n{'Numbers that programs write':<30}     most allowed" + "".join(f"{name:>24}" for name in RATED)
+    )
+    for kind in NUMBERS:
+        columns: list[str] = []
+        for detector in RATED.values():
+            shares = share_found(detector, kind, seed, count)
+            worst = max(shares, key=shares.__getitem__)
+            columns.append(f"{shares[worst]:9.3%} {worst if shares[worst] else '':14}")
+        print(f"  {kind.name:<32} {kind.most:12.1%}{''.join(columns)}", flush=True)
+
+
+RATED: dict[str, Detector] = {"pii": Pii().detector, "secrets": Secrets().detector}
 _SLOW = 12
 """Presidio reads one real file in so many."""
-PARTS = ("made", "public", "words", "files")
+PARTS = ("made", "public", "words", "rates", "files")
 
 
 def main() -> None:
@@ -167,6 +185,7 @@ def main() -> None:
     parser.add_argument("--no-peers", action="store_true", help="measure Weir alone")
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--count", type=int, default=500, help="made texts with a value; as many near misses")
+    parser.add_argument("--rate-count", type=int, default=12_000, help="numbers of each kind")
     parser.add_argument("--wrong", action="store_true", help="show what was missed, and false alarms")
     parser.add_argument("--cut", action="store_true", help="run made texts as streams too; takes minutes")
     options = parser.parse_args()
@@ -181,6 +200,8 @@ def main() -> None:
         print_groups("Passwords and tokens", passwords.cases(options.seed), finders, num_wrong)
     if "public" in parts:
         print_public(vars(options), others, num_wrong)
+    if "rates" in parts:
+        print_rates(options.seed, options.rate_count)
     if "files" in parts:
         print_files_found(others, num_wrong)
 

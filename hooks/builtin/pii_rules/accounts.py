@@ -100,7 +100,7 @@ _PARTS = re.compile(r"(\d+)([nac])")
 _SIGNS = {"n": r"\d", "a": "[A-Z]", "c": r"[A-Z\d]"}
 
 
-def _iban_patterns() -> Iterator[tuple[str, int, str]]:
+def iban_patterns() -> Iterator[tuple[str, int, str]]:
     """Yield the country of each account with an IBAN, the account's length, and its pattern."""
     for form, countries in _IBAN_FORMS.items():
         parts = _PARTS.findall(form)
@@ -119,7 +119,7 @@ def _loose_iban(length: int, countries: Iterable[str]) -> str:
 
 _BY_LENGTH: dict[int, list[str]] = {}
 _HAS_IBAN_FORM = {}
-for _country, _length, _pattern in _iban_patterns():
+for _country, _length, _pattern in iban_patterns():
     _BY_LENGTH.setdefault(_length, []).append(_country)
     _HAS_IBAN_FORM[_country] = re.compile(rf"[A-Z]{{2}}\d\d{_pattern}").fullmatch
 
