@@ -189,7 +189,9 @@ def main() -> None:
     parser.add_argument("--readings", type=int, default=20_000, help="texts of escapes and their parts")
     parser.add_argument("--links", type=int, default=50_000, help="streams with addresses (%(default)s)")
     parser.add_argument("--families", type=int, default=20_000, help="texts with values of `pii`, `secrets`")
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="for --families and --links (%(default)s)")
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count(), help="for --families and --links (%(default)s)"
+    )
     parser.add_argument("--restored", type=int, default=20_000, help="streams whose values come back")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

@@ -1,8 +1,9 @@
 """Does a forbidden address get out of `links`? A part of `make bench-leaks`.
 
-Random texts have addresses in every writing that some reader takes, and one that every reader knows, of a host
-that no other text names. Each text goes through the guard in random pieces, once whole and once cut short. What
-is released must be what the guard releases of the same text in one piece, and nothing of the known host.
+Random texts have addresses in every writing that some reader takes, and one that every reader knows, of a
+host that no other text names. Each text goes through the guard in random pieces, once whole and once cut
+short. What is released must be what the guard releases of the same text in one piece, and nothing of the
+known host.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""What the guard `links` lets readers fetch or link that it should not: the second part of `make bench-links`.
+"""What readers fetch or link of what the guard `links` lets pass: the second part of `make bench-links`.
 
-Texts with addresses in every writing that some reader takes are drawn and mutated. Each goes through the guard
-whole, by characters, and in random pieces. What is released must be the same, and no program that reads it may
-fetch or link an address outside the list.
+Texts with addresses in every writing that some reader takes are drawn and mutated. Each goes through the
+guard whole, by characters, and in random pieces. What is released must be the same, and no program that reads
+it may fetch or link an address outside the list.
 """
 
 import argparse
@@ -23,7 +23,8 @@ def main() -> None:
     began = time.monotonic()
     outcome = asyncio.run(measure(options.texts, options.seed, options.cuts))
     by_reader = ", ".join(f"{name} {count:,}" for name, count in outcome.by_reader.most_common())
-    print(f"{outcome.num_texts:,} texts; {outcome.by_reader.total():,} have a wrong address for a reader: {by_reader}.")
+    num_wrong = outcome.by_reader.total()
+    print(f"{outcome.num_texts:,} texts; {num_wrong:,} have a wrong address for a reader: {by_reader}.")
     print(f"{outcome.num_streams:,} streams: {len(outcome.uneven):,} differ by the cut;")
     print(f"in what is released of {len(outcome.leaked):,} texts a reader finds a wrong address.")
     for text, out, left in outcome.leaked[:20]:

@@ -1,13 +1,12 @@
 """Runs drawn texts through the guard `links`, at many cuts, and asks the readers what is left."""
 
-import asyncio
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.leaks_families import pieces_of, released
-from benchmarks.link_readers.readers import Read, readers
+from benchmarks.link_readers.readers import Read, readers, wrong
 from benchmarks.link_readers.texts import drawn
 from hooks.builtin.links import Links
 
@@ -38,13 +37,12 @@ async def measure(num_texts: int, seed: int, num_cuts: int) -> Outcome:
     async with readers() as node:
         for done in range(0, num_texts, _PART):
             texts = [drawn(rng) for _ in range(min(_PART, num_texts - done))]
-            before = asyncio.create_task(node.read(texts))  # Node.js works beside the guard
             given = [await _released(links, rng, text, num_cuts, outcome) for text in texts]
-            for text, out, first, left in zip(texts, given, await before, await node.read(given), strict=True):
-                wrong = [read for read in first if not read.is_right]
-                outcome.by_reader.update(read.reader for read in wrong[:1])
-                if left := [read for read in left if not read.is_right]:
-                    outcome.leaked.append((text, out, left))
+            before, after = await node.read(texts), await node.read(given)
+            for text, out, first, left in zip(texts, given, before, after, strict=True):
+                outcome.by_reader.update(read.reader for read in wrong(text, first)[:1])
+                if leaked := wrong(out, left):
+                    outcome.leaked.append((text, out, leaked))
     return outcome
 
 
