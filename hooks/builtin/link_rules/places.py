@@ -67,7 +67,6 @@ _VALUE = re.compile(rf"""{_GAP}(?:(?P<open>\\{{0,3}}["']){_GAP})?""")
 _DESTINATION = re.compile(rf"{_GAP}(?:<{_GAP})?")
 _INSIDE = {'"': re.compile(r'[^"]*'), "'": re.compile(r"[^']*")}
 _BARE = re.compile(r"""[^ \t\r\n\f>"'\]]*""")
-_MORE_BARE = re.compile(r"[^ \t\r\n\f>/?#]*")
 _IN_CSS = re.compile(r"""(?:\\(?:[\s\S]|\Z)|[^)"'\\])*""")
 _IN_ANGLES = re.compile(r"(?:\\(?:[^\n]|\Z)|[^<>\n\\])*")
 _TO_SPACE = re.compile(r"[^\x00-\x20\x7f]*")
@@ -117,7 +116,7 @@ def behind_gap(text: str, place: int, is_final: bool) -> Found:
 def _string(text: str, place: int, quote: str, is_final: bool) -> Found:
     """The address in a string of CSS that begins at the quote."""
     start = end_of(_AFTER_QUOTE, text, place + 1, MOST_BLANKS)
-    is_far = start >= place + MOST_BLANKS
+    is_far = start > place + MOST_BLANKS
     if is_far or start == len(text) or not _MAY_BEGIN(text, start) or not _is_in_css(text, place):
         return []
     return _quoted(text, start, quote, is_final, Place.POSSIBLE)
@@ -167,7 +166,7 @@ def _refreshed(text: str, place: int, is_final: bool) -> Found | None:
     if not (quote := found["open"]):
         return _value(text, place + 1, _BARE, is_final)
     start = end_of(_VALUE, text, place + 1, MOST_BLANKS)
-    if start >= place + MOST_BLANKS:
+    if start > place + MOST_BLANKS:
         return []
     return _quoted(text, start, quote, is_final, Place.DESTINATION)
 
@@ -175,7 +174,7 @@ def _refreshed(text: str, place: int, is_final: bool) -> Found | None:
 def _destination(text: str, place: int, is_final: bool, kind: Place = Place.DESTINATION) -> Found:
     """The address behind `](` in Markdown."""
     start = end_of(_DESTINATION, text, place, MOST_BLANKS)
-    if start >= place + MOST_BLANKS - 1 or start == len(text):
+    if start >= place + MOST_BLANKS or start == len(text):
         return []
     if "<" in text[place:start]:
         end = cut = end_of(_IN_ANGLES, text, start)
@@ -196,7 +195,7 @@ def _destination(text: str, place: int, is_final: bool, kind: Place = Place.DEST
 def _definition(text: str, place: int, is_final: bool) -> Found:
     """The address behind `]:` in Markdown."""
     start = end_of(_DESTINATION, text, place, MOST_BLANKS)
-    if start >= place + MOST_BLANKS - 1 or start == len(text):
+    if start >= place + MOST_BLANKS or start == len(text):
         return []
     is_in_angles = "<" in text[place:start]
     end = cut = end_of(_IN_ANGLES if is_in_angles else _TO_SPACE, text, start)
@@ -226,7 +225,7 @@ def _value(
     """The address, or the list of addresses, of an attribute or between parentheses in CSS."""
     opening = _VALUE.match(text, place, place + MOST_BLANKS)
     start = opening.end() if opening else place
-    if start >= place + MOST_BLANKS - 1 or start == len(text):
+    if start >= place + MOST_BLANKS or start == len(text):
         return []
     if opening and opening["open"]:
         return _quoted(text, start, opening["open"][-1], is_final, kind)

@@ -1,4 +1,4 @@
-"""What the programs that read an answer fetch and link of what `links` lets pass: nothing outside the list."""
+"""What readers of an answer fetch and link of what `links` lets pass: nothing outside the list."""
 
 import asyncio
 

@@ -20,6 +20,7 @@ from engine.protocol import GenerationRequest
 from hooks.builtin.link_rules.address import MAX_ADDRESS, Place
 from hooks.builtin.link_rules.carried import Carried
 from hooks.builtin.link_rules.detector import LONG, LinkDetector
+from hooks.builtin.link_rules.places import MOST_BLANKS
 from hooks.builtin.link_rules.policy import Policy
 from hooks.builtin.links import Links
 from tests.helpers import finish_of, make_request, text_of
@@ -213,6 +214,26 @@ def test_blanks_without_bound_are_not_held(before: str) -> None:
         assert released.startswith(before + blank * 2000)
         assert "evil" not in released
         assert watch.most_held < 2 * 97
+
+
+@pytest.mark.parametrize("mode", ["in-process"], indirect=True)
+def test_no_number_of_blanks_hides_an_address() -> None:
+    guard = Links(allow=ALLOW)
+    befores = (
+        "![a](",
+        "![a] (",
+        "[a]:",
+        "<img src=",
+        "<img src='",
+        "a{b:url(",
+        "@import'",
+        "<meta content='0;",
+    )
+    for before in befores:
+        for count in (*range(MOST_BLANKS - 4, MOST_BLANKS + 4), 2 * MOST_BLANKS):
+            text = f"{before}{' ' * count}//evil/x '>)"
+            assert "evil" not in said(guard, [text])
+            assert said(guard, [text[:9], text[9:-13], *text[-13:]]) == said(guard, [text])
 
 
 @given(st.lists(PIECES, max_size=6).map(lambda pieces: "https://" + "".join(pieces)))
