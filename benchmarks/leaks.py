@@ -173,6 +173,7 @@ def main() -> None:
     from benchmarks import (
         leaks_again,
         leaks_families,
+        leaks_links,
         leaks_messages,
         leaks_prompts,
         leaks_readings,
@@ -189,8 +190,11 @@ def main() -> None:
     )
     parser.add_argument("--relayed", type=int, default=10_000, help="answers to embeddings, ranks and scores")
     parser.add_argument("--readings", type=int, default=20_000, help="texts of escapes and their parts")
+    parser.add_argument("--links", type=int, default=50_000, help="streams with addresses (%(default)s)")
     parser.add_argument("--families", type=int, default=20_000, help="texts with values of `pii`, `secrets`")
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="for --families (%(default)s)")
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count(), help="for --families and --links (%(default)s)"
+    )
     parser.add_argument("--restored", type=int, default=20_000, help="streams whose values come back")
     parser.add_argument("--tools", type=int, default=50_000, help="tool calls in unusual spellings")
     parser.add_argument("--sources", type=int, default=50_000, help="prompts of texts from everybody")
@@ -224,6 +228,9 @@ def main() -> None:
     print(f"{options.sources:,} prompts: each word kept its source ({by_source}).")
     num_again = asyncio.run(leaks_again.run(options.again, options.seed))
     print(f"{options.again:,} streams in which {num_again:,} values stood again by themselves: none got out.")
+    if options.links:
+        num_changed = leaks_links.run_all(options.links, options.seed, options.processes)
+        print(f"{options.links:,} streams with addresses, {num_changed:,} of them changed: none leaked.")
     if options.families:
         outcome = leaks_families.run_all(options.families, options.seed, options.processes)
         print(f"{options.families:,} texts with values, each whole and cut: none leaked.")

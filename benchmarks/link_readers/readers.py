@@ -1,7 +1,7 @@
-"""The programs that read what a client shows, in one process of Node.js, and which of their addresses are wrong.
+"""The programs that read what a client shows, and which of the addresses that they find are wrong.
 
-`make bench-links` installs them: marked, markdown-it, micromark and commonmark.js with parse5, css-tree and the
-URL of Node.js, which is that of browsers.
+They run in one process of Node.js: marked, markdown-it, micromark and commonmark.js with parse5, css-tree and
+the URL of Node.js, which is that of browsers. `make bench-links` installs them.
 """
 
 import asyncio
@@ -16,7 +16,8 @@ from typing import NamedTuple
 FOLDER = Path(__file__).parent
 IS_INSTALLED = shutil.which("node") is not None and (FOLDER / "node_modules").is_dir()
 ALLOWED = re.compile(r"(?:[\w-]+\.)*ok\.example")
-SCHEMES = ("http:", "https:", "mailto:")
+_WITH_HOST = ("http:", "https:", "ftp:", "ws:", "wss:")
+_KNOWN = (*_WITH_HOST, "javascript:", "vbscript:", "data:", "file:", "mailto:")
 _BATCH = 100
 _IS_NAME = re.compile(r"[a-z0-9._:\[\]-]*").fullmatch
 _IS_NOTHING = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?[/\\#?]*").fullmatch
@@ -34,16 +35,25 @@ class Read(NamedTuple):
     written: str
     """As it stands in HTML or CSS."""
 
-    @property
-    def is_right(self) -> bool:
-        """Whether the guard may let it pass. What has no host and says nothing, as `note:`, may pass. No
-        resolver takes a host with characters that names do not have."""
-        if self.scheme in ("http:", "https:", "ftp:", "ws:", "wss:"):
-            is_listed = ALLOWED.fullmatch(self.host) is not None and self.scheme in SCHEMES
-            return is_listed or not _IS_NAME(self.host)
-        if self.scheme == "mailto:":
-            return "?" not in self.address
-        return _IS_NOTHING(self.address) is not None
+
+def wrong(text: str, found: Sequence[Read]) -> list[Read]:
+    """Those of the addresses in a text that the guard should not have let pass. `<other:...>`, which may be a
+    tag of XML, may pass, and so may what has no host and says nothing, as `note:`."""
+    return [one for one in found if not (_is_right(one) or _is_tag(text, one))]
+
+
+def _is_right(read: Read) -> bool:
+    if read.scheme in _WITH_HOST:
+        # No resolver takes a host with characters that names do not have.
+        is_listed = ALLOWED.fullmatch(read.host) is not None and read.scheme in ("http:", "https:")
+        return is_listed or not _IS_NAME(read.host)
+    if read.scheme == "mailto:":
+        return "?" not in read.address.partition("@")[2]
+    return _IS_NOTHING(read.address) is not None
+
+
+def _is_tag(text: str, read: Read) -> bool:
+    return read.scheme not in _KNOWN and f"<{read.scheme}" in text.lower()
 
 
 class Readers:

@@ -41,7 +41,9 @@ class LinkDetector:
             if isinstance(found, int):
                 undecided = min(undecided, max(start, found))
                 continue
-            offence = next((one for one in found if one.start >= start and not self._may_pass(text, one)), None)
+            offence = next(
+                (one for one in found if one.start >= start and not self._may_pass(text, one)), None
+            )
             if offence is None:
                 continue
             if not offence.is_long:

@@ -67,10 +67,11 @@ _VALUE = re.compile(rf"""{_GAP}(?:(?P<open>\\{{0,3}}["']){_GAP})?""")
 _DESTINATION = re.compile(rf"{_GAP}(?:<{_GAP})?")
 _INSIDE = {'"': re.compile(r'[^"]*'), "'": re.compile(r"[^']*")}
 _BARE = re.compile(r"""[^ \t\r\n\f>"'\]]*""")
-_MORE_BARE = re.compile(r"[^ \t\r\n\f>/?#]*")
 _IN_CSS = re.compile(r"""(?:\\(?:[\s\S]|\Z)|[^)"'\\])*""")
 _IN_ANGLES = re.compile(r"(?:\\(?:[^\n]|\Z)|[^<>\n\\])*")
 _TO_SPACE = re.compile(r"[^\x00-\x20\x7f]*")
+_HAS_PATH = re.compile(r"(?:[\w+.-]+:)?[/\\]*+[^/?#\\]*[/?#\\]").match
+_MORE = re.compile(r"""[^)\n"'(]*""")
 _PARENTHESIS = re.compile(r"\\[\s\S]|[()]")
 _MOST_NESTED = 32
 """Most parentheses in each other that CommonMark allows in an address."""
@@ -115,7 +116,8 @@ def behind_gap(text: str, place: int, is_final: bool) -> Found:
 def _string(text: str, place: int, quote: str, is_final: bool) -> Found:
     """The address in a string of CSS that begins at the quote."""
     start = end_of(_AFTER_QUOTE, text, place + 1, MOST_BLANKS)
-    if start == len(text) or not _MAY_BEGIN(text, start) or not _is_in_css(text, place):
+    is_far = start > place + MOST_BLANKS
+    if is_far or start == len(text) or not _MAY_BEGIN(text, start) or not _is_in_css(text, place):
         return []
     return _quoted(text, start, quote, is_final, Place.POSSIBLE)
 
@@ -164,13 +166,15 @@ def _refreshed(text: str, place: int, is_final: bool) -> Found | None:
     if not (quote := found["open"]):
         return _value(text, place + 1, _BARE, is_final)
     start = end_of(_VALUE, text, place + 1, MOST_BLANKS)
+    if start > place + MOST_BLANKS:
+        return []
     return _quoted(text, start, quote, is_final, Place.DESTINATION)
 
 
 def _destination(text: str, place: int, is_final: bool, kind: Place = Place.DESTINATION) -> Found:
     """The address behind `](` in Markdown."""
     start = end_of(_DESTINATION, text, place, MOST_BLANKS)
-    if start >= place + MOST_BLANKS - 1 or start == len(text):
+    if start >= place + MOST_BLANKS or start == len(text):
         return []
     if "<" in text[place:start]:
         end = cut = end_of(_IN_ANGLES, text, start)
@@ -179,15 +183,19 @@ def _destination(text: str, place: int, is_final: bool, kind: Place = Place.DEST
         cut = _end_of_destination(text, start, end)
     if end >= start + MAX_ADDRESS and cut == end:
         return [Address(start, end, kind, is_long=True)]
-    if cut == end and may_go_on(text, start, end, is_final):
+    more = end_of(_MORE, text, end) if cut == end and not _HAS_PATH(text, start, end) else end
+    if cut == end and may_go_on(text, start, more, is_final):
         return start
+    # Markdown.pl takes all up to the parenthesis, and browsers drop tabs.
+    is_whole = "\t" in text[end:more] or "@" in text[end:more]
+    cut = more if is_whole else cut
     return [Address(start, cut, kind)] if start < cut else []
 
 
 def _definition(text: str, place: int, is_final: bool) -> Found:
     """The address behind `]:` in Markdown."""
     start = end_of(_DESTINATION, text, place, MOST_BLANKS)
-    if start >= place + MOST_BLANKS - 1 or start == len(text):
+    if start >= place + MOST_BLANKS or start == len(text):
         return []
     is_in_angles = "<" in text[place:start]
     end = cut = end_of(_IN_ANGLES if is_in_angles else _TO_SPACE, text, start)
@@ -217,7 +225,7 @@ def _value(
     """The address, or the list of addresses, of an attribute or between parentheses in CSS."""
     opening = _VALUE.match(text, place, place + MOST_BLANKS)
     start = opening.end() if opening else place
-    if start >= place + MOST_BLANKS - 1 or start == len(text):
+    if start >= place + MOST_BLANKS or start == len(text):
         return []
     if opening and opening["open"]:
         return _quoted(text, start, opening["open"][-1], is_final, kind)

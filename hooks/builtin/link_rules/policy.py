@@ -7,7 +7,7 @@ name, an escape, a backslash or another unusual character.
 
 import html
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import idna
@@ -21,7 +21,7 @@ _SCHEME = re.compile(r"(?!(?:[\w-]+\.)+[\w-]+:\d+(?:[/?#]|\Z))([A-Za-z][A-Za-z0-
 """A scheme, and not a name of several labels with a port."""
 _IS_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?!\Z)|[/\\]{2,}(?![\s/\\]|\Z)").match
 _IS_FETCHED = re.compile(
-    r"(?:https?|ftp|wss?|javascript|vbscript|data|file|blob|mailto):(?![\s]|\Z)|[/\\]{2,}(?![\s/\\]|\Z)",
+    r"(?:https?|ftp|wss?|javascript|vbscript|data|file|blob|mailto):(?!\s|\Z)|[/\\]{2,}(?![\s/\\]|\Z)",
     re.IGNORECASE,
 ).match
 _MAY_BE_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|[/\\:]").match
@@ -63,45 +63,80 @@ class Policy:
     def passes(self, written: str, place: Place, carries: Carries | None) -> bool:
         """Whether an address passes. In a place where clients expect one, it may be relative, and escapes of
         Markdown, HTML and CSS are resolved."""
-        if place is Place.TEXT:
-            return self._passes_with_host(written, carries)
-        read = html.unescape(written)
-        joined = _PREFIX.sub("", read)
-        forms = (read, _PUNCTUATION.sub(r"\1", read), _IN_CSS.sub(_character, read), joined)
-        return all(self._passes_as_read(form, place, carries) for form in dict.fromkeys(forms))
+        found = list(absolute(written, place))
+        if found and place is Place.UNKNOWN:
+            return False
+        if not all(self._passes_with_host(one, carries) for one in found):
+            return False
+        return self._relative or place is not Place.DESTINATION or all(map(_is_local, _forms(written)))
 
     def _passes_with_host(self, address: str, carries: Carries | None) -> bool:
-        """Whether an absolute address passes."""
-        address = address.replace("\\/", "/")
-        found = _SCHEME.match(address)
-        scheme = found[1].lower() if found else "https"
-        rest = address[found.end() :] if found else address
+        scheme, rest = _split(address)
         if scheme not in self._schemes:
             return False
         if scheme not in _DEFAULT_PORTS and not rest.startswith(("//", "\\")):
             is_plain = scheme != "mailto" or "?" not in rest
             return is_plain and not (carries and carries(rest))
-        web = _WEB.fullmatch(rest if found or rest.startswith("//") else f"//{rest}")
-        host = _HOST.fullmatch(web["authority"].lower()) if web else None
-        if web is None or host is None or web["path"].startswith("\\"):
+        place, behind = _place(scheme, rest)
+        if place is None:
             return False
-        place = _Entry(_canonical(host["host"]), host["port"] or _DEFAULT_PORTS.get(scheme, ""), web["path"])
         is_listed = any(_covers(entry, place, scheme) for entry in self._entries)
-        return is_listed and not (carries and carries(web["path"] + web["rest"]))
+        return is_listed and not (carries and carries(behind))
 
-    def _passes_as_read(self, text: str, place: Place, carries: Carries | None) -> bool:
-        address = text.strip(BLANKS).translate(_DROPPED)
-        if place is Place.UNKNOWN:
-            return not _MAY_BE_ABSOLUTE(address)
-        is_absolute = _IS_FETCHED if place is Place.POSSIBLE else _IS_ABSOLUTE
-        if is_absolute(address) and not self._passes_with_host(address, carries):
-            return False
+
+def absolute(written: str, place: Place) -> Iterator[str]:
+    """The addresses with a scheme or a host that some reader finds in what stands at a place."""
+    if place is Place.TEXT:
+        yield written.replace("\\/", "/")
+        return
+    is_absolute = {Place.POSSIBLE: _IS_FETCHED, Place.UNKNOWN: _MAY_BE_ABSOLUTE}.get(place, _IS_ABSOLUTE)
+    for form in _forms(written):
         # An attribute may have a list of addresses.
-        pieces = _PIECE.findall(text)
-        if any(is_absolute(one) and not self._passes_with_host(one, carries) for one in pieces[1:]):
-            return False
-        is_free = self._relative or place is Place.POSSIBLE
-        return is_free or not address or address.startswith("#") or is_absolute(address) is not None
+        for one in (_stripped(form), *_PIECE.findall(form)[1:]):
+            if is_absolute(one):
+                yield one.replace("\\/", "/")
+
+
+def host_of(address: str) -> str | None:
+    """The host that every reader finds in an absolute address. None: there is no such host."""
+    scheme, rest = _split(address)
+    place, _ = _place(scheme, rest) if scheme in _DEFAULT_PORTS else (None, "")
+    return place.host if place else None
+
+
+def _forms(written: str) -> Iterable[str]:
+    """What readers make of an address with escapes."""
+    read = html.unescape(written)
+    forms = (read, _PUNCTUATION.sub(r"\1", read), _IN_CSS.sub(_character, read), _PREFIX.sub("", read))
+    return dict.fromkeys(forms)
+
+
+def _stripped(form: str) -> str:
+    return form.strip(BLANKS).translate(_DROPPED)
+
+
+def _is_local(form: str) -> bool:
+    """Whether a form of a destination is no relative address, or one within its page."""
+    address = _stripped(form)
+    return not address or address.startswith("#") or _IS_ABSOLUTE(address) is not None
+
+
+def _split(address: str) -> tuple[str, str]:
+    """The scheme, and what is behind its colon."""
+    found = _SCHEME.match(address)
+    if found:
+        return found[1].lower(), address[found.end() :]
+    return "https", address if address.startswith("//") else f"//{address}"
+
+
+def _place(scheme: str, rest: str) -> tuple[_Entry | None, str]:
+    """The host with its port and path, and all that is behind the host. None: readers disagree on it."""
+    web = _WEB.fullmatch(rest)
+    host = _HOST.fullmatch(web["authority"].lower()) if web else None
+    if web is None or host is None or web["path"].startswith("\\"):
+        return None, ""
+    port = host["port"] or _DEFAULT_PORTS.get(scheme, "")
+    return _Entry(_canonical(host["host"]), port, web["path"]), web["path"] + web["rest"]
 
 
 def _entry(text: str) -> _Entry:
