@@ -27,6 +27,7 @@ class FoundAgain:
     reach = 1
 
     def __init__(self) -> None:
+        self.longest = 0
         self.start = 0
         """The search continues here."""
         self._entities: list[str] = []
@@ -38,13 +39,10 @@ class FoundAgain:
         """Hashes of the first characters of values: of one, two, ... up to `_KNOWN`."""
         self._lengths: list[int] = []
 
-    @property
-    def longest(self) -> int:
-        return max(self._lengths, default=0)
-
     def copied(self) -> Self:
         made = type(self)()
-        made.start, made._since, made._lengths = self.start, self._since[:], self._lengths[:]
+        made.longest, made.start = self.longest, self.start
+        made._since, made._lengths = self._since[:], self._lengths[:]
         made._entities, made._numbers = self._entities[:], self._numbers.copy()
         made._beginnings = self._beginnings.copy()
         return made
@@ -63,6 +61,7 @@ class FoundAgain:
                 self._since.append(match.end)
                 self._entities.append(match.entity)
                 self._lengths = sorted({*self._lengths, len(value)})
+                self.longest = self._lengths[-1]
                 self._beginnings.update(hash(value[: n + 1]) for n in range(min(len(value), _KNOWN)))
             elif match.end < self._since[number]:
                 self._since[number] = match.end
@@ -88,7 +87,7 @@ class FoundAgain:
     def _may_become(self, text: str, place: int) -> bool:
         """Whether the text from `place` on may become a value, or one may go on behind its end."""
         return (
-            len(text) - place <= self._lengths[-1]
+            len(text) - place <= self.longest
             and hash(text[place : min(len(text), place + _KNOWN)]) in self._beginnings
         )
 
