@@ -46,7 +46,7 @@ _CARD_WORDS = words_near(
     "|unionpay|jcb|uatp|pan|cc|ccn|payment|kreditkarte|karte|karten|tarjeta|carte|carta|cartão|kort|kaart"
     "|creditcard|kortnummer|карта|карты|карту|信用卡|银行卡|卡号|カード|카드"
 )
-_OF_NO_CARD = r"(?<![^\W_])(?<!\d\.)(?<![\W_]-)(?<![A-Za-z][-_])"
+_OF_NO_CARD = r"(?<![^\W_])(?<!\d\.)(?<!-)(?<![A-Za-z\d]_)"
 """No letter or digit stands before a card's number, no minus sign, and no prefix as in ORD-4111."""
 _AN_ID = (
     r"(?:(?:(?<![a-z])|_|(?-i:(?<=[a-z])(?=[A-Z])))(?:ids?|[ug]uid|orders?|refs?|reference|invoice|ticket|trace"

@@ -25,7 +25,7 @@ _PRODUCT = r"(?<![^\W_])(?-i:[A-Z][A-Za-z]{0,30}|curl|wget|python|java|ruby|perl
 _COMPARED = r"[=~<>!]=[ ]?|~>[ ]?|\^|\d-\d{0,3}\.\d{1,3}[ ]"
 """A comparison of versions, or numbers of a path in a drawing."""
 _CHANGED = rf"{words('(?:bump|upgrad|updat|downgrad|migrat|releas)(?:e|es|ed|ing|s)?')}[^\n]{{1,48}}"
-_PATH = r"(?<=://[\w.:-]{1,80}(?:/[\w.%~-]{1,40}){0,6})/"
+_PATH = r"(?<=://[\w.:-]{1,48}(?:/[\w.%~-]{1,24}){0,4})/"
 _OF_NUMBER = rf"(?:§|{_NUMBERED})\W{{0,4}}(?:(?:is|to|no|number)\W{{1,3}})?"
 _NO_ADDRESS = rf"(?:{_PRODUCT}|{_COMPARED}|{_OF_NUMBER}|{_CHANGED}|{_PATH})"
 """Text before four numbers that makes them a version, a section, or a part of a name or of an address."""

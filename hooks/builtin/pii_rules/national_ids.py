@@ -264,7 +264,7 @@ NATIONAL_IDS = (
     F("SE", "SE_PERSONNUMMER", r"(?:18|19|20)?\d{6}[-+]\d{4}", own.se_personnummer_no_serial),
     F("SE", "SE_PERSONNUMMER", r"(?:18|19|20)?\d{6}[-+]?\d{4}", own.se_personnummer,
       "personnr|personnummer|personal identity|samordnings|pnr|svensk id|swedish id"),
-    F("SE", "SE_PERSONNUMMER", r"(?:18|19|20)\d{10}", own.se_personnummer_no_serial),
+    F("SE", "SE_PERSONNUMMER", r"(?:19\d|20[01])\d{9}", own.se_personnummer_no_serial),
     F("SE", "SE_PERSONNUMMER", r"(?:18|19|20)?\d{6}[-+]\d{4}|\d{10}", own.se_personnummer, by_choice=True),
     F("SE", "SE_PERSONNUMMER", r"(?:18|19|20)\d{10}", own.se_personnummer_not_time, by_choice=True),
     # Singapore

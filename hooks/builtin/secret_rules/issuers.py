@@ -306,7 +306,6 @@ WORDED: dict[str, tuple[str, ...]] = {
     "new[_-]?relic": (_LOW + "{64}",),
     "nytimes|newyorktimes": (_URL + "{32}",),
     "okta": (r"00[\w=-]{40}",),
-    "ollama": (r"[a-f\d]{32}\.[\w-]{24}",),
     "open_?weather": (_HEX32,),
     "pagerduty": (r"[\w+-]{20}",),
     "plaid": (_LOW + "{24}", _LOW + "{30}"),
@@ -325,6 +324,5 @@ WORDED: dict[str, tuple[str, ...]] = {
     "twitter": (r"\d{15,25}-[a-zA-Z\d]{20,40}", r"[a-zA-Z\d]{25}", r"[a-zA-Z\d]{45}", r"[a-zA-Z\d]{50}", r"A{22}[a-zA-Z\d%]{80,100}"),
     "yandex": (r"YC[\w-]{38}",),
     "zendesk": (_LOW + "{40}",),
-    "zhipu|bigmodel": (r"[a-f\d]{32}\.[A-Za-z\d]{16}",),
 }  # fmt: skip
 """The words are patterns. `keys` makes one rule of all: a word, then a sign such as `=`, then one of the forms."""

@@ -25,7 +25,7 @@ _OTHERS = (
 """What stands before "key" in names of values that are no secrets."""
 _NO_SECRET = (
     rf"(?:(?:{_OTHERS})[ _.-]?keys?{_NUMBER}{_SAID}|{FEIGNED}keys?{_NUMBER}{_SAID}"
-    rf"|<[\w:.-]{{1,40}}[ ]+key=[\"'])"
+    rf"|<[\w:.-]{{1,40}}[ ]{{1,4}}key=[\"'])"
 )
 """Names of other values; and in XML, an attribute `key`, which has the name of a value."""
 _VALUE = r"[A-Za-z\d_+/=.~-]"
