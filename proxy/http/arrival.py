@@ -88,6 +88,8 @@ class Arrival:
     """The names of the request's fields without effect."""
     operation: str | None = None
     """OpenTelemetry's name for the kind of request. None: no request to a model, or not traced."""
+    refused_key: str | None = None
+    """Why the request's key was refused, a client's or an operator's. None: it was not."""
     started: float = field(default_factory=perf_counter)
     status: int = 500
     """The status of the answer, once it is sent, or of a stream whose last byte is sent."""
@@ -96,12 +98,6 @@ class Arrival:
         given = self.http.headers.get("X-Request-Id", "")
         self.is_client_id = _ID.fullmatch(given) is not None
         self.request_id = given if self.is_client_id else f"req_{os.urandom(16).hex()}"
-
-    @property
-    def endpoint(self) -> str:
-        """The endpoint's path, without names and ids that the client put into it."""
-        resource = self.http.match_info.route.resource
-        return NO_ENDPOINT if resource is None else resource.canonical
 
     def identify(self, *, needs_key: bool = True) -> None:
         """Finds out who asks. Raises `APIError` 401 for a request without a key that the server accepts.
@@ -176,7 +172,10 @@ class Arrival:
             self.http.pop(ARRIVAL, None)
             raise
         finally:
-            endpoint = self.endpoint
+            resource = http.match_info.route.resource
+            endpoint = NO_ENDPOINT if resource is None else resource.canonical
+            if self.refused_key is not None:
+                service.key_refusals.report(self.address, endpoint, self.refused_key)
             service.metrics.answered(endpoint, self.status)
             CURRENT_SPAN.reset(span_before)
             is_logged = service.settings.access_log and not is_quiet and logger.isEnabledFor(logging.INFO)

@@ -42,7 +42,7 @@ def door(service: Service, browser: BrowserRule, *, knows_keys: bool = True) -> 
                 if not isinstance(error, ConnectionError):
                     arrival.status = 500  # also where the answer has been sent
                 if isinstance(error, APIError) and error.status == 401:
-                    service.key_refusals.report(arrival.address, arrival.endpoint, str(error))
+                    arrival.refused_key = str(error)
                 response = error_answer(request, error, arrival.decisions)
             arrival.status = response.status
             return response

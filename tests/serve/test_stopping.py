@@ -13,7 +13,7 @@ from typing import IO, Any
 import aiohttp
 import pytest
 
-from tests.engine.upstream.conftest import fake_upstream
+from tests.engine.upstream.conftest import Frame, fake_upstream
 from tests.processes import WAIT_LIMIT, killed_at_end
 from tests.proxy.conftest import read_events
 from tests.serving import ROOT
@@ -49,7 +49,8 @@ def lines_of(log: IO[str]) -> list[dict[str, Any]]:
 async def endless_upstream() -> AsyncIterator[str]:
     """It says a word, and then nothing."""
     async with fake_upstream() as fake:
-        fake.script = lambda body: iter([{"choices": [{"index": 0, "delta": {"content": "Hm"}}]}, 3600.0])
+        begin: list[Frame] = [{"choices": [{"index": 0, "delta": {"content": "Hm"}}]}, 3600.0]
+        fake.script = lambda body: begin
         yield fake.url
 
 

@@ -131,7 +131,10 @@ def _replace_tables(database: sqlite3.Connection) -> int:
 
 def _keys(database: sqlite3.Connection, of: str) -> dict[str, StoredKey]:
     rows = database.execute(f"SELECT name, digest, settings, created, revoked FROM {of}.weir_keys")
-    return {row[0]: StoredKey(*row[:2], json.loads(row[2]), *row[3:]) for row in rows}
+    return {
+        name: StoredKey(name, digest, json.loads(settings), created, revoked)
+        for name, digest, settings, created, revoked in rows
+    }
 
 
 def _row(key: StoredKey) -> tuple[str, str, str, int, int | None]:
