@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.page.conftest import WIDE, Open
-from tests.page.fake_server import DECISION
+from tests.page.conftest import WIDE, Open, faults
+from tests.page.fake_server import DECISION, FakeServer, Wire
 from tests.page.test_chat import ask_and_wait, panel
 from tests.processes import WAIT_LIMIT, killed_at_end
 
@@ -267,3 +267,60 @@ def test_marks_of_guards_in_any_order_stand_on_their_words(
             before = found.evaluate_all(BEFORE)
             assert before == ["key ", *([" for "] if "otters" in order else []), before[-1]]
             assert before[-1].endswith(", then mail ")
+
+
+NARROW_CELL = """found => found.map((one) => [one.getBoundingClientRect().height,
+    parseFloat(getComputedStyle(one).lineHeight), one.scrollWidth <= one.clientWidth])"""
+
+
+def test_a_mark_in_a_tables_cell_is_one_line(fake: FakeServer, open_page: Open) -> None:
+    head = "| name | mail | phone | more |\n|---|---|---|---|\n| Ann Example | "
+
+    async def script(wire: Wire) -> None:
+        await wire.text(head)
+        await wire.decision(offset=len(head), num_withheld=30, num_released=15)
+        await wire.text("[EMAIL_ADDRESS] | ")
+        await wire.decision(action="suppress", offset=len(head) + 33, num_withheld=40)
+        await wire.text("12345 | words that are many |\n")
+        await wire.end()
+
+    fake.script = script
+    page = open_page(fake.url)
+    marks = ask_and_wait(page).locator("td .mark")
+    assert marks.all_inner_texts() == ["[EMAIL_ADDRESS]", "withheld by pii"]
+    for height, line, fits in marks.evaluate_all(NARROW_CELL):
+        assert height < 2 * line
+        assert fits
+    assert faults(page) == []
+
+
+@pytest.mark.parametrize("size", [WIDE], ids=["wide"])
+def test_a_paragraph_that_is_too_long_becomes_two_between_words(
+    fake: FakeServer, open_page: Open, size: tuple[int, int]
+) -> None:
+    words = [f"word{i}" for i in range(3000)]
+
+    async def script(wire: Wire) -> None:
+        text = " ".join(words)
+        for start in range(0, len(text), 700):
+            await wire.text(text[start : start + 700])
+        await wire.end()
+
+    fake.script = script
+    parts = ask_and_wait(open_page(fake.url)).locator(".content .paragraph").all_text_contents()
+    assert len(parts) > 1
+    assert [word for part in parts for word in part.split()] == words
+
+
+@pytest.mark.parametrize("size", [WIDE], ids=["wide"])
+def test_what_a_cut_left_open_is_not_called_redacted(
+    weir_serve: Callable[..., str], open_page: Open, size: tuple[int, int]
+) -> None:
+    page = open_page(weir_serve("--engine", "echo", "--hook", "pii") + "/")
+    panel(page, "Setup")
+    page.get_by_label("Most tokens").fill("2")
+    answer = ask_and_wait(page, "hello world this is text")
+    mark = answer.locator(".text .mark:not(.hold)")
+    assert mark.inner_text().strip() == "withheld at the cut"
+    assert mark.get_attribute("aria-label") == "Withheld at the cut by pii, 5 characters"
+    assert "edacted" not in answer.inner_text()

@@ -4,7 +4,7 @@ import { copyButton } from "./copy.js";
 import { h, replace } from "./dom.js";
 import { StreamedText } from "./markdown.js";
 import { showDecision } from "./popover.js";
-import { actionLabel, judged, number, plural, seconds, sentence, shortName } from "./words.js";
+import { actionLabel, isAtCut, judged, number, plural, seconds, sentence, shortName } from "./words.js";
 
 const MAX_BAR = 14;
 const STILL = 350;
@@ -209,8 +209,9 @@ function headingOf(channel, title) {
 }
 
 // The class that has the decision's colour.
-export function kind({ action, mode }) {
-  return mode === "shadow" ? "shadow" : action;
+export function kind({ action, mode, reason }) {
+  if (mode === "shadow") return "shadow";
+  return isAtCut({ reason }) ? "suppress" : action;
 }
 
 // A decision in the text: the text that replaced something, or a sign where text is missing.

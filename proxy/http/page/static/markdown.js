@@ -83,7 +83,7 @@ export class StreamedText {
     if (this.source.length <= LONG) return;
     const line = this.source.lastIndexOf("\n") + 1;
     if (line) this.#finish(line);
-    else if (this.source.length > LONGEST) this.#finish(whole(this.source, LONGEST));
+    else if (this.source.length > LONGEST) this.#finish(wordEnd(this.source, LONGEST));
   }
 
   #finish(length) {
@@ -331,6 +331,12 @@ function cellsOf(line) {
 // The text of code, without the signs of marks.
 function textOf(code) {
   return [...code.childNodes].map((one) => (one.nodeType === Node.TEXT_NODE ? one.data : one.querySelector(".covered")?.textContent ?? "")).join("");
+}
+
+// The end of the last whole word of the first `most` characters, with the white space behind it.
+function wordEnd(text, most) {
+  const last = /\s(?=\S*$)/.exec(text.slice(0, most));
+  return last && last.index > most / 2 ? last.index + 1 : whole(text, most);
 }
 
 // A place in `text` at which no character is cut in two.

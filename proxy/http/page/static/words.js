@@ -21,8 +21,15 @@ export const ACTION_NAMES = Object.keys(ACTIONS);
 // Those of the verdicts on text that are not just let through.
 export const VERDICTS = ACTION_NAMES.filter((action) => !["judged", "refuse", "rewrite_prompt", "taint", "limit"].includes(action));
 
-export function actionLabel({ action, mode }) {
-  const words = ACTIONS[action] ?? { label: action, would: action };
+// The reason of guards for the end of a text that was cut, where more of it could have become a match: nothing was
+// found there.
+const AT_CUT = "at_cut";
+const CUT = { label: "Withheld at the cut", would: "Would have withheld at the cut" };
+
+export function isAtCut({ reason }) { return reason === AT_CUT; }
+
+export function actionLabel({ action, mode, reason }) {
+  const words = isAtCut({ reason }) ? CUT : ACTIONS[action] ?? { label: action, would: action };
   return mode === "shadow" ? words.would : words.label;
 }
 
@@ -33,7 +40,7 @@ export function shortName(hook) {
 
 // One sentence: what happened, by which hook, and why.
 export function sentence(decision) {
-  const reason = decision.reason ? `: ${decision.reason}` : "";
+  const reason = decision.reason && !isAtCut(decision) ? `: ${decision.reason}` : "";
   return `${actionLabel(decision)} by ${shortName(decision.hook)}${reason}`;
 }
 
