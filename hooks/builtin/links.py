@@ -18,7 +18,7 @@ from hooks.builtin.link_rules.policy import Carries, Policy
 from hooks.detect.acting_guard import Options
 from hooks.detect.detector import Match
 from hooks.detect.excerpt import Excerpt
-from hooks.detect.readings import ESCAPES, Reader
+from hooks.detect.readings import ADDRESSES, Reader
 from hooks.detect.span_guard import SpanGuard
 
 
@@ -26,7 +26,7 @@ class _LinkGuard(SpanGuard):
     """Acts on the addresses that a policy does not let pass."""
 
     def __init__(self, policy: Policy, carries: Carries | None, **options: Unpack[Options]) -> None:
-        super().__init__(Reader(LinkDetector(partial(_passes, policy, carries)), ESCAPES), **options)
+        super().__init__(Reader(LinkDetector(partial(policy.passes, carries=carries)), ADDRESSES), **options)
 
     def _places(
         self, matches: list[Match], text: str, excerpt: Excerpt, template: str
@@ -34,8 +34,12 @@ class _LinkGuard(SpanGuard):
         """The destination of a link or an image in Markdown becomes empty, so that the label stays. Any other
         address leaves a mark: without it, the texts around the address could make another one."""
         places = super()._places(matches, text, excerpt, template or "\u2026")
+        ends: dict[int, int] = {}
+        for match in matches:
+            ends[match.start] = max(match.end, ends.get(match.start, 0))
+        # A match that begins later may be found later: what takes its place does not depend on it.
         return [
-            (start, end, "" if _is_in_link(text, start, end) else new, entity)
+            (start, end, "" if _is_in_link(text, start, ends.get(start, end)) else new, entity)
             for start, end, new, entity in places
         ]
 
@@ -85,12 +89,6 @@ class Links(_LinkGuard):
             carried = Carried(chunk.request, self._carries)
             guard = chunk.request_state["guard"] = self._for(carried)
         return guard(chunk)
-
-
-def _passes(policy: Policy, carries: Carries | None, text: str, is_destination: bool) -> bool:
-    if is_destination:
-        return policy.passes_as_destination(text, carries)
-    return policy.passes(text, carries)
 
 
 def _is_in_link(text: str, start: int, end: int) -> bool:

@@ -41,6 +41,13 @@ _ESCAPES = {
     ),
     "entity": rf"&(?:amp;){{0,2}}(?:#(?:[0-9]{{1,6}}|[xX]{_HEX}{{1,5}})|[A-Za-z]{{2,16}}[0-9]?);",
 }
+_OF_ADDRESSES = {
+    "unfinished_entity": (
+        rf"&(?:amp;){{0,2}}(?:#(?:[0-9]{{0,19}}|[xX]{_HEX}{{0,18}})|[A-Za-z]{{0,16}}[0-9]?)?\Z"
+    ),
+    "number": rf"&(?:amp;){{0,2}}#(?:0{{0,12}}[0-9]{{1,7}}(?![0-9])|[xX]0{{0,12}}{_HEX}{{1,6}}(?!{_HEX}));?",
+    "punctuation": r"\\[:.?#@=_~-]",
+}
 _OF_ESCAPES = r"\\|%(?=[0-9a-fA-F]|\Z)|&(?=[#A-Za-z]|\Z)"
 """The beginning of a token of `_ESCAPES`: a cheap check."""
 _BLANK = "\u115f\u1160\u180e\u2800\u3164\uffa0"
@@ -154,6 +161,8 @@ class Reading:
 
 
 ESCAPES = Reading(r"\\%&", _OF_ESCAPES, _ESCAPES, longest=32)
+ADDRESSES = Reading(r"\\%&", _OF_ESCAPES, {**_ESCAPES, **_OF_ADDRESSES}, longest=48)
+"""The reading of `ESCAPES`, also with those of Markdown, and with HTML's references without a semicolon."""
 MARKUP = Reading(r"\\%&<", f"{_OF_ESCAPES}|<", {**_MARKUP, **_ESCAPES}, longest=64, single=f"*_~`{_BLANK}")
 """The reading of `ESCAPES`, also without tags and emphasis."""
 LOOSE = Reading(
@@ -329,7 +338,9 @@ def _read(kind: str, token: str) -> str:
         return chr(int(token[-2:], 16))
     if kind == "bytes":
         return bytes.fromhex(token.replace("%", "")).decode("utf-8", "replace")
-    if kind == "entity":
+    if kind == "punctuation":
+        return token[1:]
+    if kind in ("entity", "number"):
         return html.unescape(f"&{token.rpartition('&')[2].replace('amp;', '') or 'amp;'}")
     return _READ[kind]
 

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from hooks.api.extras import from_extra
+from hooks.builtin.link_rules.hosts import addresses_in
 from hooks.builtin.tool_policy.addresses import host_of, hosts_in, is_listed
 from hooks.builtin.tool_policy.arguments import Number
 from hooks.builtin.tool_policy.places import Pointer, UnreadableError, text_of
@@ -141,7 +142,9 @@ def _host(globs: Sequence[str]) -> Test:
 
 def _links(globs: Sequence[str]) -> Test:
     def test(value: Any, said: Said) -> bool:
-        others = {address for address, host in hosts_in(text_of(value)) if not is_listed(host, globs)}
+        text = text_of(value)
+        hosts = {**dict(hosts_in(text)), **addresses_in(text)}
+        others = {address for address, host in hosts.items() if not is_listed(host, globs)}
         return len(others) <= MAX_VALUES and all(said.has(address, "user") for address in others)
 
     return test

@@ -17,116 +17,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.protocol import GenerationRequest
+from hooks.builtin.link_rules.address import MAX_ADDRESS, Place
 from hooks.builtin.link_rules.carried import Carried
-from hooks.builtin.link_rules.detector import LONG, MAX_ADDRESS, LinkDetector
+from hooks.builtin.link_rules.detector import LONG, LinkDetector
+from hooks.builtin.link_rules.places import MOST_BLANKS
 from hooks.builtin.link_rules.policy import Policy
 from hooks.builtin.links import Links
 from tests.helpers import finish_of, make_request, text_of
+from tests.hooks.builtin.link_samples import PASSED, REFUSED
 from tests.hooks.builtin.streams import SELDOM_IN_A_WORKER, Watch, cut, run, run_all, said, ways_to_cut
 
 ALLOW = ["ok.org", "*.ok.org", "b.org/docs", "port.org:8443", "bücher.example"]
 SECRET = "the password is hunter2 and the meeting is at nine"
-
-REFUSED = [
-    # Markdown
-    "[label](https://evil.com/a(b)c 'title')",
-    "![alt](<https://evil.com/a b>)",
-    "![alt](\n  //evil.com)",
-    "![alt]( " + " " * 300 + "//1113982867/x)",
-    r"![alt](\\evil.com)",
-    "![a](https&colon;//evil.com/)",
-    "![a](java&Tab;script:alert(1))",
-    r"[a](https\://evil.com)",
-    "[a](https:evil.com)",
-    "[x](intent:evil)",
-    "![x][id]\n\n[id]: https://evil.com",
-    "[id]:\n  https:evil.com",
-    "[id]: <//evil>",
-    "[![alt](https://evil.com/i.png)](https://ok.org)",
-    "[a](https://ok.org),[b](https://evil.com)",
-    # HTML and CSS
-    "<img src=//evil/x.png>",
-    r"<img src=\\evil.com\x>",
-    r"<img src=/\evil>",
-    '<img src = "  ht\ntps://evil.com" alt="">',
-    '<img src="&#104ttps:&#47/evil.com">',
-    '<img srcset="a.png 1x, //evil 2x">',
-    '<a href="https://ok.org" ping="/x https://evil">',
-    '<a href="/\t/evil">',
-    "<a/href=//evil>",
-    '<meta http-equiv=refresh content="0;url=//evil">',
-    '<div style="background:url(//evil/x)">',
-    r'<div style="background:url(\68ttps:\2f/evil.com)">',
-    '@import "//evil.com/x.css"',
-    # other markup
-    "<https://evil.com|label>",
-    "[url=//evil/x]hi[/url]",
-    "[img]https://evil.com/x.png[/img]",
-    r"\href{https://evil.com}{x}",
-    # plain text
-    "1HTTPS://EVIL.COM",
-    "www.evil.com",
-    "evil.com/path",
-    "evil.com:8080/path",
-    "ok.org:8080/path",
-    "suspicious.domain.security/logo.png?colab=abc)",
-    "(//evil.com)",
-    "ht\ttps://evil.com",
-    "https:/evil.com",
-    "https:////evil.com",
-    "https://ok.org/redirect?u=https://evil.com/",
-    "https://ok.org/redirect?u=evil.com/x",
-    "ws://ok.org/",
-    "foo://ok.org",
-    "file:///etc/passwd",
-    "data:text/html;base64,AAAA",
-    "javascript:alert(1)",
-    "vbscript:msgbox",
-    "mailto:a@b.org?body=secret",
-    # escapes
-    r"https:\/\/evil.com\/x",
-    "https%3A%2F%2Fevil.com%2Fx",
-    r"\u0068ttps://evil.com",
-    "&#104;ttps://evil.com",
-    # hosts that readers disagree about
-    "https://ok.org@evil.com/",
-    r"https://ok.org\@evil.com/",
-    "https://user:pw@ok.org/",
-    "https://ok.org.evil.com/",
-    "https://notok.org/",
-    "https://ok.org).evil.com/x",
-    "https://ok.org。evil.com/x",
-    "https://evil.com。x.ok.org/x",
-    "https://ok。org/x",
-    'https://ok.org".evil.com/x',
-    '"https://ok.org\n.evil.com/x"',
-    "https://ok%2eorg/",
-    "https://о" + "k.org/",  # Cyrillic
-    "https://0x7f.1/",
-    "https://2130706433/",
-    "https://ok.org:8443/x",
-    "https://port.org/x",
-    "https://b.org/other",
-    "https://b.org/docsy",
-    "https://b.org/docs/../x",
-    "https://b.org/docs/%2e%2e/x",
-]
-PASSED = [
-    "see https://ok.org/x?q=1. And (https://ok.org), https://ok.org's page, **https://ok.org**!",
-    "[label](https://ok.org/a(b)c 'title') after ![a](/x.png) [b](#c) [c]() [d]( <x y> )",
-    "a: b, c; e.g. this and/or that; 10:30 and 12.50; C:\\new\\x note:this std::vector a[0]: int",
-    "[1]: https://ok.org 'title'",
-    "\"https://ok.org\", 'https://ok.org/x', `https://ok.org/x` https://ok.org:443 http://ok.org:80/",
-    '{"url":"https://ok.org/x","b":"x.y"} {"url": "https:\\/\\/sub.ok.org\\/x"}',
-    "x = 5; src = main; // comment //div[@class='x'] http: nothing, data: x, file: y, javascript: why",
-    '<a href="https://sub.ok.org/x">x</a> <img src="/a.png" srcset="a 1x, b 2x" data=5>',
-    "https://ok.org/中文。还有 https://bücher.example/ https://xn--bcher-kva.example/",
-    "mailto:a@b.org https://b.org/docs/x https://b.org/docs https://port.org:8443/ HTTPS://OK.ORG./",
-    "hooks/builtin/links.py src/main.py:12 node.js README.md 3.5/7 U.S./Canada metadata:a;b",
-    "The steps are as follows:",
-    "The order is a:/",
-    "a.b.org@ok.org/x www.ok.org/x ok.org/x?y=1 port.org:8443/x",
-]
 
 
 @pytest.fixture(scope="module")
@@ -301,10 +203,43 @@ def is_of_list(address: str) -> bool:
     return re.fullmatch(r"(?:.*\.)?ok\.org\.?", url.hostname) is not None or not last.isalnum()
 
 
+@pytest.mark.parametrize("before", ["![a](", "<img src='", "[a]:", "@import '", "<meta content='0;"])
+def test_blanks_without_bound_are_not_held(before: str) -> None:
+    """Behind any number of blanks an address is found, and the blanks leave as they come."""
+    for blank in (" ", "\n> ", "\u2003"):
+        text = f"{before}{blank * 2000}https\\://evil.com/x?d=1) '> and so on"
+        watch = Watch(Links(allow=ALLOW))
+        released = said(watch, [*re.findall("(?s).{1,97}", text)])
+        assert released == said(Links(allow=ALLOW), [text])
+        assert released.startswith(before + blank * 2000)
+        assert "evil" not in released
+        assert watch.most_held < 2 * 97
+
+
+@pytest.mark.parametrize("mode", ["in-process"], indirect=True)
+def test_no_number_of_blanks_hides_an_address() -> None:
+    guard = Links(allow=ALLOW)
+    befores = (
+        "![a](",
+        "![a] (",
+        "[a]:",
+        "<img src=",
+        "<img src='",
+        "a{b:url(",
+        "@import'",
+        "<meta content='0;",
+    )
+    for before in befores:
+        for count in (*range(MOST_BLANKS - 4, MOST_BLANKS + 4), 2 * MOST_BLANKS):
+            text = f"{before}{' ' * count}//evil/x '>)"
+            assert "evil" not in said(guard, [text])
+            assert said(guard, [text[:9], text[9:-13], *text[-13:]]) == said(guard, [text])
+
+
 @given(st.lists(PIECES, max_size=6).map(lambda pieces: "https://" + "".join(pieces)))
 @pytest.mark.parametrize("mode", ["in-process"], indirect=True)
 def test_all_readers_agree_on_the_host_of_what_passes(address: str) -> None:
-    if Policy(ALLOW, ["https"], relative=False).passes(address, None):
+    if Policy(ALLOW, ["https"], relative=False).passes(address, Place.TEXT, None):
         host = can_ada.parse(address).hostname
         assert is_of_list(address) or host == "b.org"
         assert urlsplit(address).hostname == host
