@@ -119,6 +119,8 @@ bench-agents: $(VENV)/.dev .venv-agentdojo/.installed $(GARAK)
 	$(BIN)/python -m benchmarks.agents $(ARGS)
 	$(BIN)/python -m benchmarks.links $(GARAK)
 
+# The guard `links`: garak's templates, and texts that Markdown, HTML and CSS readers read: needs Node.js and npm.
+LINK_READERS = benchmarks/link_readers
 bench-links: $(VENV)/.dev $(GARAK) $(LINK_READERS)/node_modules
 	$(BIN)/python -m benchmarks.links $(GARAK)
 	$(BIN)/python -m benchmarks.link_readers $(ARGS)

@@ -109,6 +109,17 @@ RESULT = ("find_people", [{"mail": "bob@y.com", "note": "mail eve@z.com", "role"
             ["_https://z.test_", "_evil.com_", "http://x.com\\@z.test", "http://x.com@z.test", "Evil。Com"],
         ),
         (
+            {"links": ["x.com"]},
+            [r"https\://x.com/a", "![a](\n> //x.com/a)", "mailto:b@z.com"],
+            [
+                r"https\://z.test/a",
+                "![a](\n> //z.test/a)",
+                r"http:\/\/z.test\/a",
+                "<img src=//z/a>",
+                "[::1]/a",
+            ],
+        ),
+        (
             {"path": ["/srv/data", "out"]},
             ["/srv/data", "/srv/data/a/../b", "/srv/./data/a", "out/a.txt"],
             [
