@@ -80,6 +80,7 @@ REFUSED = [
     # plain text
     "1HTTPS://EVIL.COM",
     "www.evil.com",
+    "www.?d=1",
     "evil.com/path",
     "evil.com:8080/path",
     "ok.org:8080/path",
