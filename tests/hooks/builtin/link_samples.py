@@ -100,6 +100,7 @@ REFUSED = [
     "https\\://evil.com",
     "http:evil.com/x",
     "(//evil.com)",
+    "a.//evil.com/x",
     "ht\ttps://evil.com",
     "https:/evil.com",
     "https:////evil.com",
