@@ -69,7 +69,7 @@ function* ofStyle(text, context) {
       if (node.type === "Raw" && node.value !== plain) found.push(...ofStyle(node.value, "value"));
     },
   });
-  yield* found.filter((one) => !OF_OTHER_SCHEME.test(one));
+  yield* found.filter((one) => !OF_OTHER_SCHEME.test(one.replace(/[\t\n\r]/g, "")));
 }
 
 function refreshed(value) {

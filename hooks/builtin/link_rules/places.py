@@ -24,7 +24,10 @@ _BEGINNING = r"[/\\&%]|[A-Za-z][A-Za-z0-9+.\t\r\n-]{0,40}(?:[:&%\\]|\Z)"
 """How addresses begin that browsers fetch, or a beginning of it at the end of a text."""
 _MAY_BEGIN = re.compile(_BEGINNING).match
 _AFTER_QUOTE = re.compile(_GAP)
-SIGN = re.compile(rf"""[(:=]|["'](?=[\s>]|{_BEGINNING})|(?<=[\d.\s])[;,]|(?<=[\d.])\s""")
+SIGN = re.compile(
+    rf"""[(:="';,\d.](?:(?<=[(:=])|(?<=["'])(?=[\s>]|{_BEGINNING})|(?<=[\d.\s][;,])|(?<=[\d.])(?=\s))"""
+)
+"""The signs of places. The first characters are a class of their own, which `re` finds fast."""
 LONG_GAP = re.compile(f"(?P<gap>[{re.escape(_BEFORE)}]{{{MOST_BLANKS},}}(?!\\Z))")
 """So many blanks that what stands before them does not count."""
 

@@ -80,6 +80,7 @@ REFUSED = [
     # plain text
     "1HTTPS://EVIL.COM",
     "www.evil.com",
+    "www.?d=1",
     "evil.com/path",
     "evil.com:8080/path",
     "ok.org:8080/path",
@@ -99,6 +100,7 @@ REFUSED = [
     "https\\://evil.com",
     "http:evil.com/x",
     "(//evil.com)",
+    "a.//evil.com/x",
     "ht\ttps://evil.com",
     "https:/evil.com",
     "https:////evil.com",
