@@ -185,7 +185,8 @@ class ChatTemplate:
     def _render_call(self, arguments: Any) -> str:
         """A call with these arguments and its result, laid out. Empty if the template refuses it."""
         call = {**_CALL, "function": {"name": "probe", "arguments": arguments}}
-        chat = [_USER, _CALLING | {"tool_calls": [call]}, {"role": "tool", "content": "done"} | _RESULT]
+        result: dict[str, Any] = {"role": "tool", "content": "done"} | _RESULT
+        chat: list[dict[str, Any]] = [_USER, _CALLING | {"tool_calls": [call]}, result]
         try:
             return self._render(chat)
         except TEMPLATE_ERRORS:

@@ -57,7 +57,7 @@ class ProcessorRun:
         """The best logits that each call and the bans left, one for each of their rows."""
         self._called: list[Sequence[_Row | int]] = []
         """The rows of each call. For the bans, the rows' places."""
-        self._failed: dict[int, LogitsProcessorError] = {}
+        self._failed: Outcomes = {}
         """Rows whose processor raised or returned what it may not."""
         self._input = logits
         self._rows = [_Row(i, s, started) for i, s in enumerate(states) for started in s.processors]
