@@ -203,6 +203,26 @@ async def test_count_tokens_asks_with_the_same_blocks(serve: Serve, upstream: Fa
     assert orjson.dumps(upstream.bodies[-1]) == orjson.dumps(changed(fields))
 
 
+# contract 8.6
+@pytest.mark.parametrize("guards", [(), (Masks(),)])
+async def test_a_document_with_a_text_goes_on_as_it_is_but_for_a_guards_change(
+    serve: Serve, upstream: FakeUpstream, guards: Any
+) -> None:
+    client = await front_of(serve, upstream, *guards)
+    source = {"type": "text", "media_type": "text/plain", "data": "The key is hunter2."}
+    document = {"type": "document", "source": source}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": [document]}
+    for content in ([document], [document, {"type": "text", "text": "Sum it up."}], [result]):
+        fields = {"model": "m", "messages": [{"role": "user", "content": content}]}
+        expected = changed(fields["messages"]) if guards else fields["messages"]
+        upstream.script = lambda body: answer(block(0, "text", "ok"))
+        await client.post(PATH, {**fields, "max_tokens": 9})
+        assert upstream.bodies[-1]["messages"] == expected
+        upstream.script = lambda body: web.json_response({"input_tokens": 9})
+        await client.post(f"{PATH}/count_tokens", fields)
+        assert upstream.bodies[-1]["messages"] == expected
+
+
 async def test_thinking_that_nobody_signed_or_a_guard_changed_is_left_out(
     serve: Serve, upstream: FakeUpstream
 ) -> None:
