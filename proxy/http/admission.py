@@ -120,8 +120,6 @@ class Exchange(Generic[F]):
         if not isinstance(admitted, GenerationRequest):
             return Generation(as_deltas(admitted))
         parsers = model.parsers_for(admitted)
-        if isinstance(self.fields, CountFields):
-            admitted = self.fields.for_engine(self.request, admitted)
         answer = Generation(engine.generate(admitted), can_hand_over=engine.info.can_hand_over)
         if self.spending.is_limited:
             answer = self.spending.counted(answer)
@@ -170,8 +168,6 @@ class Exchange(Generic[F]):
         """The tokens of the prompt, as the hooks let it go on."""
         guard, admitted = await self._admitted_or_refused()
         if self.tokenizer is None:
-            if isinstance(self.fields, CountFields):
-                admitted = self.fields.for_engine(self.request, admitted)
             return await _in_own_words(guard, counted(self.route.model.engine, admitted))
         encode, size = partial(self.tokenizer.encode_chat, admitted), text_size(admitted.messages)
         return len(await self.service.prompt_threads.run(encode, size=size, caller=admitted.caller))
@@ -218,7 +214,12 @@ class Exchange(Generic[F]):
     async def _admit(self, guard: OpenGuard) -> GenerationRequest | list[Delta]:
         """As `admit`. The request is for the engine."""
         admitted = await admit(guard, self.tokenizer)
-        return with_documents_as_text(admitted) if isinstance(admitted, GenerationRequest) else admitted
+        if not isinstance(admitted, GenerationRequest):
+            return admitted
+        if isinstance(self.fields, CountFields):
+            # Before documents become text, which would look like a hook's change.
+            admitted = self.fields.for_engine(self.request, admitted)
+        return with_documents_as_text(admitted)
 
     async def _admitted_or_refused(self) -> tuple[OpenGuard, GenerationRequest]:
         """The request as hooks let it go on. Raises `RequestError` if a hook answered in the engine's place:

@@ -21,19 +21,25 @@ Texts = list[tuple[JSONObject, str]]
 
 _MARK = re.compile(r"[a-z0-9_]{1,12}")
 _OPAQUE = re.compile(r"[A-Za-z0-9+/=_-]*")
-"""What signs or hides reasoning, in base64. It is no text."""
+"""What signs or hides reasoning, or is a file, in base64. It is no text."""
 _WINDOW = 32
 """Characters on each side by which the end of a text is found again in a changed one."""
 _FIELDS = {
     "text": {"text"},
     "image": {"source"},
     "document": {"source", "title"},
+    "search_result": {"source", "title", "content"},
     "tool_use": {"id", "name", "input"},
     "tool_result": {"tool_use_id", "content", "is_error"},
     "thinking": {"thinking", "signature"},
     "redacted_thinking": {"data"},
 }
-_OF_SOURCE = ("type", "media_type", "data", "url")
+_OF_SOURCE = {
+    "base64": {"type", "media_type", "data"},
+    "url": {"type", "url"},
+    "text": {"type", "media_type", "data"},
+    "content": {"type", "content"},
+}
 _OF_TOOL = ("type", "name", "description", "input_schema", "strict")
 SWITCHES = frozenset({"defer_loading", "eager_input_streaming"})
 """Fields of tools that are true or false."""
@@ -49,16 +55,13 @@ def with_changes(body: Mapping[str, Any], asked: Messages, admitted: Messages) -
     """The fields `system` and `messages` of the caller's body, if it has them, with the changes between two
     chats: the one that the body stands for, and the one that hooks let go on. None: the chats have other
     shapes, and the second one is all that there is."""
-    system = _kept_content(body.get("system"), ("text",))
-    turns = [_kept_turn(turn) for turn in body["messages"]]
-    places = list(_places(system, turns))
-    if len(places) != len(asked) or len(asked) != len(admitted):
-        return None
     try:
-        for place, old, new in zip(places, asked, admitted, strict=True):
+        system = _kept_content(body.get("system"))
+        turns = [_kept_turn(turn) for turn in body["messages"]]
+        for place, old, new in zip([*_places(system, turns)], asked, admitted, strict=True):
             if old is not new and old != new:
                 place.change(old, new)
-    except (_UnmatchedError, LookupError, TypeError, AttributeError):
+    except (_UnmatchedError, LookupError, TypeError, ValueError, AttributeError):
         return None
     kept: JSONObject = {"messages": [turn for turn in map(_without_empty, turns) if turn["content"]]}
     if blocks := _without_empty(system)["content"]:
@@ -108,36 +111,41 @@ def is_mark(value: Any) -> bool:
 
 def _kept_turn(turn: Mapping[str, Any]) -> JSONObject:
     kept = {name: value for name, value in turn.items() if name in ("role", "content")}
-    return kept | _kept_content(turn["content"], _FIELDS)
+    return kept | _kept_content(turn["content"])
 
 
-def _kept_content(content: Any, kinds: Iterable[str]) -> JSONObject:
-    """An object whose `content` is the text, or a list of blocks."""
+def _kept_content(content: Any) -> JSONObject:
+    """An object whose `content` is the text, or a list of blocks. Raises `KeyError` for an unknown block."""
     if not isinstance(content, list):
         return {"content": content or ""}
-    return {"content": [_kept_block(block) for block in content if block["type"] in kinds]}
+    return {"content": [_kept_block(block) for block in content]}
 
 
 def _kept_block(block: Mapping[str, Any]) -> JSONObject:
-    kept = _kept(block, ("type", *_FIELDS[block["type"]]))
-    if "context" in block and block["source"]["type"] == "text":
-        kept = _kept(block, (*kept, "context"))
-    for name, value in block.items():
-        if name == "source" and "source" in kept:
-            kept["source"] = {key: one for key, one in value.items() if key in _OF_SOURCE}
-        elif name == "content" and isinstance(kept.get("content"), list):
-            kept["content"] = [_kept_block(one) for one in kept["content"]]
-        elif name in ("signature", "data") and name in kept and not _is_opaque(value):
+    names, source = _FIELDS[block["type"]], block.get("source")
+    if block["type"] == "document" and source["type"] in ("text", "content"):
+        names = {*names, "context"}
+    kept = _kept(block, ("type", *names))
+    if "source" in kept and isinstance(source, Mapping):
+        kept["source"] = {k: v for k, v in source.items() if k in _OF_SOURCE[source["type"]]}
+    for of in (kept, kept.get("source")):
+        if isinstance(of, dict) and isinstance(of.get("content"), list):
+            of["content"] = [_kept_block(one) for one in of["content"]]
+    for name in ("signature", "data"):
+        if name in kept and not is_opaque(kept[name]):
             del kept[name]
     return kept
 
 
-def _is_opaque(value: Any) -> bool:
+def is_opaque(value: Any) -> bool:
+    """Whether it is base64, as far as its characters say."""
     return isinstance(value, str) and _OPAQUE.fullmatch(value) is not None
 
 
 def _without_empty(turn: JSONObject) -> JSONObject:
     """The API refuses empty texts."""
+    if isinstance(turn.get("source"), dict):
+        turn = {**turn, "source": _without_empty(turn["source"])}
     content = turn.get("content")
     if not isinstance(content, list):
         return turn
@@ -281,16 +289,29 @@ def _put_part(block: JSONObject, old: Mapping[str, Any], new: Mapping[str, Any])
             raise _UnmatchedError
         block["text" if "text" in block else "content"] = new["text"]
         return
-    source = block.get("source", {})
-    places = [(block, "title"), (block, "context"), (source, "data"), (source, "url")]
+    if old["type"] != new["type"]:
+        raise _UnmatchedError
+    places = list(_named(block))
     for before, after in _differing(old, new):
-        named = [(of, name) for of, name in places if isinstance(of.get(name), str)]
-        if own := next(((of, name) for of, name in named if of[name] == before), None):
+        if old["type"] == "document":
+            _put(places, "\n\n", after)
+        elif own := next(((of, name) for of, name in places if of[name] == before), None):
             own[0][own[1]] = after
-        elif source.get("type") == "text":
-            _put(named, "\n\n", after)
         else:
             raise _UnmatchedError
+
+
+def _named(block: JSONObject) -> Iterator[tuple[JSONObject, str]]:
+    """The places of the texts of a file, a document or a search result, in the order of its part."""
+    source = block.get("source")
+    of = source if isinstance(source, dict) else block
+    for place, name in ((block, "title"), (block, "context"), (block, "source"), (of, "data"), (of, "url")):
+        if isinstance(place.get(name), str):
+            yield place, name
+    content = of.get("content")
+    if isinstance(content, str):
+        yield of, "content"
+    yield from ((one, "text") for one in content or () if isinstance(one, dict))
 
 
 def _differing(old: Any, new: Any) -> Iterator[tuple[str, str]]:

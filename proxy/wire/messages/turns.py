@@ -4,6 +4,7 @@ A turn's content is a text or blocks. The blocks of one turn become one chat mes
 tool becomes a message of its own, in front of the turn's other blocks.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
@@ -14,7 +15,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from engine.protocol.documents import document_part
 from engine.protocol.fields.names import is_neutral
-from proxy.wire.messages.blocks_kept import is_mark
+from proxy.wire.messages.blocks_kept import is_mark, is_opaque
 from proxy.wire.openai.answer import JSONObject
 from proxy.wire.openai.chat import text_is_a_part, text_or_parts
 from proxy.wire.openai.endpoint_fields import RequestObject
@@ -34,11 +35,16 @@ class Source(RequestObject):
         needed = _NEEDED_OF_SOURCE[self.type]
         if missing := [name for name in needed if getattr(self, name) is None]:
             raise ValueError(f"a source of type {self.type} needs {', '.join(missing)}")
+        # No hook is shown these two, so they have no place for words.
+        if "data" in needed and self.media_type and not _MEDIA_TYPE.fullmatch(self.media_type):
+            raise ValueError("the media_type of a source is one such as image/png")
+        if self.type == "base64" and not is_opaque(self.data):
+            raise ValueError("the data of a base64 source is base64")
         return self
 
     @property
     def as_url(self) -> str:
-        return self.url or f"data:{self.media_type};base64,{self.data}"
+        return self.url or "" if self.type == "url" else f"data:{self.media_type};base64,{self.data}"
 
     @property
     def texts(self) -> list[str] | None:
@@ -48,6 +54,7 @@ class Source(RequestObject):
         return [self.data or ""] if self.type == "text" else None
 
 
+_MEDIA_TYPE = re.compile(r"(?=.{3,100}$)[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+")
 _NEEDED_OF_SOURCE = {
     "base64": ("media_type", "data"),
     "url": ("url",),

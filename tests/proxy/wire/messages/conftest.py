@@ -11,6 +11,8 @@ from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
 
 from engine.protocol import Delta, ToolCall, Usage
+from tests.engine.upstream.conftest import FakeUpstream, fake_upstream
+from tests.engine.upstream.messages.asked import answer, block
 from tests.helpers import ScriptedEngine, make_deltas
 from tests.proxy.conftest import Client
 
@@ -124,3 +126,10 @@ async def sdk() -> AsyncIterator[Callable[[Client], AsyncAnthropic]]:
             return made
 
         yield make
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[FakeUpstream]:
+    async with fake_upstream() as fake:
+        fake.script = lambda body: answer(block(0, "text", "ok"))
+        yield fake

@@ -1,30 +1,32 @@
 """An upstream of the Messages API gets its caller's own blocks. Only what guards changed differs."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import orjson
-import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol import GenerationRequest
-from engine.upstream.messages.engine import MessagesEngine
 from hooks import emit
-from hooks.prompts.texts import PromptText, with_prompt_texts
 from proxy.wire.messages.blocks_kept import tools_with_changes, with_changes
 from proxy.wire.messages.fields import MessagesRequest
-from tests.engine.upstream.conftest import FakeUpstream, fake_upstream
-from tests.engine.upstream.messages.asked import answer, begin, block, end
-from tests.proxy.conftest import Client, Serve
+from tests.engine.upstream.conftest import FakeUpstream
+from tests.engine.upstream.messages.asked import begin, block, end
+from tests.proxy.conftest import Serve
 from tests.proxy.wire.messages.conftest import ASK, PATH
-
-SECRET, MASK = "hunter2", "***"
-EPHEMERAL = {"type": "ephemeral"}
-HOUR = {"type": "ephemeral", "ttl": "1h"}
-PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+from tests.proxy.wire.messages.masks import (
+    EPHEMERAL,
+    HOUR,
+    MASK,
+    PIXEL,
+    SECRET,
+    Masks,
+    changed,
+    front_of,
+    masked,
+)
 
 AGENT: dict[str, Any] = {
     "model": "m",
@@ -119,23 +121,6 @@ AGENT: dict[str, Any] = {
 BETAS = "claude-code-20250219,interleaved-thinking-2025-05-14,context-management-2025-06-27"
 
 
-class Masks:
-    """A guard that masks a word in prompts."""
-
-    def __call__(self, chunk: Any) -> Any:
-        return emit(chunk.pending)
-
-    def on_request(self, request: GenerationRequest) -> GenerationRequest:
-        return masked(request)
-
-
-def masked(request: GenerationRequest) -> GenerationRequest:
-    def rewrite(text: PromptText) -> str:
-        return text.text.replace(SECRET, MASK)
-
-    return with_prompt_texts(request, rewrite)
-
-
 class Prepends:
     """A guard that puts a message in front of chats."""
 
@@ -145,26 +130,6 @@ class Prepends:
     def on_request(self, request: GenerationRequest) -> GenerationRequest:
         rule = ({"role": "system", "content": "A rule."},) if request.messages else ()
         return replace(request, messages=(*rule, *request.messages))
-
-
-def changed(value: Any) -> Any:
-    """The value with the mask in all texts."""
-    if isinstance(value, str):
-        return value.replace(SECRET, MASK)
-    if isinstance(value, list):
-        return [changed(one) for one in value]
-    return {k: changed(v) for k, v in value.items()} if isinstance(value, dict) else value
-
-
-@pytest.fixture
-async def upstream() -> AsyncIterator[FakeUpstream]:
-    async with fake_upstream() as fake:
-        fake.script = lambda body: answer(block(0, "text", "ok"))
-        yield fake
-
-
-async def front_of(serve: Serve, upstream: FakeUpstream, *hooks: Any) -> Client:
-    return await serve(MessagesEngine(upstream.url), *hooks, names=[])
 
 
 async def test_the_upstream_gets_an_agents_body_as_it_was(serve: Serve, upstream: FakeUpstream) -> None:
