@@ -179,12 +179,14 @@ class ToolCalls:
         has_new_id, has_new_index = is_new
         if has_new_id or (name != known.name and (known.has_arguments or not (by_id or by_index))):
             return None
-        if known.is_whole:  # a part of it may only repeat its name
-            return None if arguments or has_new_index else known
+        goes_on = known.has_arguments and arguments and not arguments.lstrip().startswith("{")
+        if known.is_whole:  # a part of it repeats its name alone, or has text behind the arguments
+            is_its = goes_on and (by_id or not has_new_index) if arguments else not has_new_index
+            return known if is_its else None
         if by_id or by_index or not has_new_index:
             return known
         # Without ids, the index counts calls, or else parts that go on with the arguments.
-        return known if known.has_arguments and arguments and not arguments.lstrip().startswith("{") else None
+        return known if goes_on else None
 
     def _ready(self) -> list[Segment]:
         """The segments that may leave."""

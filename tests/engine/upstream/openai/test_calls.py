@@ -183,6 +183,20 @@ def test_each_call_of_a_whole_message_is_one(calls: list[Call], ids: str | None,
     assert calls_of([*streamed.feed({"choices": [choice]}), *streamed.finish(complete=True)]) == made
 
 
+@pytest.mark.parametrize("call_id", ["c", None])
+@given(at=st.sets(st.integers(1, 10)), behind=st.sampled_from(["}", "}}", " ", "\n}", "</x>"]))
+def test_text_behind_whole_arguments_is_no_call_wherever_it_is_cut(
+    call_id: str | None, at: set[int], behind: str
+) -> None:
+    text = '{"x":1}' + behind
+    bounds = sorted({0, len(text), *(cut for cut in at if cut < len(text))})
+    parts = [part(0, call_id, "f", text[a:b]) for a, b in pairwise(bounds)]
+    deltas = translated(*({"tool_calls": [one]} for one in parts))
+    calls = [(delta.tool_call.index, delta.text) for delta in deltas if delta.tool_call]
+    assert {number for number, _ in calls} == {0}
+    assert "".join("".join(said for _, said in calls).split()) == "".join(text.split())
+
+
 @pytest.mark.parametrize("arguments", [None, "", {}])
 def test_a_call_without_arguments_has_an_empty_object(arguments: Any) -> None:
     calls = [
