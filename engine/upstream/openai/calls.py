@@ -13,6 +13,7 @@ import orjson
 
 from engine.protocol import Channel, ToolCall
 from engine.upstream.json_text import HalfCharacters, whole_characters, with_whole_characters
+from engine.upstream.limits import OutputLimit
 
 Segment = tuple[Channel, ToolCall | None, str]
 """A text, and the stream that it belongs to."""
@@ -56,7 +57,7 @@ class _Call:
         self.has_arguments = False
         self._index = index
         self._id: str | None = None
-        self._unsent = ""
+        self._unsent: list[str] = []
         """Arguments that no segment holds yet."""
         self._sent: ToolCall | None = None
         """The call as its segments name it, set with the first one. From then on, the name is final."""
@@ -66,6 +67,11 @@ class _Call:
     def is_whole(self) -> bool:
         """Whether its arguments are a whole object."""
         return self._end.has_ended
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more arguments must come: those that came are no whole object."""
+        return self.has_arguments and not self.is_whole
 
     @property
     def is_sent(self) -> bool:
@@ -83,14 +89,15 @@ class _Call:
             self.name += name
         if self.is_whole and not arguments.strip():
             return
-        self._unsent += arguments
+        if arguments:
+            self._unsent.append(arguments)
         self.has_arguments = self.has_arguments or bool(arguments.strip())
         self._end.feed(arguments)
 
     def segment(self) -> Segment:
         """The arguments that have come, whole characters alone."""
         self._sent = self._sent or ToolCall(self._index, whole_characters(self.name), self._id)
-        arguments, self._unsent = self._unsent, ""
+        arguments, self._unsent = "".join(self._unsent), []
         return "tool_call", self._sent, arguments
 
 
@@ -102,7 +109,9 @@ class ToolCalls:
     end: until then more of its name may come.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: OutputLimit) -> None:
+        self._limit = limit
+        """Counts the arguments as they come, also those that wait."""
         self._calls: list[_Call] = []
         self._by_id: dict[Hashable, _Call] = {}
         self._shared_ids: set[Hashable] = set()
@@ -112,6 +121,7 @@ class ToolCalls:
         """The call of the last part."""
         self._num_left = 0
         """Calls that are whole and have left."""
+        self._num_open = 0
         self._halves = HalfCharacters()
 
     def __bool__(self) -> bool:
@@ -119,12 +129,12 @@ class ToolCalls:
 
     @property
     def is_open(self) -> bool:
-        """Whether more arguments of a call must come: those that came are no whole object."""
-        return any(call.has_arguments and not call.is_whole for call in self._calls[self._num_left :])
+        """Whether more arguments of a call must come."""
+        return self._num_open > 0
 
     def feed(self, delta: Mapping[str, Any], *, are_whole: bool = False) -> Iterator[Segment]:
         """At least one segment for each part. An empty one marks the tokens beside it as a call's.
-        `are_whole`: each part is a call of its own."""
+        `are_whole`: each part is a call of its own. Raises `TooMuchError`."""
         calls = delta.get("tool_calls") or ()
         if function := delta.get("function_call"):
             calls = ({"index": 0, "function": function},)
@@ -150,8 +160,10 @@ class ToolCalls:
         arguments = function.get("arguments")
         if arguments and not isinstance(arguments, str):
             arguments = orjson.dumps(with_whole_characters(arguments)).decode()
+        arguments = arguments or ""
+        self._limit.take("tool_call", len(arguments), bool(arguments))
         call_id = None if call_id in self._shared_ids else call_id
-        call = None if is_whole else self._known(index, call_id, name, arguments or "")
+        call = None if is_whole else self._known(index, call_id, name, arguments)
         if call is None:
             call = _Call(len(self._calls))
             self._calls.append(call)
@@ -162,7 +174,9 @@ class ToolCalls:
             self._by_index[index] = call
         if call_id is not None:
             self._by_id[call_id] = call
-        call.take(call_id, name, self._halves.join(call, arguments or ""))
+        was_open = call.is_open
+        call.take(call_id, name, self._halves.join(call, arguments))
+        self._num_open += call.is_open - was_open
 
     def _known(self, index: Any, call_id: Any, name: str, arguments: str) -> _Call | None:
         """The call that a part continues. None: the part begins a call."""

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.protocol import Delta
+from engine.protocol import Delta, SamplingParams
+from engine.upstream.limits import TooMuchError
 from engine.upstream.openai.stream import StreamTranslator
 from engine.upstream.openai.whole import WholeTranslator
 from tests.engine.upstream.openai.asked import chat
@@ -241,3 +242,25 @@ def test_a_whole_message_behind_deltas_says_nothing_again() -> None:
         ("content", "lo"),
         ("tool_call", "{}"),
     ]
+
+
+def test_arguments_that_wait_for_an_earlier_call_are_counted_when_they_come() -> None:
+    translator = StreamTranslator(chat(sampling=SamplingParams(max_tokens=1)))
+
+    def feed(index: int, text: str) -> list[Delta]:
+        parts = [part(index, f"c{index}", "f", text)]
+        return translator.feed({"choices": [{"index": 0, "delta": {"tool_calls": parts}}]})
+
+    assert [delta.text for delta in feed(0, '{"x":')] == ['{"x":']
+    with pytest.raises(TooMuchError):
+        for _ in range(100):
+            assert not feed(1, '{"' + "y" * 100)
+
+
+def test_arguments_that_waited_are_counted_once() -> None:
+    translator = StreamTranslator(chat(sampling=SamplingParams(max_tokens=1)))
+    waits = '{"y":"' + "y" * 3000 + '"}'  # with max_tokens 1, an output may have 4352 characters
+    parts = [part(0, "c0", "f", '{"x":'), part(1, "c1", "g", waits), part(0, None, None, "1}")]
+    choice = {"index": 0, "delta": {"tool_calls": parts}, "finish_reason": "tool_calls"}
+    deltas = [*translator.feed({"choices": [choice]}), *translator.finish(complete=True)]
+    assert calls_of(deltas) == [("f", {"x": 1}), ("g", orjson.loads(waits))]
