@@ -23,24 +23,34 @@ _SIGNS = re.compile(r'["\\{}\[\]]')
 
 
 class _JSONEnd:
-    """Finds the end of a JSON object or list that comes in pieces."""
+    """Finds the end of a JSON object, list or string that comes in pieces."""
 
-    __slots__ = ("_depth", "_escaped", "_is_in_string", "has_ended")
+    __slots__ = ("_depth", "_escaped", "_first", "_is_in_string", "has_ended")
 
     def __init__(self) -> None:
+        self._first = ""
+        """The first character that is not blank."""
         self._depth = 0
         self._is_in_string = False
         self._escaped = -1
         """The place of an escaped character in the next piece."""
         self.has_ended = False
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether an end must come. Other JSON, like `null`, has no sign of its end."""
+        return self._first in ("{", "[", '"') and not self.has_ended
+
     def feed(self, piece: str) -> None:
+        self._first = self._first or piece.lstrip()[:1]
         for found in _SIGNS.finditer(piece):
             sign, place = found[0], found.start()
             if place == self._escaped:
                 continue
             if sign == '"':
                 self._is_in_string = not self._is_in_string
+                if self._first == '"' and not (self._is_in_string or self._depth):
+                    self.has_ended = True
             elif self._is_in_string:
                 self._escaped = place + 1 if sign == "\\" else self._escaped
             elif sign != "\\":
@@ -65,13 +75,13 @@ class _Call:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its arguments are a whole object."""
+        """Whether its arguments are a whole object, list or string."""
         return self._end.has_ended
 
     @property
     def is_open(self) -> bool:
-        """Whether more arguments must come: those that came are no whole object."""
-        return self.has_arguments and not self.is_whole
+        """Whether more arguments must come: those that came are not whole."""
+        return self._end.is_awaited
 
     @property
     def is_sent(self) -> bool:
