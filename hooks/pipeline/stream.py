@@ -18,6 +18,7 @@ class Stream:
     """One channel of one output (one tool call, on that channel), and its stages in the hooks' order."""
 
     __slots__ = (
+        "_whole_at",
         "channel",
         "ended_by",
         "incomplete",
@@ -56,6 +57,8 @@ class Stream:
         """Whether one joint reading stands for all hooks."""
         self.waiting: list[TokenGroup] = []
         """Textless tokens that go with the text that follows. The ledger has them already."""
+        self._whole_at = (0, False)
+        """A number of pieces of its tool call's arguments, and whether they are a whole object."""
         self.is_announced = False
         """Whether a part of its tool call was released."""
         self.kept: list[Fragment] | None = None
@@ -83,14 +86,10 @@ class Stream:
     @property
     def has_whole_arguments(self) -> bool:
         """Whether the tool call's arguments are a whole JSON object, so that no more of them can come."""
-        text = "".join(self.stages[0].pieces)
-        if not text.rstrip().endswith("}"):
-            return False
-        try:
-            orjson.loads(text)
-        except ValueError:
-            return False
-        return True
+        pieces = self.stages[0].pieces
+        if self._whole_at[0] != len(pieces):  # each text after the call asks
+            self._whole_at = len(pieces), _is_whole_object("".join(pieces))
+        return self._whole_at[1]
 
     @property
     def is_suppressed(self) -> bool:
@@ -196,3 +195,13 @@ class Stream:
 def weight(ends: Ending) -> int:
     """The heaviest of several verdicts that end things is obeyed."""
     return 0 if isinstance(ends, rewind) else 1 if ends.scope == "output" else 2
+
+
+def _is_whole_object(text: str) -> bool:
+    if not text.rstrip().endswith("}"):
+        return False
+    try:
+        orjson.loads(text)
+    except ValueError:
+        return False
+    return True

@@ -13,6 +13,7 @@ import orjson
 
 from engine.protocol import Channel, ToolCall
 from engine.upstream.json_text import HalfCharacters, whole_characters, with_whole_characters
+from engine.upstream.limits import OutputLimit
 
 Segment = tuple[Channel, ToolCall | None, str]
 """A text, and the stream that it belongs to."""
@@ -22,24 +23,34 @@ _SIGNS = re.compile(r'["\\{}\[\]]')
 
 
 class _JSONEnd:
-    """Finds the end of a JSON object or list that comes in pieces."""
+    """Finds the end of a JSON object, list or string that comes in pieces."""
 
-    __slots__ = ("_depth", "_escaped", "_is_in_string", "has_ended")
+    __slots__ = ("_depth", "_escaped", "_first", "_is_in_string", "has_ended")
 
     def __init__(self) -> None:
+        self._first = ""
+        """The first character that is not blank."""
         self._depth = 0
         self._is_in_string = False
         self._escaped = -1
         """The place of an escaped character in the next piece."""
         self.has_ended = False
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether an end must come. Other JSON, like `null`, has no sign of its end."""
+        return self._first in ("{", "[", '"') and not self.has_ended
+
     def feed(self, piece: str) -> None:
+        self._first = self._first or piece.lstrip()[:1]
         for found in _SIGNS.finditer(piece):
             sign, place = found[0], found.start()
             if place == self._escaped:
                 continue
             if sign == '"':
                 self._is_in_string = not self._is_in_string
+                if self._first == '"' and not (self._is_in_string or self._depth):
+                    self.has_ended = True
             elif self._is_in_string:
                 self._escaped = place + 1 if sign == "\\" else self._escaped
             elif sign != "\\":
@@ -56,7 +67,7 @@ class _Call:
         self.has_arguments = False
         self._index = index
         self._id: str | None = None
-        self._unsent = ""
+        self._unsent: list[str] = []
         """Arguments that no segment holds yet."""
         self._sent: ToolCall | None = None
         """The call as its segments name it, set with the first one. From then on, the name is final."""
@@ -64,8 +75,13 @@ class _Call:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its arguments are a whole object."""
+        """Whether its arguments are a whole object, list or string."""
         return self._end.has_ended
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more arguments must come: those that came are not whole."""
+        return self._end.is_awaited
 
     @property
     def is_sent(self) -> bool:
@@ -83,14 +99,15 @@ class _Call:
             self.name += name
         if self.is_whole and not arguments.strip():
             return
-        self._unsent += arguments
+        if arguments:
+            self._unsent.append(arguments)
         self.has_arguments = self.has_arguments or bool(arguments.strip())
         self._end.feed(arguments)
 
     def segment(self) -> Segment:
         """The arguments that have come, whole characters alone."""
         self._sent = self._sent or ToolCall(self._index, whole_characters(self.name), self._id)
-        arguments, self._unsent = self._unsent, ""
+        arguments, self._unsent = "".join(self._unsent), []
         return "tool_call", self._sent, arguments
 
 
@@ -102,7 +119,9 @@ class ToolCalls:
     end: until then more of its name may come.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: OutputLimit) -> None:
+        self._limit = limit
+        """Counts the arguments as they come, also those that wait."""
         self._calls: list[_Call] = []
         self._by_id: dict[Hashable, _Call] = {}
         self._shared_ids: set[Hashable] = set()
@@ -112,6 +131,7 @@ class ToolCalls:
         """The call of the last part."""
         self._num_left = 0
         """Calls that are whole and have left."""
+        self._num_open = 0
         self._halves = HalfCharacters()
 
     def __bool__(self) -> bool:
@@ -119,12 +139,12 @@ class ToolCalls:
 
     @property
     def is_open(self) -> bool:
-        """Whether more arguments of a call must come: those that came are no whole object."""
-        return any(call.has_arguments and not call.is_whole for call in self._calls[self._num_left :])
+        """Whether more arguments of a call must come."""
+        return self._num_open > 0
 
     def feed(self, delta: Mapping[str, Any], *, are_whole: bool = False) -> Iterator[Segment]:
         """At least one segment for each part. An empty one marks the tokens beside it as a call's.
-        `are_whole`: each part is a call of its own."""
+        `are_whole`: each part is a call of its own. Raises `TooMuchError`."""
         calls = delta.get("tool_calls") or ()
         if function := delta.get("function_call"):
             calls = ({"index": 0, "function": function},)
@@ -150,8 +170,10 @@ class ToolCalls:
         arguments = function.get("arguments")
         if arguments and not isinstance(arguments, str):
             arguments = orjson.dumps(with_whole_characters(arguments)).decode()
+        arguments = arguments or ""
+        self._limit.take("tool_call", len(arguments), bool(arguments))
         call_id = None if call_id in self._shared_ids else call_id
-        call = None if is_whole else self._known(index, call_id, name, arguments or "")
+        call = None if is_whole else self._known(index, call_id, name, arguments)
         if call is None:
             call = _Call(len(self._calls))
             self._calls.append(call)
@@ -162,7 +184,9 @@ class ToolCalls:
             self._by_index[index] = call
         if call_id is not None:
             self._by_id[call_id] = call
-        call.take(call_id, name, self._halves.join(call, arguments or ""))
+        was_open = call.is_open
+        call.take(call_id, name, self._halves.join(call, arguments))
+        self._num_open += call.is_open - was_open
 
     def _known(self, index: Any, call_id: Any, name: str, arguments: str) -> _Call | None:
         """The call that a part continues. None: the part begins a call."""
@@ -179,12 +203,14 @@ class ToolCalls:
         has_new_id, has_new_index = is_new
         if has_new_id or (name != known.name and (known.has_arguments or not (by_id or by_index))):
             return None
-        if known.is_whole:  # a part of it may only repeat its name
-            return None if arguments or has_new_index else known
+        goes_on = known.has_arguments and arguments and not arguments.lstrip().startswith("{")
+        if known.is_whole:  # a part of it repeats its name alone, or has text behind the arguments
+            is_its = goes_on and (by_id or not has_new_index) if arguments else not has_new_index
+            return known if is_its else None
         if by_id or by_index or not has_new_index:
             return known
         # Without ids, the index counts calls, or else parts that go on with the arguments.
-        return known if known.has_arguments and arguments and not arguments.lstrip().startswith("{") else None
+        return known if goes_on else None
 
     def _ready(self) -> list[Segment]:
         """The segments that may leave."""

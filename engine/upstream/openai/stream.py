@@ -137,7 +137,7 @@ class _Output:
         self._stop_token_ids = request.sampling.stop_token_ids
         self._aligner = TokenAligner(self._stop)
         self._channel: Channel = "content"
-        self._calls = ToolCalls()
+        self._calls = ToolCalls(self._limit)
         self._halves = HalfCharacters()
         self._has_said: set[str] = set()
         """The parts that deltas have had: reasoning, content, calls."""
@@ -325,7 +325,8 @@ class _Output:
         self, channel: Channel, text: str, tokens: tuple[Token, ...] = (), call: ToolCall | None = None
     ) -> Delta:
         num_tokens = 0 if channel == "echo" else len(tokens) or bool(text)
-        self._limit.take(channel, len(text), num_tokens)
+        if channel != "tool_call":  # `ToolCalls` counts arguments when they come
+            self._limit.take(channel, len(text), num_tokens)
         usage = self._count.add(num_tokens)
         return Delta(
             index=self._index, text=text, tokens=tokens, channel=channel, tool_call=call, usage=usage

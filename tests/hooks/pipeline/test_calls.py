@@ -15,6 +15,7 @@ from engine.protocol import Delta, FinishReason, SamplingParams, ToolCall
 from hooks import Chunk, Verdict, emit, hold, redact, rewind, terminate
 from hooks import suppress as withhold
 from hooks.loading.loader import LoadedHook
+from hooks.pipeline import stream as stream_module
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
@@ -185,6 +186,21 @@ async def test_a_call_that_is_not_whole_is_no_call_if_the_text_after_it_is_ended
     released = await guard_all(pipeline_of(ENDS["terminate"]), [*call('{"a"'), *texts, *call(": 1}"), end()])
     assert calls_of(released) == []
     assert released[-1].finish_reason == "content_filter"
+
+
+async def test_texts_after_a_call_that_is_no_json_do_not_read_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+
+    def counted(text: str) -> bool:
+        read.append(text)
+        return False
+
+    monkeypatch.setattr(stream_module, "_is_whole_object", counted)
+    texts = said(*["word "] * 50, first_id=1)
+    await guard_all(pipeline_of(Script(passing)), [*call('{"b": ', "NaN}"), *texts, end()])
+    assert read == ['{"b": NaN}']
 
 
 async def test_text_before_a_call_that_is_held_until_the_end_stays_before_it() -> None:  # contract 3.20

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.protocol import Delta
+from engine.protocol import Delta, SamplingParams
+from engine.upstream.limits import TooMuchError
 from engine.upstream.openai.stream import StreamTranslator
 from engine.upstream.openai.whole import WholeTranslator
 from tests.engine.upstream.openai.asked import chat
@@ -183,6 +184,20 @@ def test_each_call_of_a_whole_message_is_one(calls: list[Call], ids: str | None,
     assert calls_of([*streamed.feed({"choices": [choice]}), *streamed.finish(complete=True)]) == made
 
 
+@pytest.mark.parametrize("call_id", ["c", None])
+@given(at=st.sets(st.integers(1, 10)), behind=st.sampled_from(["}", "}}", " ", "\n}", "</x>"]))
+def test_text_behind_whole_arguments_is_no_call_wherever_it_is_cut(
+    call_id: str | None, at: set[int], behind: str
+) -> None:
+    text = '{"x":1}' + behind
+    bounds = sorted({0, len(text), *(cut for cut in at if cut < len(text))})
+    parts = [part(0, call_id, "f", text[a:b]) for a, b in pairwise(bounds)]
+    deltas = translated(*({"tool_calls": [one]} for one in parts))
+    calls = [(delta.tool_call.index, delta.text) for delta in deltas if delta.tool_call]
+    assert {number for number, _ in calls} == {0}
+    assert "".join("".join(said for _, said in calls).split()) == "".join(text.split())
+
+
 @pytest.mark.parametrize("arguments", [None, "", {}])
 def test_a_call_without_arguments_has_an_empty_object(arguments: Any) -> None:
     calls = [
@@ -227,3 +242,25 @@ def test_a_whole_message_behind_deltas_says_nothing_again() -> None:
         ("content", "lo"),
         ("tool_call", "{}"),
     ]
+
+
+def test_arguments_that_wait_for_an_earlier_call_are_counted_when_they_come() -> None:
+    translator = StreamTranslator(chat(sampling=SamplingParams(max_tokens=1)))
+
+    def feed(index: int, text: str) -> list[Delta]:
+        parts = [part(index, f"c{index}", "f", text)]
+        return translator.feed({"choices": [{"index": 0, "delta": {"tool_calls": parts}}]})
+
+    assert [delta.text for delta in feed(0, '{"x":')] == ['{"x":']
+    with pytest.raises(TooMuchError):
+        for _ in range(100):
+            assert not feed(1, '{"' + "y" * 100)
+
+
+def test_arguments_that_waited_are_counted_once() -> None:
+    translator = StreamTranslator(chat(sampling=SamplingParams(max_tokens=1)))
+    waits = '{"y":"' + "y" * 3000 + '"}'  # with max_tokens 1, an output may have 4352 characters
+    parts = [part(0, "c0", "f", '{"x":'), part(1, "c1", "g", waits), part(0, None, None, "1}")]
+    choice = {"index": 0, "delta": {"tool_calls": parts}, "finish_reason": "tool_calls"}
+    deltas = [*translator.feed({"choices": [choice]}), *translator.finish(complete=True)]
+    assert calls_of(deltas) == [("f", {"x": 1}), ("g", orjson.loads(waits))]
