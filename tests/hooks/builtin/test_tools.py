@@ -2,6 +2,7 @@
 
 import json
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,18 @@ async def test_a_strangers_words_are_not_the_users_and_wrap_hides_nothing_from_i
         ]:
             deltas = await released(guards, (name, [json.dumps({"to": to})]), request=request)
             assert any(delta.tool_call for delta in deltas) is is_right, (name, to)
+
+
+@pytest.mark.parametrize(
+    "role", ["tool", "function", "ipython", "observation", "web_search_tool_result", "function_call_output"]
+)
+async def test_a_result_is_found_whatever_its_role_is_called(role: str) -> None:  # contract 8.6
+    rule = {"when": {"/to": {"from": [{"tool": "find_*", "at": "/*/mail"}]}}}
+    request = conversation(RESULT)
+    *others, result = request.messages
+    request = replace(request, messages=(*others, {**result, "role": role}))
+    assert await allows(rule, {"to": "bob@y.com"}, request)
+    assert not await allows(rule, {"to": "eve@z.com"}, request)
 
 
 async def test_a_value_that_comes_back_is_still_the_users() -> None:
