@@ -1,6 +1,7 @@
 """Values that leave and come back: masks a prompt, and joins what comes back with a detector's matches."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from hooks import Span
@@ -9,6 +10,8 @@ from hooks.detect.placeholders import PASSED, Placeholders, placeholders_in
 
 MARK = "\ue000"
 """Stands for a placeholder that is not made yet. A character of Unicode's private use."""
+_IN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
+"""What may be a placeholder, also one of another hook's own form."""
 
 
 def masked(text: str, spans: Iterable[Span], placeholders: Placeholders, *, is_json: bool) -> Iterator[Span]:
@@ -24,9 +27,7 @@ def masked(text: str, spans: Iterable[Span], placeholders: Placeholders, *, is_j
 
 def expanded(text: str, values: Mapping[str, str]) -> str:
     """The text as the caller wrote it, or will read it. `values`: see `Chunk.caller_values`."""
-    for placeholder, value in values.items() if "[" in text else ():
-        text = text.replace(placeholder, value)
-    return text
+    return _IN_BRACKETS.sub(lambda found: values.get(found[0], found[0]), text) if values else text
 
 
 def _joined(spans: Iterable[Span]) -> list[tuple[int, int, str, str]]:

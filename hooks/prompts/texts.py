@@ -318,7 +318,8 @@ class _Walk:
             if (new := self.text(whole, place)) is not whole:
                 at = texts[0] if at is None else at
                 one = {**parts[at], "text": new} if isinstance(parts[at], Mapping) else new
-                return [one if i == at else part for i, part in enumerate(parts) if i == at or i not in texts]
+                gone = {*texts} - {at}
+                return [one if i == at else part for i, part in enumerate(parts) if i not in gone]
         return parts
 
 

@@ -101,7 +101,7 @@ def host_of(address: str) -> str | None:
     """The host that every reader finds in an absolute address. None: there is no such host."""
     scheme, rest = _split(address)
     place, _ = _place(scheme, rest) if scheme in _DEFAULT_PORTS else (None, "")
-    return place.host if place else None
+    return (place.host or None) if place else None
 
 
 def _forms(written: str) -> Iterable[str]:

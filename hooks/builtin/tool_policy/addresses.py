@@ -1,10 +1,11 @@
-"""Hosts of addresses: of a value that is an address, and of the addresses in a text."""
+"""Hosts in a text, also those without a scheme or a path: a program may make a link of `example.org`."""
 
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
-from urllib.parse import urlsplit
+
+from hooks.builtin.link_rules.policy import host_of
 
 _ENDINGS = "com|org|net|io|co|ai|app|dev|info|biz|me|xyz|ly|gg|us|uk|eu|de|fr|ch|nl|ru|cn|in|jp|br|ca|au"
 _ADDRESS = re.compile(
@@ -21,23 +22,6 @@ _ADDRESS = re.compile(
 )
 """An address up to its path. Its text is in lower case."""
 _DOTS = str.maketrans(dict.fromkeys("\u3002\uff0e\uff61", "."))
-_NO_ADDRESS = re.compile(r"[\s\\\x00-\x1f\x7f]")
-"""Characters that programs read in different ways in an address."""
-_HOST = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.?")
-
-
-def host_of(address: str) -> str | None:
-    """The host of an address, with or without a scheme; None if the value is no address."""
-    if _NO_ADDRESS.search(address):
-        return None
-    try:
-        parts = urlsplit(address if "://" in address or address.startswith("//") else f"//{address}")
-        host = parts.hostname or ""
-    except ValueError:
-        return None
-    if parts.netloc.count("@") > 1 or not _HOST.fullmatch(host):
-        return None
-    return host.rstrip(".")
 
 
 def hosts_in(text: str) -> Iterator[tuple[str, str | None]]:

@@ -158,8 +158,8 @@ def _host(entries: Sequence[str]) -> Test:
 def _links(globs: Sequence[str]) -> Test:
     def test(value: Any, said: Said) -> Truth:
         text = text_of(value)
-        hosts = {**dict(hosts_in(text)), **addresses_in(text)}
-        others = {address for address, host in hosts.items() if not is_listed(host, globs)}
+        hosts = addresses_in(text).union(hosts_in(text))
+        others = {address for address, host in hosts if not is_listed(host, globs)}
         if len(others) > MAX_VALUES:
             return Truth.UNKNOWN
         return all_of(said.has(address, "user") for address in others)

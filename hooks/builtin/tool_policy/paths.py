@@ -32,6 +32,8 @@ _QUOTES = str.maketrans("", "", "'\"^")
 _BETWEEN_WORDS = " \u3000;|&<>(=,:@!#?"
 _LONGEST = 4096
 """Most characters of a path on Linux."""
+_MOST_DECODINGS = 3
+_MOST_WORDS = 256
 _MOST_READINGS = 64
 _DRIVE = re.compile(r"[A-Za-z]:/")
 _PATTERN = re.compile(r"[*?\[]")
@@ -90,16 +92,30 @@ class Folders:
         if len(text) > _LONGEST:
             return None
         texts = [text]
-        while (decoded := unquote(texts[-1])) != texts[-1] and len(texts) < _MOST_READINGS:
+        while (decoded := unquote(texts[-1])) != texts[-1]:
+            if len(texts) > _MOST_DECODINGS:
+                return None
             texts.append(decoded)
-        texts += [unicodedata.normalize("NFKC", one) for one in texts]
-        texts += [one.translate(_QUOTES) for one in texts]
-        texts += [word for one in texts for word in self._split(one) if _leaves(word)]
-        texts += [one.strip() for one in texts]
-        different = [*dict.fromkeys(texts)]
+        for read in (_compatible, _unquoted):
+            texts = [*dict.fromkeys([*texts, *map(read, texts)])]
+            if any(len(one) > _LONGEST for one in texts):
+                return None
+        words = dict.fromkeys(word for one in texts for word in self._split(one))
+        if len(words) > _MOST_WORDS:
+            return None
+        texts += filter(_leaves, words)
+        different = [*dict.fromkeys([*texts, *map(str.strip, texts)])]
         if len(different) > _MOST_READINGS or not all(map(_is_known, different)):
             return None
         return None if any(map(_has_links, different)) else [*map(_place, different)]
+
+
+def _compatible(text: str) -> str:
+    return unicodedata.normalize("NFKC", text)
+
+
+def _unquoted(text: str) -> str:
+    return text.translate(_QUOTES)
 
 
 def _leaves(word: str) -> bool:

@@ -11,6 +11,7 @@ from hooks.builtin.tool_policy.places import Pointer, UnreadableError, text_of
 from hooks.builtin.tool_policy.truth import Truth, any_of
 from hooks.builtin.tool_policy.words import Words
 from hooks.detect.restoring import expanded
+from hooks.prompts.sources import voice_of
 
 
 class Said:
@@ -74,7 +75,7 @@ def _results_of(request: GenerationRequest) -> Iterator[tuple[str, Any]]:
             function = call.get("function") if isinstance(call, Mapping) else None
             if isinstance(function, Mapping):
                 names[call.get("id")] = str(function.get("name"))
-        if message.get("role") in ("tool", "function"):
+        if voice_of(message).source == "tool":
             name = names.get(message.get("tool_call_id"), message.get("name"))
             if isinstance(name, str):
                 yield name, _read(_content_of(message))

@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -21,6 +22,7 @@ from hooks.builtin.pii import Pii
 from hooks.builtin.prompt_leak import PromptLeak
 from hooks.builtin.secrets import Secrets
 from hooks.detect import placeholders
+from hooks.detect.restoring import expanded
 from hooks.testing.coroutines import run
 from hooks.testing.play import Released, collect, load, opened
 from hooks.testing.streams import request_for
@@ -398,3 +400,12 @@ def test_a_leak_of_the_prompt_is_found_with_its_values_in_either_order() -> None
 
         request = replace(request_for(), messages=({"role": "user", "content": prompt},))
         assert MAIL not in answered(hooks, request, model).content
+
+
+def test_a_text_is_read_with_its_values_once_whatever_their_number() -> None:  # contract 9.11
+    values = {f"[NAME_{i}]": f"Ann {i}" for i in range(20_000)}
+    assert expanded("[[NAME_1] [NAME_9]] [NAME_x] [", values) == "[Ann 1 Ann 9] [NAME_x] ["
+    text = "[" * 50_000 + "".join(values)
+    began = time.process_time()
+    assert expanded(text, values) == "[" * 50_000 + "".join(values.values())
+    assert time.process_time() - began < 1

@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
@@ -125,3 +126,27 @@ def _check_in_bash(paths: list[str], folder: Path, denied: Folders, here: Folder
 @pytest.mark.parametrize("path", ["/dev/fd/3/../../etc", "/proc/self/cwd/../etc/a", "/PROC/1//root/./etc"])
 def test_links_of_processes_lead_anywhere(path: str) -> None:
     assert Folders(["/etc"]).have(path) is Truth.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "%" + "25" * 62 + "41" + " a" * 1980,
+        "%2525252e%2525252e/a",
+        " ".join(f"{i:x}" for i in range(1000)),
+        "/srv/" + "\ufdfa" * 4000,
+        "/srv/" + "%252525" + "\ufdfa" * 4000,
+        " ".join(f"/{i:x}" for i in range(800)),
+    ],
+)
+def test_a_path_of_many_readings_is_not_known_and_takes_no_long_time(path: str) -> None:
+    folders = Folders(["/srv"])
+    began = time.process_time()
+    assert folders.have(path) is Truth.UNKNOWN
+    assert time.process_time() - began < 0.4
+
+
+def test_a_path_is_read_decoded_as_often_as_programs_do() -> None:
+    folders = Folders(["/srv"])
+    assert folders.have("/srv/%25252e%25252e/a") is Truth.UNKNOWN
+    assert folders.have("/srv/a%252520b") is Truth.YES
