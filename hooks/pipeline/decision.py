@@ -1,16 +1,14 @@
 """Hooks' decisions, for hooks that keep account of them, and how verdicts become decisions (contract 8.2)."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
-
-import orjson
 
 from engine.protocol import GenerationRequest
 from hooks.api import Chunk, Note, StreamContext, Verdict
 from hooks.api.decision import Action, Decision, Mode
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.fragments import Fragment, without_restored
+from hooks.pipeline.hidden_values import PIECE, HiddenValues
 from hooks.pipeline.tally import JudgedTokens, Tally
 
 
@@ -43,16 +41,20 @@ class DecisionLog(list[Decision]):
 class StreamDecisions:
     """Turns one hook's verdicts on one stream into decisions.
 
-    It keeps no text: only when each piece of the held text came, and where the piece ends.
+    It keeps when each piece of the held text came, and where the piece ends. Of the text, it keeps the few
+    characters that it needs to know the next ones for a value's.
     """
 
     _context: StreamContext
     _hook: LoadedHook
     _tally: Tally
     _log: DecisionLog
+    _values: HiddenValues
     _call_index: int | None = None
     _arrivals: list[tuple[int, float]] = field(default_factory=list)
     """For each piece of the held text, where it ends and when it came."""
+    _decided: tuple[int, str] = 0, ""
+    """Where the text that was decided last ends, and its last characters."""
 
     def decided(self, chunk: Chunk, verdict: Verdict, num_held: int, fragments: list[Fragment]) -> None:
         """`verdict` was carried out on the pending `fragments`; `num_held` characters stay undecided."""
@@ -62,7 +64,7 @@ class StreamDecisions:
         if chunk.text_diff:
             self._arrivals.append((end, self._log.now))
         changes = sorted(verdict.changes(pending), key=itemgetter(slice(1, 3)))
-        known = self._hidden(without_restored(fragments)) if changes else ""
+        known = self._hidden(without_restored(fragments), num_held) if changes else ""
         for one in changes:
             num_released = 0 if one.action == "terminate" else len(one.replacement)
             num_withheld = one.end - one.start
@@ -110,9 +112,15 @@ class StreamDecisions:
             num_decided += 1
         del self._arrivals[:num_decided]
 
-    def _hidden(self, text: str) -> str:
-        """The text with an asterisk for each character of the caller's values (contract 3.18)."""
-        return hidden(text, self._context.values.values())
+    def _hidden(self, pending: str, num_held: int = 0) -> str:
+        """The pending text with an asterisk for each character of the caller's values (contract 3.18)."""
+        end = self._context.count_shown()
+        last, before = self._decided
+        if last != end - len(pending):  # text that is in no decision stands between
+            before = ""
+        decided = before + pending[: len(pending) - num_held]
+        self._decided = end - num_held, decided[1 - PIECE :]
+        return self._values.hide(pending, before)
 
     def failed(self, pending: str, reason: str) -> None:
         self._add("error", self._context.count_shown() - len(pending), self._hidden(pending), reason)
@@ -161,27 +169,9 @@ class StreamDecisions:
                 num_judged=judged.num_judged if judged else 0,
                 num_unjudged=judged.num_unjudged if judged else 0,
                 max_unjudged=judged.max_unjudged if judged else 0,
-                withheld=withheld,
+                withheld=self._values.hide_part(withheld),
             )
         )
-
-
-_LEAST_HIDDEN = 4
-"""Fewest characters of a value's beginning or end that are hidden where the text begins or ends in it."""
-
-
-def hidden(text: str, values: Iterable[str]) -> str:
-    """The text with an asterisk for each character of these values. A value may also stand in a string of
-    JSON, and the text may begin or end within a value."""
-    for value in sorted(values, key=len, reverse=True):
-        for form in {value, orjson.dumps(value).decode()[1:-1]}:
-            text = text.replace(form, "*" * len(form))
-            for count in range(min(len(form), len(text) + 1) - 1, _LEAST_HIDDEN - 1, -1):
-                if text.endswith(form[:count]):
-                    text = text[: len(text) - count] + "*" * count
-                if text.startswith(form[-count:]):
-                    text = "*" * count + text[count:]
-    return text
 
 
 def request_decision(

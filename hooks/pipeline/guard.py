@@ -131,6 +131,8 @@ class Guard:
             tally.count("refuse")
             self._decided_prompt(hook, "refuse", answer.reason)
             return None if hook.is_shadow else answer
+        if not hook.is_shadow:
+            self.guarded.values.update(values)
         if answer is shown:
             tally.count("admit")
             return None
@@ -142,7 +144,6 @@ class Guard:
             self._decided_prompt(hook, "rewrite_prompt", None)
         if not hook.is_shadow:
             self.guarded.request = answer
-            self.guarded.values.update(values)
         return None
 
     def _decided_prompt(self, hook: LoadedHook, action: Action, reason: str | None) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from engine.protocol import GenerationRequest, Usage
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.decision import DecisionLog
+from hooks.pipeline.hidden_values import HiddenValues
 from hooks.pipeline.joint_screen import Run
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.tally import Tallies
@@ -39,6 +40,11 @@ class GuardedRequest:
 
     values: dict[str, str] = field(default_factory=dict)
     """By placeholder: the value of the caller's that a hook brings back (contract 9.11)."""
+    hidden_values: HiddenValues = field(init=False)
+    """Keeps `values` out of decisions."""
+
+    def __post_init__(self) -> None:
+        self.hidden_values = HiddenValues(self.values)
 
     @property
     def keeps_calls(self) -> bool:

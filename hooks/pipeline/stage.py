@@ -80,7 +80,10 @@ class HookStage:
             context.pieces = NOTHING_KEPT  # a joint reading goes back to the text
         self.pieces = context.pieces
         self._counts_characters = log is not None
-        self._decisions = None if log is None else StreamDecisions(context, hook, self.tally, log, call_index)
+        self._decisions = None
+        if log is not None:
+            of = context, hook, self.tally, log, guarded.hidden_values
+            self._decisions = StreamDecisions(*of, call_index)
         self._suspicions = guarded.suspicions
         self._keeps_tokens = guarded.options.rewritten_tokens == "keep"
         self.held = HeldText()
