@@ -19,7 +19,8 @@ ENDS = ("<|end|>", "<|call|>", "<|return|>")
 MARKERS = (START, CHANNEL, CONSTRAIN, MESSAGE, *ENDS)
 
 MAX_WORDS = 256
-"""Most characters between two markers of a header. Longer text is the message."""
+"""Most characters between two markers of a header, of which longer text is the message. Of blanks between
+messages, and behind a recipient there, more are content."""
 
 _NAME = r"[\w.:/-]{1,128}"
 _TO = re.compile(rf"\bto=({_NAME})", re.IGNORECASE)
@@ -43,7 +44,9 @@ _KNOWN_WORD = re.compile(
     rf"{_TO.pattern}|\bto=|{_FUNCTION.pattern}|{_CHANNEL.pattern}|{_ROLE}\b|{_TYPE}", re.IGNORECASE
 )
 
-_LEAD = re.compile(rf"(?:(?<![\w.])|(?<=assistant))(?:to=(?:{_NAME})?\s*|to?)\Z", re.IGNORECASE)
+_LEAD = re.compile(
+    rf"(?:(?<![\w.])|(?<=assistant))(?:to=(?:{_NAME})?\s{{0,{MAX_WORDS}}}|to?)\Z", re.IGNORECASE
+)
 """A recipient at the end of a text, or a text that may become one."""
 _LEFT_CONTEXT = len("assistant")
 
@@ -97,7 +100,7 @@ def _free_text(tape: Tape, *, is_first: bool) -> Scan[_Header]:
     """Give text outside messages to content, up to a marker. Returns the beginning of a header.
 
     The prompt may have a header's first words. The recipient then stands before any marker.
-    Blanks between messages belong to no stream.
+    Blanks between messages belong to no stream, unless they are too many to hold.
     """
     header, left = _Header(), ""
     while True:
@@ -111,18 +114,18 @@ def _free_text(tape: Tape, *, is_first: bool) -> Scan[_Header]:
             if not (lead and goes_on and "=" in lead[0]):
                 free, begin = tape.text[:end], end
             is_header = not free.strip() or (goes_on and free.strip() == "assistant")
-            if is_header and not left:
+            if is_header and not left and len(free) <= MAX_WORDS:
                 tape.drop(len(free))
             else:
                 tape.give(len(free), CONTENT)
             _consume(tape, end - begin, header, START, is_seen=True)
             return header
         if tape.ended:
-            if left or is_first or tape.text.strip():
+            if left or is_first or len(free) > MAX_WORDS or free.strip():
                 tape.give(len(tape.text), CONTENT)
             tape.drop(len(tape.text))
             return header
-        if left or not "assistant".startswith(free.strip()):
+        if left or len(free) > MAX_WORDS or not "assistant".startswith(free.strip()):
             tape.give(len(free), CONTENT)
             left = (left + free)[-_LEFT_CONTEXT:]
         yield

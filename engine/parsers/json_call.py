@@ -10,8 +10,6 @@ from engine.parsers.tape import Stream, Tape
 
 _BLANKS = re.compile(r"(?:\s|\\[nrt])*")
 """In a JSON string."""
-_NONE = re.compile(r'(?:null(?:\s|\\[nrt])*)?"')
-"""The end of a string that has no arguments."""
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _CHARACTERS = re.compile(
     rf'[^"\\]+|{_HIGH}{_LOW}|{_HIGH}(?=[^\\]|\\[^u]|\\u[0-9a-fA-F]{{4}})|(?!{_HIGH})\\u[0-9a-fA-F]{{4}}'
@@ -103,26 +101,25 @@ def _kind_of_arguments(reader: Reader) -> Scan[Literal["object", "string", "none
             raise NotACallError
         return "none"
     reader.position += 1
+    begin = reader.position
+    yield from _skip_blanks(reader)
+    if (yield from reader.peek()) == "{":
+        reader.position = begin
+        return "string"
+    if (yield from reader.optional("null")):
+        yield from _skip_blanks(reader)
+    yield from reader.expect('"')
+    return "none"
+
+
+def _skip_blanks(reader: Reader) -> Scan[None]:
+    """Read blanks in a JSON string, up to another character or the tape's end."""
+    tape = reader.tape
     while True:
-        text = reader.tape.text
-        begin = _end_of_blanks(text, reader.position)
-        if text.startswith("{", begin):
-            return "string"
-        if found := _NONE.match(text, begin):
-            reader.position = found.end()
-            return "none"
-        if not _may_go_on(text[begin:]):
-            raise NotACallError
-        yield from reader.more()
-
-
-def _may_go_on(text: str) -> bool:
-    """Whether this text of a string may still become an object or no arguments."""
-    return text in ("", "\\") or "null".startswith(text) or (text.startswith("null") and _is_blank(text[4:]))
-
-
-def _is_blank(text: str) -> bool:
-    return text[_end_of_blanks(text) :] in ("", "\\")
+        reader.position = _end_of_blanks(tape.text, reader.position)
+        if tape.ended or tape.text[reader.position :] not in ("", "\\"):
+            return
+        yield
 
 
 def _end_of_blanks(text: str, position: int = 0) -> int:
@@ -154,11 +151,10 @@ def _give_decoded(tape: Tape, stream: Stream) -> Scan[None]:
         if nesting.is_closed or tape.ended or tape.text.startswith('"'):
             break
         yield
-    while not tape.ended and _is_blank(tape.text):
-        yield
-    end = _end_of_blanks(tape.text)
-    if nesting.depth == 0 and tape.text.startswith('"', end):
-        tape.drop(end + 1)
+    reader = Reader(tape)
+    yield from _skip_blanks(reader)
+    if nesting.depth == 0 and tape.text.startswith('"', reader.position):
+        tape.drop(reader.position + 1)
 
 
 def _decoded(text: str, begin: int, nesting: Nesting) -> tuple[int, str]:

@@ -6,8 +6,7 @@ around an answer's document is withheld.
 """
 
 import json
-from collections.abc import Mapping
-from copy import deepcopy
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -78,7 +77,7 @@ class JsonSchema:
         if document is None:
             return emit(chunk.pending)
         if chunk.channel != "content":
-            return self._read(chunk, document, chunk.pending)
+            return self._read(chunk, document)
         return self._read_answer(chunk, document)
 
     def _begin(self, chunk: Chunk) -> str | None:
@@ -107,56 +106,45 @@ class JsonSchema:
     def _read_answer(self, chunk: Chunk, document: Document) -> Verdict:
         """Read an answer, whose document may stand in a code fence."""
         text, state = chunk.pending, chunk.state
-        begin = end = 0
+        opened = (0, 0)
         if document.is_blank and "is_fenced" not in state:
             if place := fence.opening(text):
                 state["is_fenced"] = True
-                begin, end = place
+                opened = place
             elif (num := fence.num_opening(text)) and not chunk.is_final:
                 return hold(num)
         if state.get("is_closed"):
-            return self._read(chunk, document, text, behind=True)
-        at = _end_of_document(document, text, end) if state.get("is_fenced") else -1
-        if at >= 0:
-            if text.startswith(fence.MARK, at):
-                state["is_closed"] = True
-            elif fence.MARK.startswith(text[at:]) and not chunk.is_final:
-                document.feed(text[end:at])
-                return redact([(begin, end, "")] if end else [], hold=len(text) - at)
-        return self._read(chunk, document, text, (begin, end), at if state.get("is_closed") else -1)
+            document.feed(text)
+            return self._judge(chunk, document, 0, [(0, len(text), "")] if text else [])
+        if not state.get("is_fenced"):
+            return self._read(chunk, document)
+        withheld = [(*opened, "")] if opened[1] else []
+        end, is_whole = _read_fenced(document, text, opened[1])
+        if is_whole and text.startswith(fence.MARK, end):
+            state["is_closed"] = True
+            withheld.append((end, len(text), ""))
+            document.feed(text[end + len(fence.MARK) :])
+        elif is_whole and fence.MARK.startswith(text[end:]) and not chunk.is_final:
+            return redact(withheld, hold=len(text) - end)
+        elif is_whole:
+            document.feed(text[end:])
+        return self._judge(chunk, document, end, withheld)
 
-    def _read(
-        self,
-        chunk: Chunk,
-        document: Document,
-        text: str,
-        opened: tuple[int, int] = (0, 0),
-        closed: int = -1,
-        *,
-        behind: bool = False,
+    def _read(self, chunk: Chunk, document: Document) -> Verdict:
+        return self._judge(chunk, document, document.feed(chunk.pending))
+
+    def _judge(
+        self, chunk: Chunk, document: Document, end: int, withheld: Sequence[tuple[int, int, str]] = ()
     ) -> Verdict:
-        """`opened`: the place of a fence's first line. `closed`: the place of its end, or -1. `behind`: the
-        text is behind a fence, where only blanks may be."""
-        begin, end = opened[1], len(text) if closed < 0 else closed
-        good = begin + document.feed(text[begin:end])
-        rest = text[end + len(fence.MARK) :] if closed >= 0 else ""
-        if not document.is_lost and rest:
-            document.feed(rest)
+        """`end`: the end of the text that leaves if the guard ends the stream. `withheld`: the places of the
+        fence's lines."""
         is_whole = not chunk.is_final or document.finish() or self._may_be_empty(chunk, document)
-        shown = "" if behind else text[begin : min(good, end)]
+        reason = "json_incomplete" if not is_whole and self._is_strict else None
         if document.is_lost:
             reason = "unusable_schema" if document.is_too_complex else "json_schema"
-            return self._end(
-                chunk, reason, opened[0] if opened[1] or behind else good, shown if opened[1] else ""
-            )
-        if not is_whole and self._is_strict:
-            return self._end(
-                chunk, "json_incomplete", opened[0] if opened[1] else good, shown if opened[1] else ""
-            )
-        spans = [(*opened, "")] if opened[1] else []
-        if closed >= 0 or behind:
-            spans.append((0 if behind else closed, len(text), ""))
-        return redact([span for span in spans if span[1] > span[0]]) if spans else emit(text)
+        if reason:
+            return self._end(chunk, reason, end, [span for span in withheld if span[1] <= end])
+        return redact(withheld) if withheld else emit(chunk.pending)
 
     def _may_be_empty(self, chunk: Chunk, document: Document) -> bool:
         """Whether an empty text is valid: an answer beside tool calls, or a tool that needs no arguments."""
@@ -167,23 +155,25 @@ class JsonSchema:
         none = Document(document.schema)
         return none.feed("{}") == 2 and none.finish()
 
-    def _end(self, chunk: Chunk, reason: str, after: int, shown: str = "") -> Verdict:
-        """`shown`: text behind a withheld fence, which is shown all the same."""
-        words = self._text if chunk.channel == "content" else None
-        return terminate(reason, after=after, text=(shown + (words or "")) if shown else words)
+    def _end(
+        self, chunk: Chunk, reason: str, after: int, withheld: Iterable[tuple[int, int, str]] = ()
+    ) -> Verdict:
+        text = self._text if chunk.channel == "content" else None
+        return terminate(reason, after=after, text=text, spans=withheld)
 
 
-def _end_of_document(document: Document, text: str, begin: int) -> int:
-    """The place of the first backtick in `text[begin:]` before which the document is whole, or -1."""
-    read, at = None, begin
-    while (found := text.find("`", at)) >= 0:
-        read = read or deepcopy(document)
-        read.feed(text[at:found])
-        if deepcopy(read).finish():
-            return found
-        read.feed("`")
-        at = found + 1
-    return -1
+def _read_fenced(document: Document, text: str, begin: int) -> tuple[int, bool]:
+    """Read `text[begin:]` up to the first backtick before which the document is whole. Returns the end of the
+    good text, and whether this backtick stands there."""
+    end = begin
+    while (found := text.find("`", end)) >= 0:
+        end += document.feed(text[end:found])
+        if document.finish():  # no document goes on behind its value with a backtick
+            return end, True
+        end += document.feed("`")
+        if document.is_lost:
+            return end, False
+    return end + document.feed(text[end:]), False
 
 
 def _loaded(argument: str, source: Source) -> Compiled:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.parsers import Parsers
-from engine.parsers.harmony import MARKERS
+from engine.parsers.harmony import MARKERS, MAX_WORDS
 from engine.protocol import Delta
 from tests.engine.parsers.streams import (
     CUTS,
@@ -94,6 +94,24 @@ def test_a_header_without_an_end_is_not_held_for_ever() -> None:
     made = parse(GPTOSS, untold(["<|channel|>", *["on and on "] * 50]))
     assert len(made) > 10
     assert said(made)[0][1].endswith("on and on ")
+
+
+@pytest.mark.parametrize("begin", ["", "assistant", "to=functions.f", "assistant to=functions.f"])
+def test_blanks_between_messages_are_not_held_for_ever(begin: str) -> None:
+    pieces = ["<|channel|>final<|message|>a<|end|>" + begin, *[" "] * MAX_WORDS * 2]
+    made = parse(GPTOSS, untold(pieces))
+    assert said(made) == [("content", "a" + begin + " " * MAX_WORDS * 2)]
+    assert max(len(delta.text) for delta in made) <= len(begin) + MAX_WORDS + 1
+
+
+@pytest.mark.parametrize("end", ["", CALL])
+@pytest.mark.parametrize("begin", ["", "assistant", " to=functions.f"])
+@given(num=st.integers(MAX_WORDS - 18, MAX_WORDS + 2), cuts=CUTS)
+def test_many_blanks_between_messages_mean_the_same_wherever_they_are_cut(
+    begin: str, end: str, num: int, cuts: list[int]
+) -> None:
+    text = "<|channel|>final<|message|>a<|end|>" + begin + " " * num + end
+    assert said(parse(GPTOSS, untold(cut_at(text, cuts)))) == said(parse(GPTOSS, untold(list(text))))
 
 
 def test_a_message_that_is_cut_short_was_streamed() -> None:

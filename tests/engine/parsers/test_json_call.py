@@ -1,12 +1,13 @@
 """Reading a call as JSON while it comes."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.parsers import Parsers
+from engine.parsers import Parsers, json_call
 from engine.parsers.harmony import ENDS as HARMONY_ENDS
 from engine.parsers.json_reader import Nesting
 from engine.protocol import ToolCall
@@ -67,3 +68,45 @@ def test_an_object_ends_at_its_bracket_or_where_it_is_no_json_any_more(
         for seen in range(size, len(text) + size, size):
             position = nesting.end(text[:seen], position)
         assert (position, nesting.depth) == (end, depth)
+
+
+class Counting:
+    """A pattern that counts the characters that it matches."""
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self.num_read = 0
+        self._pattern = pattern
+
+    def match(self, text: str, position: int = 0) -> re.Match[str] | None:
+        found = self._pattern.match(text, position)
+        self.num_read += len(found[0]) if found else 0
+        return found
+
+
+@pytest.mark.parametrize("before", ['"', '"null', '"{}'])
+@pytest.mark.parametrize("blanks", ["    ", "\\n \\t", "\\"])
+def test_blanks_without_end_in_a_string_are_read_once(
+    monkeypatch: pytest.MonkeyPatch, before: str, blanks: str
+) -> None:
+    counting = Counting(json_call._BLANKS)
+    monkeypatch.setattr(json_call, "_BLANKS", counting)
+    pieces = [
+        '<tool_call>{"name": "f", "arguments": ' + before,
+        *[blanks, " " if len(blanks) > 1 else "n"] * 500,
+    ]
+    parse(HERMES, untold(pieces))
+    assert counting.num_read <= len("".join(pieces))
+
+
+@given(
+    arguments=st.sampled_from(["", "null", "{}", '{"a": " "}']),
+    around=st.tuples(*[st.text(" \n\t", max_size=4)] * 2),
+    cuts=CUTS,
+)
+def test_blanks_around_arguments_in_a_string_do_not_count(
+    arguments: str, around: tuple[str, str], cuts: list[int]
+) -> None:
+    written = json.dumps(around[0] + arguments + around[1])
+    text = f'<tool_call>{{"name": "f", "arguments": {written}}}</tool_call>'
+    expected = arguments if arguments.startswith("{") else "{}"
+    assert said(parse(HERMES, untold(cut_at(text, cuts)))) == [("f", expected)]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol import Delta, ToolCall
-from hooks import Chunk, Verdict
+from hooks import Chunk, Verdict, terminate
 from hooks.builtin.json_schema import JsonSchema
 from hooks.json.document import Document
 from hooks.json.schema_compiler import compile_schema
@@ -250,6 +250,41 @@ ANN = '{"name": "Ann"}'
 async def test_a_fence_around_an_answer_is_withheld(text: str, expected: str, reason: str | None) -> None:
     assert await answered(JsonSchema(schema=PERSON), text) == (expected, reason)
     assert_chunk_invariant(JsonSchema(schema=PERSON), text)
+
+
+def test_a_fenced_answer_with_backticks_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_read, feed = 0, Document.feed
+
+    def counting(self: Document, text: str) -> int:
+        nonlocal num_read
+        num_read += len(text)
+        return feed(self, text)
+
+    monkeypatch.setattr(Document, "feed", counting)
+    pieces = ['```json\n{"name": "A', *["x`y"] * 200, '"}', "\n```"]
+    document = "".join(pieces).removeprefix("```json\n").removesuffix("```")
+    assert play(JsonSchema(schema=PERSON), pieces).content == document
+    assert num_read == len(document)
+
+
+@pytest.mark.parametrize("number", ["12", "12 "])
+@pytest.mark.parametrize(("multiple", "reason"), [(3, None), (5, "json_schema")])
+def test_a_fenced_number_ends_at_the_fence(number: str, multiple: int, reason: str | None) -> None:
+    guard = JsonSchema(schema={"multipleOf": multiple})
+    assert play(guard, [f"```\n{number}```"]).stop_reason == reason
+    assert_chunk_invariant(guard, f"```\n{number}```")
+
+
+def test_a_fenced_answer_that_is_ended_keeps_its_text_as_the_model_wrote_it() -> None:  # contract 3.3
+    verdicts: list[Verdict] = []
+
+    def watch(chunk: Chunk) -> Verdict:
+        verdicts.append(guard(chunk))
+        return verdicts[-1]
+
+    guard = JsonSchema(schema=PERSON, text=" (cut)")
+    assert play(watch, ['```json\n{"name": "ann"}']).content == '{"name": " (cut)'
+    assert verdicts == [terminate("json_schema", after=18, text=" (cut)", spans=[(0, 8, "")])]
 
 
 async def test_a_fence_in_a_call_is_no_json() -> None:
