@@ -17,6 +17,8 @@ _LEAST_LETTERS = 16
 """Fewest characters of one that has letters alone: a shorter one may be a word."""
 _KNOWN = 32
 """Characters at the beginning of a value by which a text that may become the value is known."""
+_BEHIND_RULES = 1 << 30
+"""The rule of a value that stands again: no rule of a guard has a greater number."""
 _PLACE = re.compile(r"(?<![^\W_])[^\W_]|[^\w\s]|_")
 """Where a value may begin: not within a run of letters and digits."""
 
@@ -70,8 +72,11 @@ class FoundAgain:
             self.start = min(self.start, match.end)
 
     def counting(self, matches: Iterable[Match]) -> Iterator[Match]:
-        """The matches of a `Reader` of this that stand behind the places that showed their values."""
-        return (match for match in matches if match.start >= self._since[match.rule // 2])
+        """The matches of a `Reader` of this that stand behind the places that showed their values.
+
+        Where a rule finds the same text, the rule's match goes first (`order`)."""
+        counted = (match for match in matches if match.start >= self._since[match.rule // 2])
+        return (match._replace(rule=_BEHIND_RULES) for match in counted)
 
     def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         matches: list[Match] = []

@@ -57,15 +57,15 @@ VALUES = {
 ORDER = {
     "type": "object",
     "properties": {
-        "order": {"type": "integer"},
+        "card": {"type": "integer"},
         "to": {"type": "string"},
         "status": {"enum": ["packed", "sent", "delivered"]},
     },
 }
-RESPONSE_FORMAT = {"type": "json_schema", "json_schema": {"name": "order", "schema": ORDER}}
+RESPONSE_FORMAT = {"type": "json_schema", "json_schema": {"name": "card", "schema": ORDER}}
 
 GUIDED = {name: "\n".join(sample.text for sample in samples) for name, samples in VALUES.items()} | {
-    "json": f'{{"order": {phrases.CARD.replace(" ", "")}, "to": "{phrases.EMAIL}", "status": "lost"}}'
+    "json": f'{{"card": {phrases.CARD.replace(" ", "")}, "to": "{phrases.EMAIL}", "status": "lost"}}'
 }
 """The answer in JSON is not of its schema."""
 

@@ -123,7 +123,7 @@ def _kept_content(content: Any) -> JSONObject:
 
 def _kept_block(block: Mapping[str, Any]) -> JSONObject:
     names, source = _FIELDS[block["type"]], block.get("source")
-    if block["type"] == "document" and source["type"] in ("text", "content"):
+    if block["type"] == "document" and isinstance(source, Mapping) and source["type"] in ("text", "content"):
         names = {*names, "context"}
     kept = _kept(block, ("type", *names))
     if "source" in kept and isinstance(source, Mapping):

@@ -125,6 +125,8 @@ async def test_who_where_and_for_whom_is_told() -> None:  # contract 8.2
         offset=1,
         num_withheld=1,
         withheld="b",
+        hook_index=1,
+        call_index=0,
     )
     assert "b" not in repr(decision).replace("it says b", "").partition("offset")[2]
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.protocol import Delta, GenerationRequest
+from engine.protocol import Deltas, GenerationRequest
 from hooks import Chunk, Decision, Verdict, emit, hold, redact, suppress
 from hooks.pipeline.hidden_values import PIECE, HiddenValues
 from hooks.testing.play import collect
@@ -48,7 +48,7 @@ class Withholds:
 def withheld(verdict: Callable[[Chunk], Verdict], pieces: Iterable[str], *values: str) -> list[str]:
     hook = Withholds(verdict, values)
 
-    async def generate(_: GenerationRequest) -> AsyncIterator[Delta]:
+    async def generate(_: GenerationRequest) -> Deltas:
         for delta in make_deltas(pieces):
             yield delta
 

@@ -88,7 +88,7 @@ def test_the_guard_that_each_is_for_withholds_it(name: str) -> None:
 
 def test_what_is_withheld_of_json_leaves_it_json() -> None:
     released = play("pii", FOLDER / "json.jsonl").content
-    assert json.loads(released) == {"order": "[CREDIT_CARD]", "to": "[EMAIL_ADDRESS]", "status": "lost"}
+    assert json.loads(released) == {"card": "[CREDIT_CARD]", "to": "[EMAIL_ADDRESS]", "status": "lost"}
 
 
 @pytest.mark.parametrize("name", SAID)
