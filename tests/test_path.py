@@ -5,7 +5,7 @@ import pytest
 from tools.path import calls_of
 
 FUNCTIONS = {"delta": 13, "request": 172}
-FILES = 32
+FILES = 35
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streaming", "whole"])
