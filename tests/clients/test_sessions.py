@@ -39,11 +39,17 @@ async def test_a_session_has_the_same_result(engine: str, hooks: list[str]) -> N
     """With a guard, an address in a call's arguments is redacted, whichever engine called."""
     sessions = recorded()
     expected = [_redacted(turn) for turn in TURNS] if hooks else list(TURNS)
+    if engine == "replay":  # nothing shows how the prompt ended, so what has no marker is reasoning
+        expected = [turn if turn.reasoning or turn.calls else _unmarked(turn) for turn in expected]
     async with ENGINES[engine](hooks) as weir:
         answers = await weir.replay(list(sessions.values()))
         assert dict(zip(sessions, answers, strict=True)) == dict.fromkeys(sessions, expected)
         await until(lambda: not any(stats.num_running + stats.num_waiting for stats in weir.stats))
         assert {stats.aborted_total for stats in weir.stats} == {len(sessions)}, "the clients that left"
+
+
+def _unmarked(turn: Turn) -> Turn:
+    return replace(turn, text="", reasoning=turn.text)
 
 
 def _redacted(turn: Turn) -> Turn:
