@@ -6,12 +6,11 @@ from typing import Any
 
 import orjson
 
-from hooks import GenerationRequest, Source, prompt_texts
+from hooks import GenerationRequest, Source, prompt_texts, voice_of
 from hooks.builtin.tool_policy.places import Pointer, UnreadableError, text_of
 from hooks.builtin.tool_policy.truth import Truth, any_of
 from hooks.builtin.tool_policy.words import Words
 from hooks.detect.restoring import expanded
-from hooks.prompts.sources import voice_of
 
 
 class Said:
