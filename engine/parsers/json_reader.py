@@ -98,7 +98,9 @@ class Reader:
         """Read the JSON string of any length that begins here."""
         yield from self.expect('"')
         while True:
-            self.position = _STRING_PART.match(self.tape.text, self.position).end()  # type: ignore[union-attr]
+            part = _STRING_PART.match(self.tape.text, self.position)
+            assert part is not None  # it may be empty
+            self.position = part.end()
             if self.tape.text.startswith('"', self.position):
                 self.position += 1
                 return
@@ -112,21 +114,32 @@ class Reader:
 
 
 class Nesting:
-    """Finds the end of a JSON object while it comes."""
+    """Finds the end of a JSON object, list or string while it comes."""
 
     _INSIDE_STRING = re.compile(r'["\\]')
     _OUTSIDE = re.compile(r"[^\w\s:,.+-]")
     """Quotes, brackets, and characters that JSON does not have outside strings."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, skips_other: bool = False) -> None:
+        """`skips_other`: characters that JSON does not have outside strings do not end the reading."""
         self.depth = 0
         self.is_closed = False
-        """The object has ended, or the text stopped being JSON. In the second case `depth` is not 0."""
+        """The value has ended, or the text stopped being JSON. In the second case `depth` is not 0."""
+        self._skips_other = skips_other
         self._in_string = False
         self._is_escaped = False
 
+    @property
+    def is_open(self) -> bool:
+        """Whether more of the value must come. A number or a word shows no end, and is never open."""
+        return not self.is_closed and (self.depth > 0 or self._in_string)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.is_closed and self.depth == 0
+
     def end(self, text: str, position: int) -> int:
-        """The end of the object's part of `text`. `position`: the end of the part that was read before."""
+        """The end of the value's part of `text`. `position`: the end of the part that was read before."""
         while position < len(text) and not self.is_closed:
             if self._is_escaped:
                 self._is_escaped = False
@@ -147,11 +160,12 @@ class Nesting:
                 self._is_escaped = True
             case '"':
                 self._in_string = not self._in_string
+                self.is_closed = self.depth == 0 and not self._in_string
             case "{" | "[":
                 self.depth += 1
             case "}" | "]":
                 self.depth -= 1
                 self.is_closed = self.depth == 0
             case _:
-                return False
+                return self._skips_other
         return True

@@ -8,6 +8,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import orjson
+
 IGNORED_ARGUMENTS = "messages.tool_calls.function.arguments"
 """The name of arguments that were not the JSON of an object, in the list of ignored fields."""
 _MAX_JSON_IN_JSON = 3
@@ -34,6 +36,16 @@ def is_object(arguments: Any) -> bool:
             return False
         return isinstance(arguments, Mapping)
     return arguments is None or isinstance(arguments, str | Mapping)
+
+
+def is_whole_object(arguments: str) -> bool:
+    """Whether a text is a JSON object, so that no more of it can come."""
+    if not arguments.rstrip().endswith("}"):
+        return False
+    try:
+        return isinstance(orjson.loads(arguments), dict)
+    except ValueError:
+        return False
 
 
 def has_other_arguments(messages: Sequence[Mapping[str, Any]]) -> bool:

@@ -34,21 +34,27 @@ _SPACE = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 
 
 class Stopwatch:
-    """Limits the time of all pattern searches of one schema after each `start`, on one thread."""
+    """Limits the time of all pattern searches of one schema after each `start`, on one thread.
+
+    The time between searches is not counted: it may contain a garbage collection of the whole process.
+    """
 
     def __init__(self) -> None:
-        self._end = 0.0
+        self._left = 0.0
+        self._began = 0.0
 
     def start(self) -> None:
-        self._end = thread_time() + PATTERN_TIMEOUT
+        self._left = PATTERN_TIMEOUT
 
-    @property
-    def left(self) -> float:
-        """The seconds that are left. Raises `TimeoutError` if none are left."""
-        left = self._end - thread_time()
-        if left <= 0:
+    def __enter__(self) -> float:
+        """The seconds that a search has. Raises `TimeoutError` if none are left."""
+        if self._left <= 0:
             raise TimeoutError("the patterns of a schema take too long")
-        return left
+        self._began = thread_time()
+        return self._left
+
+    def __exit__(self, *_: object) -> None:
+        self._left -= thread_time() - self._began
 
 
 class Pattern:
@@ -79,9 +85,8 @@ class Pattern:
 
     def _finds(self, text: str, *, partial: bool = False) -> bool:
         while True:
-            seconds = self._stopwatch.left
             # The library's clock counts what all threads of the process compute, and the stopwatch this one.
-            with suppress(TimeoutError):
+            with self._stopwatch as seconds, suppress(TimeoutError):
                 return self._search(text, partial=partial, timeout=seconds) is not None
 
 

@@ -3,9 +3,8 @@
 A machine without I/O: a hook is asked by yielding an `Ask`, and the verdict comes back as the reply.
 """
 
-import orjson
-
 from engine.protocol import Delta, PromptScores, Token, Usage
+from engine.protocol.call_arguments import is_whole_object
 from hooks.api import StreamContext, rewind, terminate
 from hooks.pipeline.ask import Asking, HookReply
 from hooks.pipeline.fragments import Fragment, TokenGroup
@@ -88,7 +87,7 @@ class Stream:
         """Whether the tool call's arguments are a whole JSON object, so that no more of them can come."""
         pieces = self.stages[0].pieces
         if self._whole_at[0] != len(pieces):  # each text after the call asks
-            self._whole_at = len(pieces), _is_whole_object("".join(pieces))
+            self._whole_at = len(pieces), is_whole_object("".join(pieces))
         return self._whole_at[1]
 
     @property
@@ -195,13 +194,3 @@ class Stream:
 def weight(ends: Ending) -> int:
     """The heaviest of several verdicts that end things is obeyed."""
     return 0 if isinstance(ends, rewind) else 1 if ends.scope == "output" else 2
-
-
-def _is_whole_object(text: str) -> bool:
-    if not text.rstrip().endswith("}"):
-        return False
-    try:
-        orjson.loads(text)
-    except ValueError:
-        return False
-    return True

@@ -5,12 +5,12 @@ parts in their own ways: every index is 0, or counts the chunks; the id stands i
 part, or is another one each time; the name comes in pieces, or with each part, or behind the first one.
 """
 
-import re
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 import orjson
 
+from engine.parsers.json_reader import Nesting
 from engine.protocol import Channel, ToolCall
 from engine.upstream.json_text import HalfCharacters, whole_characters, with_whole_characters
 from engine.upstream.limits import OutputLimit
@@ -19,44 +19,6 @@ Segment = tuple[Channel, ToolCall | None, str]
 """A text, and the stream that it belongs to."""
 
 _NO_ARGUMENTS = "{}"
-_SIGNS = re.compile(r'["\\{}\[\]]')
-
-
-class _JSONEnd:
-    """Finds the end of a JSON object, list or string that comes in pieces."""
-
-    __slots__ = ("_depth", "_escaped", "_first", "_is_in_string", "has_ended")
-
-    def __init__(self) -> None:
-        self._first = ""
-        """The first character that is not blank."""
-        self._depth = 0
-        self._is_in_string = False
-        self._escaped = -1
-        """The place of an escaped character in the next piece."""
-        self.has_ended = False
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether an end must come. Other JSON, like `null`, has no sign of its end."""
-        return self._first in ("{", "[", '"') and not self.has_ended
-
-    def feed(self, piece: str) -> None:
-        self._first = self._first or piece.lstrip()[:1]
-        for found in _SIGNS.finditer(piece):
-            sign, place = found[0], found.start()
-            if place == self._escaped:
-                continue
-            if sign == '"':
-                self._is_in_string = not self._is_in_string
-                if self._first == '"' and not (self._is_in_string or self._depth):
-                    self.has_ended = True
-            elif self._is_in_string:
-                self._escaped = place + 1 if sign == "\\" else self._escaped
-            elif sign != "\\":
-                self._depth += 1 if sign in "{[" else -1
-                self.has_ended = self.has_ended or self._depth == 0
-        self._escaped -= len(piece)
 
 
 class _Call:
@@ -71,17 +33,17 @@ class _Call:
         """Arguments that no segment holds yet."""
         self._sent: ToolCall | None = None
         """The call as its segments name it, set with the first one. From then on, the name is final."""
-        self._end = _JSONEnd()
+        self._nesting = Nesting(skips_other=True)
 
     @property
     def is_whole(self) -> bool:
         """Whether its arguments are a whole object, list or string."""
-        return self._end.has_ended
+        return self._nesting.is_whole
 
     @property
     def is_open(self) -> bool:
         """Whether more arguments must come: those that came are not whole."""
-        return self._end.is_awaited
+        return self._nesting.is_open
 
     @property
     def is_sent(self) -> bool:
@@ -102,7 +64,7 @@ class _Call:
         if arguments:
             self._unsent.append(arguments)
         self.has_arguments = self.has_arguments or bool(arguments.strip())
-        self._end.feed(arguments)
+        self._nesting.end(arguments, 0)
 
     def segment(self) -> Segment:
         """The arguments that have come, whole characters alone."""
@@ -153,7 +115,7 @@ class ToolCalls:
             yield from self._ready() or [("tool_call", None, "")]
 
     def end(self, *, is_cut: bool) -> Iterator[Segment]:
-        """What is left. A call without arguments has those of no arguments, unless the output is cut."""
+        """The rest. A call without arguments has those of no arguments, unless the output is cut."""
         for call in self._calls:
             if not call.name:
                 continue

@@ -3,6 +3,7 @@
 import orjson
 
 from engine.protocol import Delta, EngineError, GenerationRequest
+from engine.protocol.call_arguments import is_whole_object
 from proxy.wire.messages.blocks import Block, Event, Text, Thinking, ToolUse, written
 from proxy.wire.messages.errors import error_body
 from proxy.wire.messages.fields import MessagesRequest
@@ -113,10 +114,7 @@ class MessagesAnswer(Answer):
         is_ended = self._finish.finish_reason == "tool_calls"
         if not call_input.strip():
             return is_ended
-        try:
-            is_object = isinstance(orjson.loads(call_input), dict)
-        except orjson.JSONDecodeError:
-            is_object = False
+        is_object = is_whole_object(call_input)
         if is_ended and not is_object:
             raise EngineError("The model called a tool with an input that is not a JSON object.")
         return is_object

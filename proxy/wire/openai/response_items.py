@@ -6,9 +6,8 @@ item added ─► [content part added] ─► deltas ─► text or arguments do
 from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
-import orjson
-
 from engine.protocol import Delta
+from engine.protocol.call_arguments import is_whole_object
 from proxy.wire.openai.answer import JSONObject, new_id
 
 Event = tuple[str, JSONObject]
@@ -73,13 +72,7 @@ class FunctionCall(OutputItem):
 
     def end(self, status: Status) -> list[Event]:
         """A whole call is completed, also in a response that is not."""
-        return super().end("completed" if self._is_whole() else status)
-
-    def _is_whole(self) -> bool:
-        try:
-            return isinstance(orjson.loads(self.text), dict)
-        except orjson.JSONDecodeError:
-            return False
+        return super().end("completed" if is_whole_object(self.text) else status)
 
     def json(self) -> JSONObject:
         return {

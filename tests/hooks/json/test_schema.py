@@ -54,17 +54,30 @@ def test_a_pattern_that_cannot_be_used_is_refused(source: Any) -> None:
 
 def test_patterns_have_little_time_after_each_start() -> None:
     stopwatch = Stopwatch()
-    with pytest.raises(TimeoutError):
-        _ = stopwatch.left
+    with pytest.raises(TimeoutError), stopwatch:
+        pass
     stopwatch.start()
-    assert 0 < stopwatch.left <= PATTERN_TIMEOUT
+    with stopwatch as seconds:
+        assert seconds == PATTERN_TIMEOUT
 
 
-def test_a_pause_takes_nothing_of_the_time_for_patterns() -> None:
+def test_a_pause_in_a_search_takes_nothing_of_the_time_for_patterns() -> None:
     stopwatch = Stopwatch()
     stopwatch.start()
-    time.sleep(PATTERN_TIMEOUT)
-    assert stopwatch.left > 0
+    with stopwatch:
+        time.sleep(PATTERN_TIMEOUT)
+    with stopwatch as seconds:
+        assert seconds > 0
+
+
+def test_what_is_computed_between_searches_takes_nothing_of_the_time_for_patterns() -> None:
+    stopwatch = Stopwatch()
+    stopwatch.start()
+    end = time.thread_time() + PATTERN_TIMEOUT
+    while time.thread_time() < end:
+        pass
+    with stopwatch as seconds:
+        assert seconds == PATTERN_TIMEOUT
 
 
 def test_what_other_threads_compute_takes_nothing_of_the_time_for_patterns() -> None:
@@ -73,8 +86,7 @@ def test_what_other_threads_compute_takes_nothing_of_the_time_for_patterns() -> 
     class Early(Stopwatch):
         seconds = iter((1e-6, 1e-6, 600.0))
 
-        @property
-        def left(self) -> float:
+        def __enter__(self) -> float:
             return next(self.seconds)
 
     stopwatch = Early()

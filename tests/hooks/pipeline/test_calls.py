@@ -197,7 +197,7 @@ async def test_texts_after_a_call_that_is_no_json_do_not_read_it_again(
         read.append(text)
         return False
 
-    monkeypatch.setattr(stream_module, "_is_whole_object", counted)
+    monkeypatch.setattr(stream_module, "is_whole_object", counted)
     texts = said(*["word "] * 50, first_id=1)
     await guard_all(pipeline_of(Script(passing)), [*call('{"b": ', "NaN}"), *texts, end()])
     assert read == ['{"b": NaN}']
