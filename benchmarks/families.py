@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from benchmarks.cases.strings import drawn, drawn_between
 from hooks.builtin import pii
 from hooks.builtin.pii import Pii
+from hooks.builtin.pii_rules.accounts import iban_patterns
 from hooks.builtin.pii_rules.national_ids import NATIONAL_IDS
 from hooks.builtin.secret_rules.issuers import WORDED
 from hooks.builtin.secrets import Secrets
@@ -42,6 +43,8 @@ def halves_and_all() -> Iterator[tuple[str, list[SpanGuard], SpanGuard]]:
 
 FORMS: dict[str, list[str]] = {
     "ISSUER_KEY": [form for forms in WORDED.values() for form in forms],
+    "IBAN_CODE": [rf"{country}\d\d{form}" for country, _, form in iban_patterns()],
+    "CN_RIC": [r"(?:11|31|44)\d{4}19\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|1\d|2[0-8])\d{3}[\dX]"],
     "MX_CURP": [r"[A-Z]{4}\d\d(?:0\d|1[0-2])[0-2]\d[HMX](?:AS|DF|JC|NL|VZ)[A-Z]{3}[A-Z\d]\d"],
     "JWT": [
         r"eyJhbGciOiJIUzI1NiJ9(?:\.[A-Za-z\d_-]{20}){2}",

@@ -11,12 +11,15 @@ import argparse
 import asyncio
 import os
 import random
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from benchmarks.leak_guards import MATCH, PHRASES, EndAtPhrases, Observer, RedactPhrases, num_undecided
 from benchmarks.machine import processor
+from benchmarks.shares import in_processes
 from engine.protocol import Delta, Deltas, GenerationRequest, ModelInfo, SamplingParams, Token, TopLogprob
 from engine.protocol.fields import table
 from engine.protocol.fields.asked import steers_end
@@ -169,6 +172,10 @@ async def run(num_streams: int, seed: int) -> int:
     return most
 
 
+def total(counts: Sequence[Counter[str]]) -> Counter[str]:
+    return sum(counts, Counter[str]())
+
+
 def main() -> None:
     from benchmarks import (
         leaks_again,
@@ -193,7 +200,7 @@ def main() -> None:
     parser.add_argument("--links", type=int, default=50_000, help="streams with addresses (%(default)s)")
     parser.add_argument("--families", type=int, default=20_000, help="texts with values of `pii`, `secrets`")
     parser.add_argument(
-        "--processes", type=int, default=os.cpu_count(), help="for --families and --links (%(default)s)"
+        "--processes", type=int, default=os.cpu_count(), help="for all parts but the first six (%(default)s)"
     )
     parser.add_argument("--restored", type=int, default=20_000, help="streams whose values come back")
     parser.add_argument("--tools", type=int, default=50_000, help="tool calls in unusual spellings")
@@ -201,6 +208,7 @@ def main() -> None:
     parser.add_argument("--again", type=int, default=50_000, help="streams whose values stand again")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    shared = partial(in_processes, seed=options.seed, num_processes=options.processes)
     print(processor())
     most = asyncio.run(run(options.streams, options.seed))
     longest = max(map(len, PHRASES)) - 1
@@ -220,21 +228,19 @@ def main() -> None:
     num_restored = asyncio.run(leaks_restored.run(options.restored, options.seed))
     print(f"{options.restored:,} streams in which {num_restored:,} values came back: none of another's, and")
     print("no value reached the model.")
-    counts = leaks_tools.run(options.tools, options.seed)
+    counts = total(shared(leaks_tools.run, options.tools))
     print(f"{options.tools:,} tool calls, each whole and cut: no denied one left.")
     print(f"{counts['passed']:,} of them passed.")
-    counts = leaks_sources.run(options.sources, options.seed)
+    counts = total(shared(leaks_sources.run, options.sources))
     by_source = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
     print(f"{options.sources:,} prompts: each word kept its source ({by_source}).")
-    num_again = asyncio.run(leaks_again.run(options.again, options.seed))
+    num_again = sum(shared(leaks_again.run_one, options.again))
     print(f"{options.again:,} streams in which {num_again:,} values stood again by themselves: none got out.")
-    if options.links:
-        num_changed = leaks_links.run_all(options.links, options.seed, options.processes)
-        print(f"{options.links:,} streams with addresses, {num_changed:,} of them changed: none leaked.")
-    if options.families:
-        outcome = leaks_families.run_all(options.families, options.seed, options.processes)
-        print(f"{options.families:,} texts with values, each whole and cut: none leaked.")
-        print(f"{outcome}.")
+    num_changed = sum(shared(leaks_links.run_one, options.links))
+    print(f"{options.links:,} streams with addresses, {num_changed:,} of them changed: none leaked.")
+    outcome = leaks_families.joined(shared(leaks_families.run_one, options.families))
+    print(f"{options.families:,} texts with values, each whole and cut: none leaked.")
+    print(f"{outcome}.")
 
 
 if __name__ == "__main__":

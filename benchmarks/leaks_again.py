@@ -6,6 +6,7 @@ without, whole and cut short. What is released must not depend on any of these, 
 a value, the value must not stand by itself.
 """
 
+import asyncio
 import random
 import re
 from collections.abc import Iterable, Sequence
@@ -137,3 +138,7 @@ async def run(num_streams: int, seed: int) -> int:
             assert num_left <= num_before, text
             num_again += max(0, standing(text, value) - num_left - 1)
     return num_again
+
+
+def run_one(num_streams: int, seed: int) -> int:
+    return asyncio.run(run(num_streams, seed))

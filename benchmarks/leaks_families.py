@@ -12,8 +12,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -197,11 +196,6 @@ def run_one(num_texts: int, seed: int) -> Outcome:
     return asyncio.run(run(num_texts, seed))
 
 
-def run_all(num_texts: int, seed: int, num_processes: int) -> Outcome:
-    """Run the texts in so many processes."""
-    share = -(-num_texts // num_processes)
-    seeds = [seed * 1000 + i for i in range(num_processes)]
-    with ProcessPoolExecutor(num_processes) as pool:
-        outcomes = list(pool.map(run_one, [share] * num_processes, seeds))
+def joined(outcomes: Sequence[Outcome]) -> Outcome:
     seen = sum((outcome.seen for outcome in outcomes), Counter[tuple[str, str]]())
     return Outcome(sum(outcome.num_found for outcome in outcomes), seen)

@@ -8,7 +8,6 @@ known host.
 
 import asyncio
 import random
-from concurrent.futures import ProcessPoolExecutor
 
 from benchmarks.leaks_families import pieces_of, released
 from benchmarks.link_readers.texts import drawn
@@ -53,11 +52,3 @@ async def run(num_streams: int, seed: int) -> int:
 
 def run_one(num_streams: int, seed: int) -> int:
     return asyncio.run(run(num_streams, seed))
-
-
-def run_all(num_streams: int, seed: int, num_processes: int) -> int:
-    """Run the streams in so many processes."""
-    share = -(-num_streams // num_processes)
-    seeds = [seed * 1000 + i for i in range(num_processes)]
-    with ProcessPoolExecutor(num_processes) as pool:
-        return sum(pool.map(run_one, [share] * num_processes, seeds))

@@ -18,8 +18,9 @@ from benchmarks.cases.finders import Found, cut_by
 from benchmarks.cases.go_source import assigned, functions
 from benchmarks.cases.strings import drawn, drawn_between
 from benchmarks.cases.tables import is_hit, print_dresses, print_groups
-from benchmarks.families import families
+from benchmarks.families import every_entity, families
 from hooks.builtin.secret_rules.keys import is_jwt
+from hooks.builtin.secrets import Secrets
 from hooks.detect.detector import Findings, Match
 from hooks.detect.readings import KEYS, Reader
 from hooks.detect.rules import Rule, RuleDetector
@@ -183,6 +184,14 @@ def test_streams_with_values_of_families_are_judged(rule: Rule) -> None:
         text = leaks_families.random_text(rng, guarded, Counter())
         spans = cut_by(guard.detector, text)
         assert asyncio.run(leaks_families.problem(rng, guard, text, spans)) is None
+
+
+@pytest.mark.parametrize("guard", [every_entity(), Secrets()], ids=["pii", "secrets"])
+def test_a_value_is_drawn_for_each_rule_of_a_guard(guard: SpanGuard) -> None:
+    rng = random.Random(1)
+    for family in families(guard):
+        before, value, after = family.text(rng)
+        assert value, (family.rule.entity, before, after)
 
 
 def test_streams_of_escapes_are_judged() -> None:
