@@ -7,16 +7,20 @@ from hypothesis import is_hypothesis_test
 
 from tests import helpers
 
-CONTRACT = Path(__file__).with_name("pipeline")
+_HERE = Path(__file__).parent
+_MADE_OF_THE_PIPELINE = [_HERE / name for name in ("builtin", "detect", "json")]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Many examples behind a worker's channel take long. Those in `pipeline` show that the channel changes
-    nothing; what is made of the pipeline need not show it again."""
+    """Tests behind a worker's channel take long. Those in `pipeline` show that the channel changes nothing.
+    What is made of the pipeline need not show it again; neither need any test of many examples elsewhere."""
     for item in items:
         assert isinstance(item, pytest.Function)
         is_worker = hasattr(item, "callspec") and item.callspec.params.get("mode") == "worker"
-        if is_worker and CONTRACT not in item.path.parents and is_hypothesis_test(item.obj):
+        if not is_worker or _HERE / "pipeline" in item.path.parents:
+            continue
+        is_made = any(folder in item.path.parents for folder in _MADE_OF_THE_PIPELINE)
+        if is_made or is_hypothesis_test(item.obj):
             item.add_marker(pytest.mark.slow)
 
 
