@@ -37,8 +37,9 @@ class FoundAgain:
         """For each value, the place from which on it counts: the end of the match that showed it."""
         self._numbers: dict[tuple[int, int], int] = {}
         """By length and hash: the value's number."""
-        self._beginnings: set[int] = set()
-        """Hashes of the first characters of values: of one, two, ... up to `_KNOWN`."""
+        self._beginnings: dict[int, int] = {}
+        """For hashes of the first characters of values (of one, two, ... up to `_KNOWN`), the length of the
+        longest value that begins so."""
         self._lengths: list[int] = []
 
     def copied(self) -> Self:
@@ -64,7 +65,9 @@ class FoundAgain:
                 self._entities.append(match.entity)
                 self._lengths = sorted({*self._lengths, len(value)})
                 self.longest = self._lengths[-1]
-                self._beginnings.update(hash(value[: n + 1]) for n in range(min(len(value), _KNOWN)))
+                for n in range(min(len(value), _KNOWN)):
+                    beginning = hash(value[: n + 1])
+                    self._beginnings[beginning] = max(len(value), self._beginnings.get(beginning, 0))
             elif match.end < self._since[number]:
                 self._since[number] = match.end
             else:
@@ -91,10 +94,7 @@ class FoundAgain:
 
     def _may_become(self, text: str, place: int) -> bool:
         """Whether the text from `place` on may become a value, or one may go on behind its end."""
-        return (
-            len(text) - place <= self.longest
-            and hash(text[place : min(len(text), place + _KNOWN)]) in self._beginnings
-        )
+        return len(text) - place <= self._beginnings.get(hash(text[place : place + _KNOWN]), 0)
 
     def _values_at(self, text: str, place: int) -> Iterator[Match]:
         for length in self._lengths:

@@ -42,6 +42,11 @@ def mode() -> str:
     return "no worker"
 
 
+async def collected(guard: Any, deltas: list[Delta], *others: Any) -> list[Delta]:
+    pipeline = Pipeline([LoadedHook.of(str(i), one) for i, one in enumerate((guard, *others))])
+    return [one async for one in vetted(pipeline.open(make_request()), Source(deltas))]
+
+
 def state_after(guard: Any, text: str) -> dict[Any, Any]:
     context = StreamContext(replace(make_request(), sampling=SamplingParams()))
     context.pieces.append(text)
@@ -78,21 +83,26 @@ def test_within_a_longer_word_it_is_another_value_and_before_it_was_shown_it_sta
 @examples(200)
 def test_streamed_equals_whole(parts: list[str], places: list[int], end: Any) -> None:
     text = " ".join(parts)
-    request = make_request()
 
     def released(pieces: list[str]) -> str:
         deltas = [*(Delta(text=piece) for piece in pieces), Delta(finish_reason=end)]
 
-        async def collect() -> list[Delta]:
-            pipeline = Pipeline([LoadedHook.of("secrets", GUARD), LoadedHook.of("phrases", OTHER)])
-            return [one async for one in vetted(pipeline.open(request), Source(deltas))]
-
-        return text_of(asyncio.run(collect()))
+        return text_of(asyncio.run(collected(GUARD, deltas, OTHER)))
 
     assert released(cut(text, places)) == released([text])
 
 
 OTHER = Phrases(["blue heron"])
+
+
+def test_a_value_does_not_wait_for_more_because_another_one_is_longer() -> None:
+    text = "passwort=88%m4v-zyQP5VGZAb3GNy#D%%GBs#76f9x and the password is N9M3-5k#QZ9NEu%kYm-sNeA5-Px9rX9Y "
+    end = Delta(finish_reason="length")
+    released = {
+        text_of(asyncio.run(collected(GUARD, [Delta(text=text[:place]), Delta(text=text[place:]), end])))
+        for place in range(len(text))
+    }
+    assert released == {"passwort=[PASSWORD] and the password is [PASSWORD] "}
 
 
 @pytest.mark.parametrize(
