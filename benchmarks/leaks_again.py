@@ -55,11 +55,11 @@ _ALNUM = "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 
 
 def random_value(rng: random.Random) -> str:
-    """A value that looks drawn, and ends in no mark of a sentence."""
+    """A value that looks drawn, ends in no mark of a sentence, and is found after all words that show it."""
     while True:
         chars = [rng.choice(_ALNUM + _SIGNS * 2) for _ in range(rng.randint(10, 40))]
         value = "".join([rng.choice(_ALNUM), *chars, rng.choice("23456789"), rng.choice("xyzXYZ")])
-        if _found(f"the password is {value}, yes") == [value]:
+        if all(_found(form.format(value)) == [value] for form in _SHOWN):
             return value
 
 
