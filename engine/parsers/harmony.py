@@ -44,6 +44,13 @@ _KNOWN_WORD = re.compile(
     rf"{_TO.pattern}|\bto=|{_FUNCTION.pattern}|{_CHANNEL.pattern}|{_ROLE}\b|{_TYPE}", re.IGNORECASE
 )
 
+_HEADER_WORDS = (
+    *("assistant", "user", "system", "developer", "tool"),
+    *("analysis", "commentary", "final", "json", "code"),
+)
+_BEGINNING = re.compile(rf"(?:\s*(?:{'|'.join(_HEADER_WORDS)}))*\s*", re.IGNORECASE)
+"""The first words of a header of which the model, or the prompt, has left no marker."""
+
 _LEAD = re.compile(
     rf"(?:(?<![\w.])|(?<=assistant))(?:to=(?:{_NAME})?\s{{0,{MAX_WORDS}}}|to?)\Z", re.IGNORECASE
 )
@@ -99,7 +106,8 @@ def _marker(tape: Tape) -> str:
 def _free_text(tape: Tape, *, is_first: bool) -> Scan[_Header]:
     """Give text outside messages to content, up to a marker. Returns the beginning of a header.
 
-    The prompt may have a header's first words. The recipient then stands before any marker.
+    A header may lack its first markers: the prompt has them, or the model forgot them. Its words then stand
+    before any marker.
     Blanks between messages belong to no stream, unless they are too many to hold.
     """
     header, left = _Header(), ""
@@ -113,11 +121,11 @@ def _free_text(tape: Tape, *, is_first: bool) -> Scan[_Header]:
             goes_on = found[1] in (CHANNEL, CONSTRAIN, MESSAGE)
             if not (lead and goes_on and "=" in lead[0]):
                 free, begin = tape.text[:end], end
-            is_header = not free.strip() or (goes_on and free.strip() == "assistant")
+            is_header = not free.strip() or (goes_on and not _behind_words(free))
             if is_header and not left and len(free) <= MAX_WORDS:
-                tape.drop(len(free))
+                begin = 0
             else:
-                tape.give(len(free), CONTENT)
+                tape.give(begin, CONTENT)
             _consume(tape, end - begin, header, START, is_seen=True)
             return header
         if tape.ended:
@@ -125,10 +133,23 @@ def _free_text(tape: Tape, *, is_first: bool) -> Scan[_Header]:
                 tape.give(len(tape.text), CONTENT)
             tape.drop(len(tape.text))
             return header
-        if left or len(free) > MAX_WORDS or not "assistant".startswith(free.strip()):
+        if left or len(free) > MAX_WORDS or not _may_be_words(free):
             tape.give(len(free), CONTENT)
             left = (left + free)[-_LEFT_CONTEXT:]
         yield
+
+
+def _behind_words(text: str) -> str:
+    """What stands behind the words of a header with which the text begins."""
+    found = _BEGINNING.match(text)
+    assert found is not None  # it may be empty
+    return text[found.end() :].lower()
+
+
+def _may_be_words(text: str) -> bool:
+    """Whether more text may make it words of a header."""
+    rest = _behind_words(text)
+    return any(word.startswith(rest) for word in _HEADER_WORDS)
 
 
 def _has_message(tape: Tape, header: _Header) -> Scan[bool]:

@@ -43,6 +43,8 @@ def read_call(tape: Tape, position: int, calls: Calls) -> Scan[None]:
                 yield from reader.peek()
                 arguments = reader.position
                 yield from _skip_arguments(reader)
+        elif key == "id":
+            yield from skip_id(reader)
         elif key != "type" or (yield from reader.string()) != "function":
             raise NotACallError
         if (yield from reader.expect(",", "}")) == "}":
@@ -60,6 +62,18 @@ def read_call(tape: Tape, position: int, calls: Calls) -> Scan[None]:
         reader.position = 0
         tape.insert("{}", stream)
     tape.drop(reader.position)
+
+
+def skip_id(reader: Reader) -> Scan[None]:
+    """Read the model's own id of a call. Its tokens are withheld: the service makes its own ids, so no hook
+    sees this one."""
+    first = yield from reader.peek()
+    begin = reader.position
+    if first == '"':
+        yield from reader.string()
+    else:
+        yield from reader.word()
+    reader.tape.mute(begin, reader.position)
 
 
 def begin_call(reader: Reader, name: str, calls: Calls) -> Scan[None]:
@@ -153,7 +167,8 @@ def _give_decoded(tape: Tape, stream: Stream) -> Scan[None]:
         yield
     reader = Reader(tape)
     yield from _skip_blanks(reader)
-    if nesting.depth == 0 and tape.text.startswith('"', reader.position):
+    is_broken = nesting.is_closed and nesting.depth
+    if not is_broken and tape.text.startswith('"', reader.position):
         tape.drop(reader.position + 1)
 
 

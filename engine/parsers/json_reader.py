@@ -65,7 +65,7 @@ class Reader:
     def word(self) -> Scan[str]:
         yield from self.peek()
         while (found := _WORD.match(self.tape.text, self.position)) and found.end() == len(self.tape.text):
-            if len(found[0]) > MAX_STRING:
+            if len(found[0]) > MAX_STRING or self.tape.ended:
                 break
             yield from self.more()
         if not found or len(found[0]) > MAX_STRING:

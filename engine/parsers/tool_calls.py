@@ -1,6 +1,6 @@
 """The formats in which families of models write tool calls. Parsers have vLLM's names."""
 
-from engine.parsers.json_call import begin_call, read_call
+from engine.parsers.json_call import begin_call, read_call, skip_id
 from engine.parsers.json_reader import NotACallError, Reader
 from engine.parsers.scan import Calls, Scan, at, next_call, skip
 from engine.parsers.tape import CONTENT, Tape
@@ -18,12 +18,12 @@ def hermes(tape: Tape, calls: Calls) -> Scan[None]:
             if calls.count == num_before:
                 tape.give(opening, CONTENT)
                 continue
-        yield from skip(tape, "</tool_call>")
+        yield from skip(tape, "</tool_call>", "}</tool_call>")  # some models write a brace too many
 
 
 def llama3_json(tape: Tape, calls: Calls) -> Scan[None]:
-    """`{"name": ..., "parameters": {...}}`, with `;` between calls (Llama 3.1 and later). Calls are the whole
-    output, or follow `<|python_tag|>`."""
+    """`{"name": ..., "parameters": {...}}`, with `;`, a comma or blanks between calls (Llama 3.1 and later).
+    Calls are the whole output, or follow `<|python_tag|>`."""
     yield from _llama3_calls(tape, calls, (yield from at(tape, PYTHON_TAG)))
     yield from llama3_marked(tape, calls)
 
@@ -38,8 +38,8 @@ def _llama3_calls(tape: Tape, calls: Calls, opening: int) -> Scan[None]:
     num_before = calls.count
     try:
         yield from read_call(tape, opening, calls)
-        while separator := (yield from at(tape, ";")):
-            yield from read_call(tape, separator, calls)
+        while True:
+            yield from read_call(tape, (yield from at(tape, ";", ",")), calls)
     except NotACallError:
         if calls.count == num_before:
             tape.give(opening, CONTENT)
@@ -52,10 +52,13 @@ def mistral(tape: Tape, calls: Calls) -> Scan[None]:
         num_before = calls.count
         try:
             reader = Reader(tape, opening)
-            if (yield from reader.peek()) == "[":
-                yield from _mistral_list(tape, reader.position + 1, calls)
-            else:
-                yield from _mistral_named(reader, calls)
+            match (yield from reader.peek()):
+                case "[":
+                    yield from _mistral_list(tape, reader.position + 1, calls)
+                case "{":
+                    yield from read_call(tape, opening, calls)
+                case _:
+                    yield from _mistral_named(reader, calls)
         except NotACallError:
             if calls.count == num_before:
                 tape.give(opening, CONTENT)
@@ -71,8 +74,6 @@ def _mistral_list(tape: Tape, position: int, calls: Calls) -> Scan[None]:
 def _mistral_named(reader: Reader, calls: Calls) -> Scan[None]:
     name = yield from reader.word()
     if (yield from reader.optional("[CALL_ID]")):
-        begin = reader.position
-        yield from reader.word()
-        reader.tape.mute(begin, reader.position)  # the service makes its own ids: this one is never shown
+        yield from skip_id(reader)
     yield from reader.optional("[ARGS]")
     yield from begin_call(reader, name, calls)

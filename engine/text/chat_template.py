@@ -96,9 +96,12 @@ class ChatTemplate:
         return text
 
     def _plain(self, message: Message, at: int) -> dict[str, Any]:
-        # A list of text parts becomes one text, unless the template takes parts.
+        # A list of text parts becomes one text, unless the template takes parts. A turn of the model's, or a
+        # tool's, may have no content.
         message = {**message, "role": self._role(message, at)}
         content = message.get("content")
+        if content is None and message["role"] in ("assistant", "tool", "function"):
+            message["content"] = ""
         if message.get("tool_calls"):
             calls = [self._call(call) for call in message["tool_calls"]]
             message |= {"content": content or "", "tool_calls": calls}

@@ -37,6 +37,8 @@ _BURST = 64
 """Events of one read after which other tasks get a turn: an upstream may send thousands at once."""
 _MAX_ERROR = 64 * 1024
 """Bytes of an upstream's error that are read."""
+_VOID = (b"", b"null")
+"""The data of events that say nothing: some servers send them to keep a connection."""
 _ERROR_TIMEOUT = 10.0
 """Seconds that an upstream's error may take to come."""
 _MAX_MODELS = 4 * 1024 * 1024
@@ -292,6 +294,9 @@ class UpstreamEngine(TrackedEngine, ABC):
         feed = call.translator.feed
         try:
             for event in events:
+                data = event.data.lstrip()
+                if not data.startswith(b"{") and (call.translator.is_finished or data.rstrip() in _VOID):
+                    continue  # the answer has its finish, or goes on with the next event
                 chunk = read_event(event.data)
                 if event.event == "error" or chunk.get("error"):
                     begun = has_begun or bool(deltas)

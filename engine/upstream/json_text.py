@@ -5,16 +5,14 @@ between them. Such a half is no text: nothing can write it as UTF-8.
 """
 
 import json
-import re
 from collections.abc import Hashable
 from typing import Any
 
 import orjson
 
-REPLACEMENT = "\ufffd"
-"""The character that stands for wrong bytes, and for half a character without the other half."""
+from engine.protocol.characters import ESCAPED_HALF, REPLACEMENT, whole_characters, with_whole_characters
+
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 _TEXTS = frozenset(
     {"content", "reasoning_content", "reasoning", "refusal", "text", "arguments", "name"}
     | {"thinking", "partial_json"}
@@ -24,7 +22,8 @@ _TEXTS = frozenset(
 
 def read_object(data: bytes) -> dict[str, Any]:
     """A JSON object, which has whole characters alone. Wrong bytes become U+FFFD, and a byte order mark is
-    dropped. Python servers also write `-Infinity` and `NaN`, which are not JSON.
+    dropped. Some servers also write `-Infinity` and `NaN`, or control characters in strings, which are not
+    JSON.
 
     Raises `TypeError` for other JSON, `ValueError` and `RecursionError`.
     """
@@ -50,29 +49,6 @@ def read_event(data: bytes) -> dict[str, Any]:
     """As `read_object`, for one event of a stream: a text of the answer may begin or end with half a
     character. `HalfCharacters` has to join them."""
     return _object(_read(data, _TEXTS))
-
-
-def whole_characters(text: str) -> str:
-    """The text with its pairs of halves joined, and U+FFFD for any other half."""
-    if has_whole_characters(text):
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def has_whole_characters(text: str) -> bool:
-    """Whether the text has no half of a character."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def with_whole_characters(value: Any) -> Any:
-    """JSON with `whole_characters` in all of its texts and names."""
-    return _mended(value, keeps_edges=False, texts=frozenset())
 
 
 class HalfCharacters:
@@ -107,32 +83,11 @@ def _read(data: bytes, texts: frozenset[str]) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         text = data.removeprefix(_BYTE_ORDER_MARK).decode("utf-8", "replace")
-        value = json.loads(text, parse_constant=float)
-        return _mended(value, keeps_edges=False, texts=texts) if _ESCAPED_HALF.search(text) else value
+        value = json.loads(text, parse_constant=float, strict=False)
+        return with_whole_characters(value, texts) if ESCAPED_HALF.search(text) else value
 
 
 def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TypeError("not a JSON object")
     return value
-
-
-def _mended(value: Any, *, keeps_edges: bool, texts: frozenset[str]) -> Any:
-    """The value with whole characters. `texts`: names of fields whose texts keep a half at their edges."""
-    if isinstance(value, str):
-        return _inside_mended(value) if keeps_edges else whole_characters(value)
-    if isinstance(value, list):
-        return [_mended(one, keeps_edges=keeps_edges, texts=texts) for one in value]
-    if isinstance(value, dict):
-        return {
-            whole_characters(name): _mended(one, keeps_edges=name in texts, texts=texts)
-            for name, one in value.items()
-        }
-    return value
-
-
-def _inside_mended(text: str) -> str:
-    first = text[:1] if "\udc00" <= text[:1] <= "\udfff" else ""
-    rest = text[len(first) :]
-    last = rest[-1:] if "\ud800" <= rest[-1:] <= "\udbff" else ""
-    return first + whole_characters(rest[: len(rest) - len(last)]) + last

@@ -7,7 +7,9 @@ from typing import Any, Literal
 import orjson
 
 from engine.protocol import Channel, ToolCall
-from engine.upstream.json_text import HalfCharacters, whole_characters, with_whole_characters
+from engine.protocol.characters import whole_characters, with_whole_characters
+from engine.upstream.arguments import Arguments
+from engine.upstream.json_text import HalfCharacters
 from engine.upstream.limits import TooMuchError
 from engine.upstream.messages.signatures import MAX_SIGNATURE
 
@@ -36,6 +38,7 @@ class Block:
         self.call = _call_of(start, call_index) if kind == "tool_use" else None
         self._delta, self._field = _TEXTS.get(kind, ("", ""))
         self._input = start.get("input") or {}
+        self._arguments = Arguments()
         self._num_pieces = 0
         self._halves = HalfCharacters()
         self._hash = hashlib.sha256()
@@ -51,18 +54,22 @@ class Block:
         if delta["type"] != self._delta:
             self._take_mute(delta)
             return ""
-        text = _text(delta[self._field])
-        self._num_pieces += bool(text)
-        return self._halves.join(self.kind, text)
+        text = _text("" if delta[self._field] is None else delta[self._field])
+        if self.call is None:
+            return self._halves.join(self.kind, text)
+        self._num_pieces += bool(text.strip())
+        return self._arguments.take(self._halves.join(self.kind, text))
 
     def last(self) -> str:
         """The text that is left when the block ends: half a character, or the input of a call that came with
         the start."""
-        if self.call is not None and not self._num_pieces:
+        if self.call is None:
+            return self._halves.end(self.kind)
+        if not self._num_pieces:
             return orjson.dumps(with_whole_characters(self._input)).decode()
-        if self.call is not None and self._input:
+        if self._input:
             raise ValueError("two inputs of one call")
-        return self._halves.end(self.kind)
+        return self._arguments.take(self._halves.end(self.kind)) + self._arguments.end()
 
     def sign(self, text: str) -> None:
         """Take in a piece of reasoning, which the signature is for."""
@@ -86,8 +93,8 @@ class Block:
 
 
 def _call_of(start: Mapping[str, Any], index: int) -> ToolCall:
-    name, call_id, arguments = start["name"], start.get("id"), start.get("input")
-    if not isinstance(name, str) or not name or not isinstance(arguments, Mapping | None):
+    name, call_id, arguments = start["name"], start.get("id"), start.get("input") or {}
+    if not isinstance(name, str) or not name or not isinstance(arguments, Mapping):
         raise TypeError("a call without a name, or with an input that is not an object")
     return ToolCall(index, whole_characters(name), call_id if isinstance(call_id, str) else None)
 

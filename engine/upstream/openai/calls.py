@@ -3,6 +3,7 @@
 A call comes in parts: a head with an id and a name, and pieces of its arguments. Servers count and name the
 parts in their own ways: every index is 0, or counts the chunks; the id stands in the head alone, or in each
 part, or is another one each time; the name comes in pieces, or with each part, or behind the first one.
+Arguments may be an object in the place of its text, its text once more as a string, or null.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -10,9 +11,10 @@ from typing import Any
 
 import orjson
 
-from engine.parsers.json_reader import Nesting
 from engine.protocol import Channel, ToolCall
-from engine.upstream.json_text import HalfCharacters, whole_characters, with_whole_characters
+from engine.protocol.characters import whole_characters, with_whole_characters
+from engine.upstream.arguments import Arguments
+from engine.upstream.json_text import HalfCharacters
 from engine.upstream.limits import OutputLimit
 
 Segment = tuple[Channel, ToolCall | None, str]
@@ -33,21 +35,23 @@ class _Call:
         """Arguments that no segment holds yet."""
         self._sent: ToolCall | None = None
         """The call as its segments name it, set with the first one. From then on, the name is final."""
-        self._nesting = Nesting(skips_other=True)
+        self._arguments = Arguments()
 
     @property
     def is_whole(self) -> bool:
-        """Whether its arguments are a whole object, list or string."""
-        return self._nesting.is_whole
+        return self._arguments.is_whole
 
     @property
     def is_open(self) -> bool:
-        """Whether more arguments must come: those that came are not whole."""
-        return self._nesting.is_open
+        return self._arguments.is_open
 
     @property
     def is_sent(self) -> bool:
         return self._sent is not None
+
+    @property
+    def is_held(self) -> bool:
+        return self._arguments.is_held
 
     @property
     def has_more(self) -> bool:
@@ -61,15 +65,22 @@ class _Call:
             self.name += name
         if self.is_whole and not arguments.strip():
             return
+        self.has_arguments = self.has_arguments or bool(arguments.strip())
+        self._put(self._arguments.take(arguments))
+
+    def end(self) -> None:
+        """No more of it comes."""
+        self._put(self._arguments.end())
+
+    def _put(self, arguments: str) -> None:
         if arguments:
             self._unsent.append(arguments)
-        self.has_arguments = self.has_arguments or bool(arguments.strip())
-        self._nesting.end(arguments, 0)
 
     def segment(self) -> Segment:
         """The arguments that have come, whole characters alone."""
-        self._sent = self._sent or ToolCall(self._index, whole_characters(self.name), self._id)
         arguments, self._unsent = "".join(self._unsent), []
+        if self._sent is None:
+            self._sent = ToolCall(self._index, whole_characters(self.name), self._id)
         return "tool_call", self._sent, arguments
 
 
@@ -107,10 +118,12 @@ class ToolCalls:
     def feed(self, delta: Mapping[str, Any], *, are_whole: bool = False) -> Iterator[Segment]:
         """At least one segment for each part. An empty one marks the tokens beside it as a call's.
         `are_whole`: each part is a call of its own. Raises `TooMuchError`."""
-        calls = delta.get("tool_calls") or ()
+        calls: Any = delta.get("tool_calls") or ()
+        if isinstance(calls, Mapping):  # one call, without a list (Text Generation Inference)
+            calls = (calls,)
         if function := delta.get("function_call"):
             calls = ({"index": 0, "function": function},)
-        for part in calls:
+        for part in filter(None, calls):
             self._take(part, is_whole=are_whole)
             yield from self._ready() or [("tool_call", None, "")]
 
@@ -123,6 +136,7 @@ class ToolCalls:
                 call.take(None, "", rest)
             if not (call.has_arguments or is_cut):
                 call.take(None, "", _NO_ARGUMENTS)
+            call.end()
             if call.has_more or not call.is_sent:
                 yield call.segment()
 
@@ -179,7 +193,8 @@ class ToolCalls:
         ready: list[Segment] = []
         while self._num_left < len(self._calls):
             call, is_last = self._calls[self._num_left], self._num_left == len(self._calls) - 1
-            if call.has_more or not (is_last or call.is_sent or not call.name):
+            may_begin = not (is_last or call.is_sent or not call.name)
+            if not call.is_held and (call.has_more or may_begin):
                 ready.append(call.segment())
             if is_last or not call.is_whole:
                 break

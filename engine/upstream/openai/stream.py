@@ -33,6 +33,8 @@ _OWN_ENDS = frozenset(
 )
 """The reasons that upstreams give for the model's own end. Some give them for a stop string, too."""
 _FAILURES = ("abort", "error")
+_SAYING = ("content", "refusal", "reasoning_content", "reasoning", "tool_calls", "function_call")
+"""The fields of a delta that say something."""
 _MAX_CHOICES = 64
 """Choices of one event, for each output. Servers send one."""
 
@@ -236,24 +238,28 @@ class _Output:
         return "tool_calls" if self._calls else "stop"
 
     def _segments(self, choice: Mapping[str, Any]) -> Iterator[Segment]:
-        delta, is_whole, has_said = choice.get("delta") or {}, False, self._has_said
-        if not delta and (message := choice.get("message")):
+        delta, is_whole = choice.get("delta") or {}, False
+        if (message := choice.get("message")) and not any(map(delta.get, _SAYING)):
             delta, is_whole = message, True
-        # A whole message repeats what deltas have said.
-        repeated = frozenset(has_said) if is_whole else frozenset[str]()
-        reasoning = delta.get("reasoning_content") or delta.get("reasoning")
-        if reasoning and "reasoning" not in repeated:
-            has_said.add("reasoning")
-            yield "reasoning", None, self._halves.join("reasoning", _text(reasoning))
         content = delta.get("content") or delta.get("refusal")
-        if content and "content" not in repeated:
-            has_said.add("content")
+        reasoning = delta.get("reasoning_content") or delta.get("reasoning") or _thinking(content)
+        if reasoning and self._is_new("reasoning", is_whole=is_whole):
+            yield "reasoning", None, self._halves.join("reasoning", _text(reasoning))
+        if content and self._is_new("content", is_whole=is_whole):
             yield "content", None, self._halves.join("content", _text(content))
-        if (delta.get("tool_calls") or delta.get("function_call")) and "calls" not in repeated:
-            has_said.add("calls")
+        has_calls = delta.get("tool_calls") or delta.get("function_call")
+        if has_calls and self._is_new("calls", is_whole=is_whole):
             yield from self._calls.feed(delta, are_whole=is_whole)
         if text := _text(choice.get("text")):
             yield from self._without_echo(self._halves.join("text", text))
+
+    def _is_new(self, part: str, *, is_whole: bool) -> bool:
+        """Whether a part of a delta, or of a whole message, goes on with the answer. A message that comes in
+        the place of a delta does. One behind deltas repeats what they have said."""
+        if is_whole:
+            return part not in self._has_said
+        self._has_said.add(part)
+        return True
 
     def _last_segments(self, *, is_cut: bool) -> Iterator[Segment]:
         """What waits at the end."""
@@ -342,7 +348,14 @@ def _text(value: Any) -> str:
     """The text of a string, or of a list of parts."""
     if value is None or isinstance(value, str):
         return value or ""
-    return "".join(part["text"] for part in value if part["type"] == "text")
+    return "".join(_text(part.get("text")) for part in value if part.get("type", "text") == "text")
+
+
+def _thinking(content: Any) -> str:
+    """The reasoning among the parts of a content that is a list (Mistral)."""
+    if not isinstance(content, list):
+        return ""
+    return "".join(_text(part.get("thinking")) for part in content if part.get("type") == "thinking")
 
 
 def _usage(reported: Any, counted: Usage) -> Usage:

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from engine.upstream.json_text import has_whole_characters
+from engine.protocol.characters import has_whole_characters
 
 _MARK = b"WeirTextMark"
 """Letters that are no JSON without quotes."""

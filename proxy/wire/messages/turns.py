@@ -138,7 +138,7 @@ _NEEDED = {
     "image": ("source",),
     "document": ("source",),
     "search_result": ("source", "title"),
-    "tool_use": ("id", "name", "input"),
+    "tool_use": ("id", "name"),
     "tool_result": ("tool_use_id",),
     "thinking": ("thinking",),
 }
@@ -217,5 +217,5 @@ def _of_assistant(blocks: list[Block]) -> JSONObject:
 
 
 def _call(block: Block) -> JSONObject:
-    arguments = orjson.dumps(block.input).decode()
+    arguments = orjson.dumps(block.input or {}).decode()
     return {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": arguments}}

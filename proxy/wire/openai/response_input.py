@@ -94,7 +94,7 @@ class InputItem(RequestObject):
 
 _NEEDED = {
     "message": ("role", "content"),
-    "function_call": ("call_id", "name", "arguments"),
+    "function_call": ("call_id", "name"),
     "function_call_output": ("call_id", "output"),
     "reasoning": (),
     "item_reference": ("id",),
@@ -125,7 +125,8 @@ def _assistants(items: Iterable[InputItem]) -> JSONObject:
     calls: list[JSONObject] = []
     for item in items:
         if item.type == "function_call":
-            function = {"name": item.name, "arguments": item.arguments}
+            arguments = "{}" if item.arguments is None else item.arguments
+            function = {"name": item.name, "arguments": arguments}
             calls.append({"id": item.call_id, "type": "function", "function": function})
         else:
             texts = content if item.type == "message" else reasoning

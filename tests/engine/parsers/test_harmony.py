@@ -141,6 +141,8 @@ def test_a_message_that_is_cut_short_was_streamed() -> None:
         ("<|channel|>analysis to=functions.f code", "f"),
         (" to=functions.f<|channel|>commentary", "f"),
         ("<|constrain|>json to=functions.f", "f"),
+        ("commentary to=functions.f <|constrain|>json", "f"),
+        (" commentary to=functions.f", "f"),
     ],
 )
 def test_the_recipient_may_stand_anywhere_in_a_header(header: str, name: str) -> None:
@@ -180,6 +182,13 @@ def test_the_recipient_may_stand_anywhere_in_a_header(header: str, name: str) ->
         ("<|start|>functions.f to=assistant<|channel|>commentary<|message|>B<|end|>", "/B"),
         ("<|message|>B<|end|><|end|><|return|>", "/B"),
         ("go to<|channel|>final<|message|> B", "/go to B"),
+        ("analysis<|message|>A<|end|>assistantfinal<|message|>B", "A/B"),
+        (" analysis<|message|>A<|end|>\nassistant final json<|constrain|>json<|message|>B", "A/B"),
+        ("analysis<|channel|>final<|message|>B", "/B"),
+        ("finally<|message|>B", "/finallyB"),
+        ("The final<|message|>B", "/The finalB"),
+        ("final", "/final"),
+        ("analysis<|end|>B", "/analysisB"),
     ],
 )
 def test_a_later_marker_begins_a_message_anew(text: str, expected: str | list[tuple[str, str]]) -> None:

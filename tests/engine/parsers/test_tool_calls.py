@@ -44,6 +44,13 @@ ESCAPED = r'{"a": "}\"{ \\", "é": ["你好 \u00e9", {"b": []}], "🎉": null}'
             [("f", '{"a": 1}'), ("g", ESCAPED)],
         ),
         (MISTRAL, '[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g-2{}', [("f", '{"a": 1}'), ("g-2", "{}")]),
+        (LLAMA, f"{CALL}\n{CALL},\n{CALL}", [("f", '{"a": 1}')] * 3),
+        (HERMES, f'<tool_call>{CALL[:-1]}, "id": "call_1"}}</tool_call>', [("f", '{"a": 1}')]),
+        (HERMES, f'<tool_call>{{"id": 0, {CALL[1:]}</tool_call>', [("f", '{"a": 1}')]),
+        (HERMES, f"<tool_call>\n{CALL}}}\n</tool_call>", [("f", '{"a": 1}'), ("content", "}\n</tool_call>")]),
+        (HERMES, f"<tool_call>\n{CALL}}}</tool_call>", [("f", '{"a": 1}')]),
+        (MISTRAL, f'[TOOL_CALLS] [{CALL[:-1]}, "id": "abcdefghi"}}, {CALL}]', [("f", '{"a": 1}')] * 2),
+        (MISTRAL, f"[TOOL_CALLS]{CALL}", [("f", '{"a": 1}')]),
         (MISTRAL, 'Hi[TOOL_CALLS]f[CALL_ID]a1B2[ARGS]{"a": 1}', [("content", "Hi"), ("f", '{"a": 1}')]),
     ],
 )
@@ -104,6 +111,7 @@ def test_text_that_is_no_call_is_content_unchanged(parsers: Parsers, text: str) 
             '<tool_call>{"name":"f","arguments":{},"more":1}</tool_call>',
             [("f", "{}"), ("content", ',"more":1}</tool_call>')],
         ),
+        (HERMES, r'<tool_call>{"name": "f", "arguments": "{\"a\": 1"}</tool_call>', [("f", '{"a": 1')]),
         (MISTRAL, f'[TOOL_CALLS][{CALL}, {{"name": 1}}]', [("f", '{"a": 1}'), ("content", ', {"name": 1}]')]),
         (LLAMA, f"{CALL}; stop", [("f", '{"a": 1}'), ("content", "; stop")]),
     ],
@@ -134,6 +142,7 @@ SHAPES = [
     (MISTRAL, '[TOOL_CALLS][{"name": "f", "arguments": %s}]'),
     (MISTRAL, '[TOOL_CALLS][{"arguments": %s, "name": "f"}]'),
     (MISTRAL, "[TOOL_CALLS]f[ARGS]%s[TOOL_CALLS]"),
+    (MISTRAL, "[TOOL_CALLS]f[ARGS]%s"),
 ]
 
 
@@ -207,6 +216,22 @@ def test_the_named_form_is_recognized_by_its_special_tokens() -> None:
         *((0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (0, 5)),
         *((1, 6), (1, 7), (1, 8), (1, 9), (1, 9999)),
     ]
+
+
+def test_no_token_reveals_an_id_in_a_calls_json() -> None:  # contract 5.3
+    pieces = [
+        "<tool_call>",
+        '{"id": ',
+        '"call',
+        '_1"',
+        ', "name": "f", "arguments": ',
+        "{}",
+        "}",
+        "</tool_call>",
+    ]
+    made = parse(HERMES, tokenised(pieces))
+    assert said(made) == [("f", "{}")]
+    assert not {2, 3} & {token.id for _, token in tokens_of(made)}
 
 
 def test_no_token_reveals_a_call_id() -> None:  # contract 5.3

@@ -51,6 +51,18 @@ def test_content_in_parts_is_joined_where_the_template_takes_none(
         assert caught.value.param == "messages"
 
 
+@pytest.mark.parametrize("role", ["assistant", "tool"])
+@pytest.mark.parametrize("content", [{}, {"content": None}], ids=["missing", "null"])
+def test_a_turn_without_content_goes_on_where_the_template_joins_contents(
+    tokenizer: PreTrainedTokenizerFast, role: str, content: Any
+) -> None:
+    template = "{% for m in messages %}{{ m.role + ':' + m.content + ';' }}{% endfor %}"
+    local = with_template(tokenizer, template)
+    turn = {"role": role, "tool_call_id": "c", **content}
+    prompt = local.decode(local.encode_chat(chat({"role": "user", "content": "Hi"}, turn)))
+    assert prompt == f"user:Hi;{role}:;"
+
+
 def test_a_template_that_takes_parts_gets_them(tokenizer: PreTrainedTokenizerFast) -> None:
     template = (
         "{% for m in messages %}{% if m.content is string %}{{ m.content }}"
@@ -239,6 +251,16 @@ def test_a_chat_goes_on_behind_arguments_that_are_no_object(
     messages = [{"role": "assistant", "content": None, "tool_calls": [call]}]
     assert local.decode(local.encode_chat(chat(*messages))) == f"assistant: f({shown}). "
     assert has_other_arguments(messages)
+
+
+@pytest.mark.parametrize("written", [r'{"a": "\ud83d"}', json.dumps(r'{"a": "\ud83d"}')])
+def test_half_a_character_in_earlier_arguments_is_a_replacement(
+    tokenizer: PreTrainedTokenizerFast, written: str
+) -> None:
+    local = with_template(tokenizer, TOOL_TEMPLATE)
+    call = {"id": "call-1", "type": "function", "function": {"name": "f", "arguments": written}}
+    messages = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    assert local.decode(local.encode_chat(chat(*messages))) == "assistant: f(a=\ufffd). "
 
 
 @pytest.mark.parametrize("given", ['{"a": "b"}', "{}", "", None, {"a": "b"}])

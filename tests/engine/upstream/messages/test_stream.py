@@ -73,6 +73,30 @@ def test_every_kind_of_block_has_its_channel() -> None:
     assert deltas[-1].finish_reason
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("null", "{}"),
+        (" ", "{}"),
+        ('""', "{}"),
+        (r'"{\"a\": \"}\"}"', '{"a": "}"}'),
+        (r'"{\"a\"', r'"{\"a\"'),
+        ("nul", "nul"),
+    ],
+)
+def test_an_input_that_is_a_string_or_null_is_an_object_wherever_it_is_cut(written: str, meant: str) -> None:
+    for at in range(len(written) + 1):
+        deltas = translated(answer([*block(0, "tool_use", written[:at], written[at:])], reason="tool_use"))
+        assert "".join(delta.text for delta in deltas if delta.tool_call) == meant
+
+
+@pytest.mark.parametrize("given", [None, "", {}])
+def test_an_input_that_is_nothing_is_no_arguments(given: Any) -> None:
+    nothing = changed(piece(0, "tool_use", ""), ("delta", "partial_json"), None)
+    events = answer([start(0, "tool_use", input=given), nothing, stop(0)], reason="tool_use")
+    assert told(translated(events)) == [("tool_call", "{}")]
+
+
 def test_text_that_comes_with_a_blocks_start_is_part_of_it() -> None:
     events = answer(block(0, "text", "b", text="a"), block(1, "tool_use", input={"a": 1}))
     assert told(translated(events)) == [("content", "a"), ("content", "b"), ("tool_call", '{"a":1}')]

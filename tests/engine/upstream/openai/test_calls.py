@@ -209,6 +209,54 @@ def test_a_call_without_arguments_has_an_empty_object(arguments: Any) -> None:
     assert calls_of(translated(legacy, finish="function_call")) == [("f", {})]
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("null", "{}"),
+        (" null ", "{}"),
+        ('""', "{}"),
+        ('" "', "{}"),
+        ('"null"', "{}"),
+        (r'"{\"a\": \"}\"}"', '{"a": "}"}'),
+        (r'" {\"a\": 1}"', ' {"a": 1}'),
+        ('"x"', '"x"'),
+        (r'"{\"a\": 1"', r'"{\"a\": 1"'),
+        ("nul", "nul"),
+        ("5", "5"),
+    ],
+)
+def test_arguments_that_are_a_string_or_null_are_an_object_wherever_they_are_cut(
+    written: str, meant: str
+) -> None:
+    for at in range(len(written)):
+        parts = [part(0, "c", "f", written[:at]), part(0, None, None, written[at:])]
+        deltas = translated(*({"tool_calls": [one]} for one in parts), {"content": "Done."})
+        assert "".join(delta.text for delta in deltas if delta.tool_call) == meant
+
+
+def test_a_call_behind_one_whose_arguments_are_a_string_does_not_wait_for_the_end() -> None:
+    translator = StreamTranslator(chat())
+    made: list[Delta] = []
+    for one in (part(0, "c", "f", '"{}"'), part(1, "d", "g", "null"), part(2, "e", "h", '{"b"')):
+        made += translator.feed({"choices": [{"delta": {"tool_calls": [one]}}]})
+    assert [(d.tool_call.name, d.text) for d in made if d.tool_call] == [
+        ("f", "{}"),
+        ("g", "{}"),
+        ("h", '{"b"'),
+    ]
+
+
+def test_a_call_without_a_list_around_it_is_read() -> None:
+    parts = [part(0, "", "f", '{"a"'), part(0, "", None, ": 1}")]
+    assert calls_of(translated(*({"tool_calls": one} for one in parts))) == [("f", {"a": 1})]
+
+
+@pytest.mark.parametrize("nothing", [None, {}])
+def test_a_part_that_is_nothing_is_no_call(nothing: Any) -> None:
+    parts = [[nothing], [nothing, part(0, "c", "f", "{}")], [nothing]]
+    assert calls_of(translated(*({"tool_calls": some} for some in parts))) == [("f", {})]
+
+
 def test_a_call_that_max_tokens_cuts_gets_no_arguments() -> None:
     head = part(0, "c", "f", None)
     assert [
@@ -222,11 +270,32 @@ def test_a_message_in_the_place_of_a_delta_is_read() -> None:
         [{"delta": {}, "message": message}],
         [{"message": message}],
         [{"delta": None, "message": message}],
+        [{"delta": {"role": "assistant", "content": ""}, "message": message}],
     ):
         translator = StreamTranslator(chat())
         made = [d for one in deltas for d in translator.feed({"choices": [{"finish_reason": "stop", **one}]})]
         made += translator.finish(complete=True)
         assert [(d.channel, d.text) for d in made] == [("reasoning", "So."), ("content", "Hello")]
+
+
+def test_pieces_of_a_message_in_the_place_of_deltas_are_read() -> None:
+    translator = StreamTranslator(chat())
+    said = [{"role": "assistant", "content": text} for text in ("Hel", "lo", "")]
+    deltas = [d for one in said for d in translator.feed({"choices": [{"message": one}]})]
+    deltas += translator.feed({"choices": [{"message": said[-1], "finish_reason": "stop"}]})
+    deltas += translator.finish(complete=True)
+    assert "".join(delta.text for delta in deltas) == "Hello"
+
+
+def test_reasoning_among_the_parts_of_a_content_is_reasoning() -> None:
+    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "So."}]}
+    both: Any = [{"type": "thinking", "thinking": "Then."}, {"type": "text", "text": "Hello"}]
+    deltas = translated({"content": [thinking]}, {"content": both}, finish="stop")
+    assert [(d.channel, d.text) for d in deltas if d.text] == [
+        ("reasoning", "So."),
+        ("reasoning", "Then."),
+        ("content", "Hello"),
+    ]
 
 
 def test_a_whole_message_behind_deltas_says_nothing_again() -> None:

@@ -493,6 +493,21 @@ async def test_what_breaks_inside_a_stream_is_the_upstreams_fault(upstream: Any,
     assert "secret" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "event", [b"data:\n\n", b"data: \n\n", b"data: null\n\n", b"event: ping\ndata: {}\n\n"]
+)
+async def test_an_event_that_says_nothing_is_no_fault(upstream: Any, event: bytes) -> None:
+    deltas = await ask(upstream, event, chunk("a"), event, chunk("b", "stop"), event, DONE)
+    assert join(deltas)[0].text == "ab"
+
+
+@pytest.mark.parametrize("event", [b"data: [done]\n\n", b"data: bye\n\n", b"data: []\n\n"])
+async def test_what_follows_the_finish_is_no_fault(upstream: Any, event: bytes) -> None:
+    deltas = await ask(upstream, chunk("a", "stop"), event, USAGE)
+    assert (join(deltas)[0].text, deltas[-1].finish_reason) == ("a", "stop")
+    assert deltas[-1].usage == Usage(1, 2)
+
+
 async def test_the_callers_fault_may_come_inside_the_stream(upstream: Any) -> None:
     """In general words: inside a stream, an upstream's own may quote what its model said."""
     with pytest.raises(RequestError) as caught:

@@ -94,6 +94,12 @@ def test_results_of_tools_come_before_the_turns_text() -> None:
     ]
 
 
+@pytest.mark.parametrize("given", [{}, {"input": None}], ids=["missing", "null"])
+def test_a_call_without_an_input_has_no_arguments(given: dict[str, Any]) -> None:
+    turn = {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "f", **given}]}
+    assert chat(turn)[0]["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
+
+
 def test_turns_of_one_role_in_a_row_are_one() -> None:
     assert chat(user(text("a")), user(text("b")), {"role": "system", "content": "Be brief."}) == [
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},

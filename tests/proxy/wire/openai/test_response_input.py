@@ -43,6 +43,8 @@ from tests.proxy.response_helpers import ASK, PATH, TOOL, asked, saying, thinkin
                 },
                 {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{}"},
                 {"type": "function_call", "call_id": "c2", "name": "g", "arguments": ""},
+                {"type": "function_call", "call_id": "c3", "name": "h", "arguments": None},
+                {"type": "function_call", "call_id": "c4", "name": "h"},
                 {"role": "assistant", "content": "moment."},
                 {"type": "function_call_output", "call_id": "c1", "output": "1"},
                 {
@@ -60,6 +62,8 @@ from tests.proxy.response_helpers import ASK, PATH, TOOL, asked, saying, thinkin
                     "tool_calls": [
                         {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}},
                         {"id": "c2", "type": "function", "function": {"name": "g", "arguments": ""}},
+                        {"id": "c3", "type": "function", "function": {"name": "h", "arguments": "{}"}},
+                        {"id": "c4", "type": "function", "function": {"name": "h", "arguments": "{}"}},
                     ],
                 },
                 {"role": "tool", "tool_call_id": "c1", "content": "1"},
