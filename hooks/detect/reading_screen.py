@@ -26,9 +26,9 @@ class ReadingScreen:
 
     def step(self, mark: Mark, char: str) -> Mark | None:
         is_run, before = mark.before
+        char = self._dressed(char)
         if self._is_sign(char) and (char != "\n" or is_run):
             return None
-        char = self._dressed(char)
         stepped = self._screen.step(Mark(mark.held, before, mark.open), char)
         return None if stepped is None else _with(stepped, _IN_RUN(char) is not None)
 

@@ -44,6 +44,9 @@ WORDS = [
     "*",
     "密码",
     "\u200b",
+    "％３３",
+    "％",
+    "＆#",
 ]
 SHIPPED: dict[str, Detector] = {
     "pii": Pii().detector,
@@ -155,6 +158,13 @@ def test_a_screen_of_random_phrases_holds_all_that_they_do(phrases: list[str], t
             screen = screen_of(detector)
             assert screen is not None
             assert_screens(detector, screen, text)
+
+
+@pytest.mark.parametrize("text", ["a ％３３％３１", "a ＆#51;＆#49;"])
+def test_a_screen_gives_up_at_an_escape_in_wide_characters(text: str) -> None:
+    screen = screen_of(SHIPPED["pii"])
+    assert screen is not None
+    assert assert_screens(SHIPPED["pii"], screen, text)
 
 
 def test_prose_needs_no_guard() -> None:
