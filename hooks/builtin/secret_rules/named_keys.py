@@ -12,7 +12,10 @@ from hooks.builtin.secret_rules.signs import BEFORE, CLOSING, FEIGNED, OF_WHAT, 
 from hooks.detect.rules import Rule
 
 _NUMBER = r"(?:[ _-]?\d{1,3})?"
-_OWNERS = "app|application|client|consumer|customer|dev|developer|merchant|partner|project|server|subscription|team|user"
+_OWNERS = (
+    "app|application|client|consumer|customer|dev|developer|merchant|partner|project|server|subscription|team"
+    "|user"
+)
 """What stands before "key" without a sign in names of secrets: appkey."""
 _KEY = rf"(?:(?<![a-z])(?:{_OWNERS})?key|(?-i:(?<=[a-z\d])Key|(?<=[A-Z\d])KEY)){_NUMBER}"
 """The end of a name: foo_key, foo-key, foo key, fooKey, FOOKEY. Not of monkey."""
