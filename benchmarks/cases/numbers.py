@@ -297,6 +297,7 @@ NUMBERS = (
     Number("snowflake, Mastodon", _snowflake(0, 16)),
     Number("snowflake, Instagram", _snowflake(1_314_220_021_721, 23)),
     Number("snowflake of 18 digits", _digits(18)),
+    Number("id of Facebook", lambda rng: f"1000{_digits(11)(rng)}"),
     *(Number(f"id of {count} digits", _digits(count)) for count in (8, 9, 10, 11, 12, 13, 14, 17, 19)),
     Number("id of 15 digits", _digits(15), most=0.004),
     Number("id of 16 digits", _digits(16), most=0.03),

@@ -101,7 +101,7 @@ function* ofElement(node) {
     if (IMAGES.has(name)) yield* images(value);
     if (name === "style") yield* ofStyle(value, "declarationList");
     else if (/\(|\\/.test(value)) yield* ofStyle(value, "value"); // as SVG's fill
-    if (ANIMATED.has(name) && /href/i.test(attributes.attributename ?? "")) yield* value.split(";");
+    if (ANIMATED.has(name) && /^(?:animate|set)/i.test(node.tagName) && /href/i.test(attributes.attributename ?? "")) yield* value.split(";");
   }
   if (node.tagName === "meta" && /^refresh$/i.test(attributes["http-equiv"] ?? ""))
     yield* refreshed(attributes.content ?? "");

@@ -85,12 +85,21 @@ class emit(Verdict):
 @dataclass(frozen=True, slots=True)
 class suppress(Verdict):
     """Withhold the pending text for good, on every channel (contract 3.2). The reason is for
-    `on_decision` and moderations (contract 3.13)."""
+    `on_decision` and moderations (contract 3.13). `after`, `spans`, `alternatives`: as in `terminate`."""
 
     reason: str | None = None
+    _: KW_ONLY
+    after: int | None = None
+    alternatives: bool = True
+    spans: Iterable[Span] = ()
+    """Held as a tuple."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spans", tuple(self.spans))
 
     def changes(self, pending: str) -> Iterable[Change]:
-        return (Change("suppress", 0, len(pending), reason=self.reason),)
+        end = Change("suppress", self.after or 0, len(pending), reason=self.reason)
+        return [*map(_span_change, self.spans), end]
 
 
 @dataclass(slots=True, unsafe_hash=True)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Unpack
 from pydantic import Field
 
 from engine.protocol import Calibration, ProbeInfo, Smoothing, Token
-from hooks import Chunk, ProbeNeeds, Verdict, checked, emit, rewind, suspect
+from hooks import Chunk, ProbeNeeds, Verdict, checked, emit, rewind, suppress, suspect
 from hooks.builtin.probe_scores.reader import Finding, ScoreReader
 from hooks.detect.acting_guard import StreamOptions
 from hooks.detect.argument_types import Count, Names
@@ -66,6 +66,8 @@ class Probe(CoverageGuard):
         )
 
     def __call__(self, chunk: Chunk) -> Verdict:
+        if chunk.state.get("is_withheld"):
+            return suppress()
         stream: ProbedStream | None = chunk.state.get("stream")
         if stream is not None and stream.passes(chunk):
             return emit(chunk.pending, alternatives=stream.excerpt.keeps_alternatives)

@@ -133,7 +133,7 @@ class _Marking:
     def _field(self, name: str, value: Any, speaker: Voice) -> Any:
         voice = voice_of_field(name, speaker)
         if voice.source != "document":
-            return value
+            return self.fields(value, speaker) if isinstance(value, Mapping) else value
         if value:
             self._found(voice)
         if isinstance(value, list | tuple):

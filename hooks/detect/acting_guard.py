@@ -68,7 +68,8 @@ class Options(StreamOptions, total=False):
 class ActingGuard:
     """A guard that acts on matches. A subclass finds them; matches that overlap are one match.
 
-    `action`: `redact` puts `template` in the place of a match. `suppress` removes the match and continues.
+    `action`: `redact` puts `template` in the place of a match. `suppress` removes the match and continues;
+    a tool call with a match is no call then.
     `terminate` ends the request before the match. `rewind` has the model write something else, and acts as
     `terminate` if the engine cannot go back. `suspect` withholds nothing: the hooks behind this one see it,
     such as a judge with `only_when: suspect`, and the rest of the stream passes. `template`: the
@@ -118,6 +119,7 @@ class ActingGuard:
         self.may_rewind = action == "rewind"
         self._suspects = action == "suspect"
         self._ends = action in ("terminate", "rewind")
+        self._withholds_calls = action == "suppress"
         self._end = partial(rewind if self.may_rewind else terminate, scope=scope or self.default_scope)
         self._prompt = prompt
         self._of = frozenset(of or _default_sources(prompt))
@@ -181,9 +183,15 @@ class ActingGuard:
                 return self._suspect(chunk, entity)
             if self._ends:  # without a closing text, which would be released under this name
                 return self._end(entity)
-            chunk.state["is_withheld"] = True
-            return suppress(entity)
+            return self._withhold_call(chunk, entity)
         return suppress() if chunk.state.get("is_withheld") else None
+
+    def _withhold_call(self, chunk: Chunk, entity: str, **before: Any) -> suppress:
+        """Withhold the call: without the match, it would do something else than the model wrote. `before`:
+        what `suppress` takes for the text before the match."""
+        chunk.state.pop("excerpt", None)
+        chunk.state["is_withheld"] = True
+        return suppress(entity, **before)
 
     def _suspect(self, chunk: Chunk, entity: str) -> suspect:
         """Mark the request as suspect. The rest of the stream passes, because one mark is enough."""
@@ -221,12 +229,15 @@ class ActingGuard:
                 return self._suspect(chunk, min(matches, key=order).entity)
         keeps = excerpt.keeps_alternatives
         withheld = None if withheld_from is None else excerpt.written(max(withheld_from, excerpt.pending))
-        if self._ends and (offences := [match for match in matches if match.rule >= 0]):
+        is_withheld = self._withholds_calls and chunk.channel == "tool_call"
+        if (self._ends or is_withheld) and (offences := [match for match in matches if match.rule >= 0]):
             first = min(offences, key=order)
             after = excerpt.written(excerpt.widened(text, first)[0])
             after = after if withheld is None else min(after, withheld)
             back = (self._restored(excerpt, text, match) for match in matches if match.rule == RESTORED)
             spans = [span for span in back if span[1] <= after]
+            if is_withheld:
+                return self._withhold_call(chunk, first.entity, after=after, spans=spans, alternatives=keeps)
             return self._end(first.entity, after=after, spans=spans, text=self._text, alternatives=keeps)
         places, held = self._decide(excerpt, text, matches, undecided, self._template)
         if withheld is not None:

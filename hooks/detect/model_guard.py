@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal, Protocol, Unpack, runtime_checkable
 
-from hooks import Chunk, GenerationRequest, Verdict, checked, rewind, terminate
+from hooks import Chunk, GenerationRequest, Verdict, checked, rewind, suppress, terminate
 from hooks.detect.acting_guard import PromptReply
 from hooks.detect.argument_types import Seconds
 from hooks.detect.coverage import Coverage, Judged
@@ -102,7 +102,7 @@ class ModelGuard(CoverageGuard):
         except BaseException:
             judging.drop(self._dropped)
             raise
-        if chunk.is_final or isinstance(verdict, terminate | rewind):
+        if chunk.is_final or isinstance(verdict, suppress | terminate | rewind):
             judging.drop(self._dropped)
         return verdict
 

@@ -334,8 +334,9 @@ class Output:
             if ends is not None:
                 return released, ends
         if self._has_withheld_call and "content" not in self.streams:
-            content = self.streams["content"] = Stream(self._guarded, Delta(index=self.index))
-            vetted, ends = yield from self._vet(content, Delta(index=self.index), is_final=True)
+            empty = Delta(index=self.index)
+            content = self.streams["content"] = Stream(self._guarded, empty, self._prompt_scores)
+            vetted, ends = yield from self._vet(content, empty, is_final=True)
             released += vetted
             if ends is not None:
                 return released, ends

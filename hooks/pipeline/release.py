@@ -67,9 +67,10 @@ def decide(
     """
     if isinstance(verdict, suppress):
         _check_reason(verdict.reason)
-        spoil(pending)
-        return Outcome("suppress", [])
-    if isinstance(verdict, emit):
+        released, withheld = _cut_at_end(verdict, pending, length) if verdict.after else ([], pending)
+        spoil(withheld)
+        outcome = Outcome("suppress", released)
+    elif isinstance(verdict, emit):
         outcome = Outcome("rewrite", _rewritten(pending, checked_text(verdict.text), keep_tokens))
     elif isinstance(verdict, redact):
         outcome = _redact(verdict, pending, length, is_final, keep_tokens)
@@ -146,7 +147,7 @@ def _rewind(verdict: rewind, pending: list[Fragment], length: int) -> Outcome:
 
 
 def _cut_at_end(
-    verdict: terminate | rewind, pending: list[Fragment], length: int
+    verdict: suppress | terminate | rewind, pending: list[Fragment], length: int
 ) -> tuple[list[Fragment], list[Fragment]]:
     """The fragments that the verdict releases, with its spans replaced, and the others."""
     after = _checked_after(verdict, length)
@@ -156,8 +157,8 @@ def _cut_at_end(
     return released, withheld
 
 
-def _checked_after(verdict: terminate | rewind, length: int) -> int:
-    if verdict.scope not in ("request", "output"):
+def _checked_after(verdict: suppress | terminate | rewind, length: int) -> int:
+    if not isinstance(verdict, suppress) and verdict.scope not in ("request", "output"):
         raise BadVerdictError(f"{type(verdict).__name__}(scope=) is 'request' or 'output'")
     after = 0 if verdict.after is None else verdict.after
     if type(after) is not int or not 0 <= after <= length:
@@ -371,7 +372,7 @@ def count_judged(
 ) -> None:
     """Count the released tokens, and those of them that are judged (contract 3.17). Raises
     `BadVerdictError`."""
-    if isinstance(verdict, suppress):
+    if isinstance(verdict, suppress) and not verdict.after:
         return
     if isinstance(ends, terminate) and ends.text:
         released = released[:-1]  # the closing text is the hook's own

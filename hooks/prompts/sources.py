@@ -36,10 +36,11 @@ _BY_ROLE: Mapping[str, Source] = {
 """Llama's template calls results `ipython`, and GLM's `observation`."""
 _RESULT = ("_output", "_outputs", "_result", "_results", "_response")
 """Ends of the names of tools' results, such as `function_call_output` and `web_search_tool_result`."""
-_DOCUMENTS = {
+DOCUMENTS = {
     *("document", "documents", "document_url", "search_result", "search_results"),
     *("file", "files", "file_url", "input_file"),
 }
+"""The names of fields and kinds of parts that have documents."""
 _OF_SPEAKER = {
     *(
         "text",
@@ -55,7 +56,7 @@ _OF_SPEAKER = {
     *("input_audio", "audio", "video", "video_url", "input_video", "tool_use", "tool_call", "tool_calls"),
 }
 """The kinds of parts that are the words, the images and the calls of who speaks."""
-KINDS = _OF_SPEAKER | _DOCUMENTS
+KINDS = _OF_SPEAKER | DOCUMENTS
 """The known kinds of parts. Any other kind is the caller's own word."""
 
 
@@ -66,7 +67,7 @@ def voice_of(message: Mapping[str, Any]) -> Voice:
         return Voice("user", is_certain=False)
     if role in _BY_ROLE:
         return Voice(_BY_ROLE[role])
-    if role.split(" ")[0] in _DOCUMENTS:  # Granite's template: `document {"doc_id": 1}`
+    if role.split(" ")[0] in DOCUMENTS:  # Granite's template: `document {"doc_id": 1}`
         return Voice("document")
     return Voice("tool") if role.endswith(_RESULT) else Voice("user", is_certain=False)
 
@@ -78,7 +79,7 @@ def voice_of_part(part: Any, speaker: Voice) -> Voice:
     kind = part["type"]
     if isinstance(kind, str) and kind in _OF_SPEAKER:
         return speaker
-    if isinstance(kind, str) and kind.endswith(_RESULT) and kind not in _DOCUMENTS:
+    if isinstance(kind, str) and kind.endswith(_RESULT) and kind not in DOCUMENTS:
         return Voice("tool")
     return voice_of_field(kind, speaker)
 
@@ -87,6 +88,6 @@ def voice_of_field(name: Any, speaker: Voice) -> Voice:
     """Who said what a field has that is no field of the API."""
     if speaker.source == "tool":
         return speaker
-    if isinstance(name, str) and name in _DOCUMENTS:
+    if isinstance(name, str) and name in DOCUMENTS:
         return Voice("document")
     return speaker._replace(is_certain=False)

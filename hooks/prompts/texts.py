@@ -15,6 +15,7 @@ from engine.protocol import ROLES, GenerationRequest, Prompt, SamplingParams
 from engine.protocol.fields.table import FIELDS
 from hooks.prompts.names import READINGS, name_of
 from hooks.prompts.sources import (
+    DOCUMENTS,
     KINDS,
     STRANGERS,
     USER,
@@ -219,7 +220,15 @@ class _Walk:
             return value
         is_definition = name in _DEFINITIONS or name.startswith("guided_")
         voice = Voice("definition") if is_definition else voice_of_field(name, USER)
-        return self._said_by(voice, self.value, value, place)
+        inner = _documents_in(value)
+        if not inner:
+            return self._said_by(voice, self.value, value, place)
+        rest = {own: one for own, one in value.items() if own not in inner}
+        read = {own: self.extra(own, value[own], f"{place}.{own}") for own in inner}
+        kept = self._said_by(voice, self.value, rest, place) if rest else rest
+        new = {own: read[own] if own in read else kept[own] for own in value if own in read or own in kept}
+        new |= kept
+        return value if _is_same(new.values(), value.values()) and [*new] == [*value] else new
 
     def definition(self, value: Any, place: str) -> Any:
         return self._said_by(Voice("definition"), self.json, value, place)
@@ -273,7 +282,7 @@ class _Walk:
     def _part_field(self, name: str, value: Any, place: str) -> Any:
         if name == "type" and isinstance(value, str) and value in KINDS:
             return value
-        voice = self._voice if name in _NAMES else voice_of_field(name, self._voice)
+        voice = self._voice if name in _NAMES - DOCUMENTS else voice_of_field(name, self._voice)
         return self._said_by(voice, self._own_part_field, name, value, place)
 
     def _own_part_field(self, name: str, value: Any, place: str) -> Any:
@@ -321,6 +330,11 @@ class _Walk:
                 gone = {*texts} - {at}
                 return [one if i == at else part for i, part in enumerate(parts) if i not in gone]
         return parts
+
+
+def _documents_in(value: Any) -> list[str]:
+    """The names of an object's own fields of documents, as `chat_template_kwargs` may have them."""
+    return [name for name in value if name in DOCUMENTS] if isinstance(value, Mapping) else []
 
 
 def _text_of(part: Any) -> str | None:

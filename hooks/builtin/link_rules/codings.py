@@ -8,9 +8,10 @@ import base64
 import binascii
 import html
 import re
+import string
 import unicodedata
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from urllib.parse import unquote, unquote_plus
 
@@ -21,7 +22,7 @@ _MOST_ESCAPED = 4
 _MOST_INFLATED = 8192
 """Most bytes of a compressed text that are read."""
 _JSON = re.compile(r"\\{1,3}(?:u([\da-fA-F]{4})|x([\da-fA-F]{2}))")
-_FIELD = re.compile(r"[?&;][^=&;?/#]{1,32}=")
+_FIELD = re.compile(r"[?&;/][^=&;?/#]{1,32}=")
 """The name of a field: a text may be spread over several fields."""
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ufffd]+")
 """What bytes that are no text have every few characters."""
@@ -36,13 +37,22 @@ _FROM_BASE32_HEX = str.maketrans("0123456789ABCDEFGHIJKLMNOPQRSTUV", "ABCDEFGHIJ
 _LEFT_OVER = (0, 1, 0, 1, 0, 0, 1, 0)
 """Characters to leave out at the end of base32, by the characters behind the last whole group of eight."""
 _NUMBER = re.compile(r"(?<!\d)\d{2,3}(?!\d)")
+_RUN_NUMBERS = re.compile(r"\d{12,}")
 _NOT_BINARY = re.compile(r"[^01]")
+_BITS = re.compile(r"(?<!\d)[01]{6,7}(?!\d)")
+_TAGS = {0xE0000 + code: chr(code) for code in range(0x20, 0x7F)}
+"""The characters of Unicode that nobody sees, and that stand for those of ASCII."""
+_ROT13 = str.maketrans(
+    string.ascii_letters,
+    "".join(case[13:] + case[:13] for case in (string.ascii_lowercase, string.ascii_uppercase)),
+)
 
 
 def normal(text: str) -> str:
-    """The text with letters of other widths and styles in plain form, and without accents."""
+    """The text without accents, and with unseen tags and letters of other widths and styles in plain form."""
     if text.isascii():
         return text
+    text = text.translate(_TAGS)
     return "".join(one for one in unicodedata.normalize("NFKD", text) if not unicodedata.combining(one))
 
 
@@ -51,7 +61,8 @@ def readings(part: str, least: int) -> Iterator[str]:
     seen: set[str] = set()
     for text in _unescaped(normal(part)):
         yield from _read(text, least, seen, _DEEPEST)
-        yield from _read(text[::-1], least, seen, 1)
+        for other in (text[::-1], text.translate(_ROT13)):
+            yield from _read(other, least, seen, 1)
         if _FIELD.search(text):
             yield from _read(_FIELD.sub("", text), least, seen, _DEEPEST)
 
@@ -120,7 +131,8 @@ def _base64(run: str) -> bytes:
 
 
 def _from_hex(text: str, least: int) -> Iterator[bytes]:
-    runs = (*_RUN_HEX.findall(text), _NOT_HEX.sub("", _PREFIX_HEX.sub(" ", text)))
+    joined = (_NOT_HEX.sub("", _PREFIX_HEX.sub(" ", text)), _NOT_HEX.sub("", text))
+    runs = (*_RUN_HEX.findall(text), *joined)
     for run in dict.fromkeys(runs):
         for begin in range(2) if len(run) >= least // 2 else ():
             yield bytes.fromhex(run[begin : begin + (len(run) - begin) // 2 * 2])
@@ -137,12 +149,20 @@ def _from_base32(text: str, least: int) -> Iterator[bytes]:
 
 
 def _from_numbers(text: str, least: int) -> Iterator[bytes]:
-    """The characters whose codes stand there: decimal or octal with separators, or binary."""
-    numbers = _NUMBER.findall(text)
-    if len(numbers) >= least // 2:
-        yield bytes(number for one in numbers if (number := int(one)) < 256)
-        yield bytes(int(one, 8) & 255 for one in numbers if not {"8", "9"} & {*one})
+    """The characters whose codes stand there: decimal or octal, of three digits or parted, or binary."""
+    yield from _of_codes(_NUMBER.findall(text), least)
+    for run in _RUN_NUMBERS.findall(text):
+        for begin in range(3):
+            yield from _of_codes([run[i : i + 3] for i in range(begin, len(run) - 2, 3)], least)
+    if len(bits := _BITS.findall(text)) >= least // 2:
+        yield bytes(int(one, 2) for one in bits)
     digits = _NOT_BINARY.sub("", text)
     for begin in range(8) if len(digits) >= 4 * least else ():
         piece = digits[begin : begin + (len(digits) - begin) // 8 * 8]
         yield int(piece, 2).to_bytes(len(piece) // 8, "big")
+
+
+def _of_codes(numbers: Sequence[str], least: int) -> Iterator[bytes]:
+    if len(numbers) >= least // 2:
+        yield bytes(number for one in numbers if (number := int(one)) < 256)
+        yield bytes(int(one, 8) & 255 for one in numbers if not {"8", "9"} & {*one})

@@ -26,7 +26,9 @@ LABELS = r"(?:[a-z0-9_-]{1,63}\.){1,9}"
 _LABELS = rf"(?:[\w-]{{1,63}}[{DOTS}]){{1,9}}"
 _LAST = r"[^\W\d_](?:[\w-]{0,61}\w)"
 _FOUR = r"\d{1,3}(?:\.\d{1,3}){3}"
-NUMBERS = rf"{_FOUR}|0x[\da-f]{{6,8}}|\d{{8,12}}"
+_ODD_PART = r"(?:0x[\da-f]{1,8}|\d{1,11})"
+_ODD = rf"{_ODD_PART}(?:\.{_ODD_PART}){{1,3}}"
+NUMBERS = rf"{_ODD}|0x[\da-f]{{6,8}}|\d{{8,12}}"
 """The numbers of hosts, in an address that has no scheme."""
 _NUMBER = r"(?:\d{8,10}|0x[\da-f]{6,8}|0[0-7]{9,12})"
 _QUERY = r"[^\s?]*\?[^\s=]*="
@@ -35,7 +37,7 @@ is_name = re.compile(
     rf"""
       {_LABELS}(?:{_TOP}(?![\w.-])|{_TOP}\.(?=[/?:\#])|{_LAST}\.?(?::\d+)?/{_QUERY})
     | {_FOUR}(?::\d{{1,5}})?[/?\#](?!(?<=/)\d{{1,2}}\Z)      # and not the length of a network's prefix
-    | {_NUMBER}/{_QUERY}
+    | (?:{_NUMBER}|(?=[\da-fx.]*?(?:\b0x|\b0\d|\d{{4}})){_ODD})/{_QUERY}  # as inet_aton reads them
     """,
     re.IGNORECASE | re.VERBOSE,
 ).match

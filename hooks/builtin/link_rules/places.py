@@ -4,6 +4,7 @@ A place is known by what stands before it: a sign, such as `](` and `href=`, and
 marks of block quotes. Behind more of these than the guard looks back, each text counts as such a place.
 """
 
+import html
 import re
 
 from hooks.builtin.link_rules.address import BLANKS, MAX_ADDRESS, Address, Found, Place, end_of, may_go_on
@@ -70,6 +71,7 @@ _VALUE = re.compile(rf"""{_GAP}(?:(?P<open>\\{{0,3}}["']){_GAP})?""")
 _DESTINATION = re.compile(rf"{_GAP}(?:<{_GAP})?")
 _INSIDE = {'"': re.compile(r'[^"]*'), "'": re.compile(r"[^']*")}
 _BARE = re.compile(r"""[^ \t\r\n\f>"'\]]*""")
+_REST_OF_HOST = re.compile(r"""[^ \t\r\n\f>/?#\\]*""")
 _IN_CSS = re.compile(r"""(?:\\(?:[\s\S]|\Z)|[^)"'\\])*""")
 _IN_ANGLES = re.compile(r"(?:\\(?:[^\n]|\Z)|[^<>\n\\])*")
 _TO_SPACE = re.compile(r"[^\x00-\x20\x7f]*")
@@ -208,7 +210,7 @@ def _definition(text: str, place: int, is_final: bool) -> Found:
         return [Address(start, end, Place.DESTINATION, is_long=True)]
     if may_go_on(text, start, end, is_final):
         return start
-    is_unsure = cut < end and MORE_OF_HOST.match(text, cut + 1, end) is not None
+    is_unsure = cut < end and _has_more_of_host(text, start, cut)
     return [Address(start, cut, Place.DESTINATION, is_unsure=is_unsure)] if start < cut else []
 
 
@@ -233,11 +235,28 @@ def _value(
     if opening and opening["open"]:
         return _quoted(text, start, opening["open"][-1], is_final, kind)
     end = end_of(bare, text, start)
+    # Browsers take a quote within a bare value for a part of it.
+    is_open = bare is _BARE and text[end : end + 1] in ('"', "'") and _MAY_BEGIN(text, start)
+    more = end_of(_REST_OF_HOST, text, end) if is_open and _ends_in_host(text[start:end]) else end
     if end >= start + MAX_ADDRESS:
         return [Address(start, end, kind, is_long=True)]
-    if end == len(text) and not is_final:
+    if may_go_on(text, start, more, is_final):
         return start
+    if more > end and _has_more_of_host(text, start, end):
+        return [Address(start, more, kind, is_unsure=True)]
     return _address(text, start, end, kind)
+
+
+def _has_more_of_host(text: str, start: int, cut: int) -> bool:
+    """Whether some clients take what stands behind the quote at `cut` for more of the address's host."""
+    if not _ends_in_host(text[start:cut]):
+        return False
+    more = text[cut + 1 : end_of(_REST_OF_HOST, text, cut)]
+    return "@" in more or MORE_OF_HOST.match(more) is not None
+
+
+def _ends_in_host(written: str) -> bool:
+    return _HAS_PATH(html.unescape(written)) is None
 
 
 def _quoted(text: str, start: int, quote: str, is_final: bool, kind: Place) -> Found:

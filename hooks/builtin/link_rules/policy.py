@@ -91,8 +91,9 @@ def absolute(written: str, place: Place) -> Iterator[str]:
         return
     is_absolute = {Place.POSSIBLE: _IS_FETCHED, Place.UNKNOWN: _MAY_BE_ABSOLUTE}.get(place, _IS_ABSOLUTE)
     for form in _forms(written):
-        # An attribute may have a list of addresses.
-        for one in (_stripped(form), *_PIECE.findall(form)[1:]):
+        # An attribute may have a list of addresses. Where blanks do not part them, line breaks are left out.
+        pieces = (*_PIECE.findall(form)[1:], *_PIECE.findall(form.translate(_DROPPED))[1:])
+        for one in dict.fromkeys((_stripped(form), *pieces)):
             if is_absolute(one):
                 yield one.replace("\\/", "/")
 

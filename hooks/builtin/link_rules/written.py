@@ -24,6 +24,7 @@ def _spelled(*schemes: str) -> str:
 
 _NOT_IN_ESCAPE = "".join(rf"(?<!{begin})" for begin in (r"%\w", r"\\x\w", r"\\u\w", r"\\u\w\w", r"\\u\w\w\w"))
 """The reading without escapes finds what begins behind an escape."""
+_HOST = rf"(?:{LABELS}[a-z][a-z0-9-]{{1,62}}\.?|{NUMBERS})(?::\d{{1,5}})?"
 _SIGNS = rf"""
     (?P<web>{_spelled("https", "http", "ftp", "wss", "ws")})
   | (?P<script>(?<!\w)(?:{_spelled("javascript", "vbscript", "mailto")}))
@@ -31,8 +32,9 @@ _SIGNS = rf"""
   | (?P<file>(?<!\w)(?:{_spelled("file")}))
   | (?P<other>(?<![a-z\\%]){_NOT_IN_ESCAPE}[a-z][a-z0-9+.-]{{1,31}}:(?:\Z|/(?:\Z|/)))
   | (?P<slashes>(?<![:/\\\w])/(?:\Z|/))
-  | (?P<www>(?<![\w@./:\\+-])www\.(?:\Z|(?=[\w/?\#-])))
-  | (?P<name>(?<![\w@./:\\+-])(?:{LABELS}[a-z][a-z0-9-]{{1,62}}\.?|{NUMBERS})(?::\d{{1,5}})?[/?\#])
+  | (?P<www>(?<![a-z0-9_@./:\\+-])www\.(?:\Z|(?=[\w/?\#-])))
+  | (?P<name>(?<![\w@/\\+-])(?<![\w/\\]\.)(?<!\d:){_HOST}[/?\#])
+  | (?P<user>(?<=[\w.-]@){_HOST}/)
   | (?P<ip6>(?<![\w)\]/@])\[[\da-f]{{0,4}}(?:\Z|:[\da-f:.]{{0,45}}(?:\Z|\](?::\d{{0,5}})?(?:\Z|[/?\#]))))
 """
 _REST_OF_NAME = r"|(?P<rest>(?<=[^\x00-\x7f])[a-z0-9_.-]{0,255}(?::\d{1,5})?[/?\#])"
@@ -88,7 +90,7 @@ def at_sign(text: str, sign: re.Match[str], is_final: bool) -> Found:
         return start
     if kind == "www":
         return _in_text(text, start, start, is_final)
-    if kind == "name":
+    if kind in ("name", "user"):
         return _in_text(text, start, start, is_final, is_name)
     if kind == "rest":
         begin = begin_of_name(text, start)

@@ -134,7 +134,7 @@ NATIONAL_IDS = (
     F("FR", "FR_INSEE", _INSEE, own.fr_insee,
       "insee|nir|sécurité sociale|securite sociale|sécu|carte vitale"),
     F("FR", "FR_INSEE", r"[12] \d\d \d\d (?:\d\d|2[ABab]) \d{3} \d{3} \d\d", own.fr_insee),
-    F("FR", "FR_INSEE", r"[12]\d{4}(?:\d\d|2[ABab])\d{8}", own.fr_dated_insee),
+    F("FR", "FR_INSEE", r"[12]\d{4}2[ABab]\d{8}", own.fr_dated_insee),
     F("FR", "FR_INSEE", _INSEE, own.fr_insee, by_choice=True),
     F("FR", "FR_PASSPORT", r"\d\d[A-Z]{2}\d{5}", None, "passeport|passport"),
     F("FR", "FR_SIREN", r"\d{3} ?\d{3} ?\d{3}", "fr.siren", "siren"),

@@ -12,9 +12,14 @@ from hooks.builtin.secret_rules.signs import BEFORE, CLOSING, FEIGNED, OF_WHAT, 
 from hooks.detect.rules import Rule
 
 _NUMBER = r"(?:[ _-]?\d{1,3})?"
-_KEY = rf"(?:(?<![a-z])key|(?-i:(?<=[a-z\d])Key|(?<=[A-Z\d])KEY)){_NUMBER}"
+_OWNERS = (
+    "app|application|client|consumer|customer|dev|developer|merchant|partner|project|server|subscription|team"
+    "|user"
+)
+"""What stands before "key" without a sign in names of secrets: appkey."""
+_KEY = rf"(?:(?<![a-z])(?:{_OWNERS})?key|(?-i:(?<=[a-z\d])Key|(?<=[A-Z\d])KEY)){_NUMBER}"
 """The end of a name: foo_key, foo-key, foo key, fooKey, FOOKEY. Not of monkey."""
-_SAID = rf"(?:{OF_WHAT}{CLOSING}{SAYS}{OPENING}|(?<=--[\w-]{{0,40}}|(?-i:[A-Z\d]_KEY)){CLOSING}[ ])"
+_SAID = rf"(?:{OF_WHAT}{CLOSING}{SAYS}{OPENING}|(?<=--[\w-]{{0,40}}|(?-i:[A-Z\d]_KEY)){CLOSING}[ \t][\"'`]?)"
 _OTHERS = (
     "public|pub|publishable|primary|foreign|candidate|unique|composite|natural|surrogate|sort|partition|shard|range"
     "|row|hash|index|group|lookup|dict|entity|record|document|object|cache|storage|s3|blob|bucket|file|image|media"
@@ -53,7 +58,7 @@ def is_drawn_key(value: str) -> bool:
 
 NAMED_KEY = Rule(
     "PASSWORD",
-    rf"{BEFORE}{_VALUE}{{16,512}}+(?![A-Za-z\d_+/=.~({{$@%!*\[-])",
+    rf"{BEFORE}{_VALUE}{{16,512}}+(?![A-Za-z\d_+/=.~({{$@%!\[-]|\*[^*])",
     length=key_length,
     near="key",
     behind=f"{_KEY}{_SAID}",

@@ -7,8 +7,8 @@ CLOSING = r"""["'`*”’)\]\\ \t]{0,40}"""
 _TYPE = r"(?::?[ ](?:string|str|text|std::string|char ?\*)[ ]{0,4})?"
 _ATTRIBUTE = r"""[\w:.-]{1,20}=["'][^"'<>\n]{0,40}["']\s{0,4}"""
 _KEY_OF_VALUE = (
-    rf"""(?:[,;]?\s{{0,20}}(?:{_ATTRIBUTE}){{0,2}}[-]?["' ]{{0,4}}value["']?\s?[:=]"""
-    rf"""|(?:</[\w:.-]{{1,20}}|(?:{_ATTRIBUTE}){{0,2}})>\s{{0,20}}<(?:\w{{1,8}}:)?value>)"""
+    rf"""(?:(?:[,;]|:[ ]?\{{)?\s{{0,20}}(?:{_ATTRIBUTE}){{0,2}}[-]?["' ]{{0,4}}value["']?\s?[:=]"""
+    rf"""|(?:</[\w:.-]{{1,20}}|(?:{_ATTRIBUTE}){{0,2}})>\s{{0,20}}<(?:(?:\w{{1,8}}:)?value|string)>)"""
 )
 """The name of the value itself, behind the name: a key of JSON or YAML, an attribute or an element of XML."""
 PLAINLY_SAYS = (

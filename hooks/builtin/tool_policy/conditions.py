@@ -16,7 +16,7 @@ from hooks.builtin.tool_policy.hosts import Hosts
 from hooks.builtin.tool_policy.paths import Folders
 from hooks.builtin.tool_policy.places import Pointer, UnreadableError, text_of
 from hooks.builtin.tool_policy.said import Said
-from hooks.builtin.tool_policy.truth import Truth, all_of, any_of, true_if
+from hooks.builtin.tool_policy.truth import Truth, agreed, all_of, any_of, true_if
 from hooks.builtin.tool_policy.values import as_meant, plain
 
 with from_extra("guards", "regex"):
@@ -116,12 +116,15 @@ def _values(allowed: Sequence[_Value]) -> Test:
     numbers = {Decimal(str(one)) for one in allowed if not isinstance(one, str | bool)}
     others = {(type(one), one) for one in allowed if isinstance(one, str | bool)}
     meant = {form for one in allowed for form in as_meant(one)}
+    has_truth = any(isinstance(one, bool) for one in allowed)
 
     def test(value: Any, said: Said) -> Truth:
         if isinstance(value, Number) and _decimal(value) in numbers:
             return Truth.YES
         if isinstance(value, str | bool) and (type(value), value) in others:
             return Truth.YES
+        if has_truth and not isinstance(value, bool):
+            return Truth.UNKNOWN  # many programs take every value for a truth value
         return Truth.NO if meant.isdisjoint(as_meant(value)) else Truth.UNKNOWN
 
     return test
@@ -178,7 +181,9 @@ def _range(bounds: _Bounds) -> Test:
     def test(value: Any, said: Said) -> Truth:
         if not isinstance(value, Number):
             raise UnreadableError
-        return true_if(least <= _decimal(value) <= most)
+        exact = _decimal(value)
+        # Most readers of JSON keep as much of a number as a float has.
+        return agreed((true_if(least <= exact <= most), true_if(float(least) <= float(exact) <= float(most))))
 
     return test
 

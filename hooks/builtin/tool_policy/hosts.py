@@ -7,7 +7,7 @@ address is written so plainly that every reader finds the same one.
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from ipaddress import AddressValueError, IPv4Address, IPv6Address, IPv6Network
 from typing import NamedTuple
 
 import idna
@@ -30,6 +30,12 @@ _WEB = ("", "http:", "https:")
 _IS_NUMBER = re.compile(r"\d+|0x[0-9a-f]*").fullmatch
 """A last label that makes an IPv4 address of the host, for browsers."""
 _HIGHEST_PORT = 65535
+_OF_IPV4 = (
+    *(IPv6Network("::/96"), IPv6Network("::ffff:0:0/96"), IPv6Network("::ffff:0:0:0/96")),
+    *(IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48")),
+    *(IPv6Network("2002::/16"), IPv6Network("2001::/32")),
+)
+"""IPv6 addresses that lead to an IPv4 address."""
 
 
 class _Host(NamedTuple):
@@ -98,12 +104,17 @@ def _name(host: str) -> str | None:
     try:
         if name.startswith("["):
             address = IPv6Address(name[1:-1])
-            return None if address.ipv4_mapped or address.sixtofour or address.teredo else str(address)
+            return None if _leads_to_ipv4(address) else str(address)
         if _IS_NUMBER(name.rpartition(".")[2]):
             return str(IPv4Address(name))
         return name if all(map(_is_plain_label, name.split("."))) else None
     except AddressValueError:
         return None
+
+
+def _leads_to_ipv4(address: IPv6Address) -> bool:
+    is_own = address.is_loopback or address.is_unspecified
+    return not is_own and any(address in network for network in _OF_IPV4)
 
 
 def _is_plain_label(label: str) -> bool:

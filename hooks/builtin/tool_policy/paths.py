@@ -18,6 +18,8 @@ from hooks.builtin.tool_policy.truth import Truth, agreed, any_of
 _EXPANDED = re.compile(
     r"""
       [\\$`~{}]              # escapes, variables, commands, home folders, braces
+    | [\u2044\u2215\u2216\xa5\u20a9]  # what code pages of Windows make slashes of
+    | \[[^/]*\[[:.=]         # classes of characters
     | %[^%/\s]+%             # variables of Windows
     | [?*+@!]\(              # patterns of ksh and bash
     | \A[/\s]*//             # another machine, for Windows
@@ -29,7 +31,7 @@ _EXPANDED = re.compile(
     re.VERBOSE,
 )
 _QUOTES = str.maketrans("", "", "'\"^")
-_BETWEEN_WORDS = " \u3000;|&<>(=,:@!#?"
+_BETWEEN_WORDS = " \u1680\u2028\u2029\u3000;|&<>(=,:@!#?"
 _LONGEST = 4096
 """Most characters of a path on Linux."""
 _MOST_DECODINGS = 3
@@ -39,11 +41,13 @@ _DRIVE = re.compile(r"[A-Za-z]:/")
 _PATTERN = re.compile(r"[*?\[]")
 _LINKS = {"root", "cwd", "fd", "exe", "task", "map_files"}
 """Links in a process's folder of `/proc`."""
+_LINKED = {("var", "run"), ("var", "lock"), ("bin",), ("sbin",), ("lib",), ("lib64",)}
+"""Folders that are links on most systems: `..` leads from them to a folder above another one."""
 _SAME = {
+    ("system", "volumes", "data"): (),
     ("private", "etc"): ("etc",),
     ("private", "var"): ("var",),
     ("private", "tmp"): ("tmp",),
-    ("system", "volumes", "data"): (),
     ("var", "run"): ("run",),
     ("usr", "bin"): ("bin",),
     ("usr", "sbin"): ("bin",),
@@ -142,12 +146,27 @@ def _place(text: str) -> _Place:
 
 
 def _has_links(path: str) -> bool:
-    """Whether the path goes through a link of `/proc`, also if it leaves the link again by `..`."""
+    """Whether the path goes through a link of `/proc`, also if it leaves the link again by `..`, or so leaves
+    another folder that is a link."""
     names = tuple(name.casefold() for name in path.split("/") if name not in ("", "."))
+    if path.startswith("/") and _leaves_a_link(names):
+        return True
     return any(
         (name == "proc" and _LINKS.intersection(names[i + 2 :])) or names[i : i + 2] == ("dev", "fd")
         for i, name in enumerate(names)
     )
+
+
+def _leaves_a_link(names: Sequence[str]) -> bool:
+    inside: list[str] = []
+    for name in names:
+        if name != "..":
+            inside.append(name)
+        elif tuple(inside) in _LINKED:
+            return True
+        else:
+            del inside[-1:]
+    return False
 
 
 def _is_in(place: _Place, folder: _Place) -> Truth:

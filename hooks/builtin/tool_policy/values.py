@@ -13,6 +13,8 @@ _WORDS = {True: ("yes", "y", "on", "t"), False: ("no", "n", "off", "f", "")}
 _PREFIX = re.compile(r"[+-]?(?:0[xob][\da-f_]+|[\d_]*\.?[\d_]+(?:e[+-]?\d+)?)")
 """The part that lenient readers take for a number, such as JavaScript's parseFloat."""
 _IS_BASED = re.compile(r"[+-]?0[xob]").match
+_OCTAL = re.compile(r"[+-]?0[0-7]+(?![\d.])")
+"""A number of base eight for YAML 1.1, and for C where the base is not given."""
 _LONGEST = 400
 """Most characters of a number, as of one of JSON."""
 
@@ -33,6 +35,9 @@ def as_meant(value: Any) -> Iterator[str | float]:
         yield float(value)
         yield str(int(value))
     found = _PREFIX.match(text[:_LONGEST])
-    for number in (text, found[0]) if found else ():
+    for number in (text, found[0], found[0].partition("_")[0]) if found else ():
         with suppress(ValueError, OverflowError):
             yield float(int(number, 0)) if _IS_BASED(number) else float(number)
+    if octal := _OCTAL.match(text[:_LONGEST]):
+        with suppress(OverflowError):
+            yield float(int(octal[0], 8))

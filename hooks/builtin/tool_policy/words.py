@@ -12,8 +12,10 @@ _OPENING = frozenset(
 """Signs that end one word and begin another, wherever they stand."""
 _QUOTES = frozenset("'\u2019\u2018`*")
 """Signs that quote or stress a word, and that may also stand inside of one."""
-_LABEL = re.compile(r"(?:\A|[\s(\[{<\"'])[^\W\d_]+:\Z")
-"""`to:` or `mailto:`."""
+_OF_MAIL = frozenset('{|}"')
+"""Signs of `_OPENING` that may stand inside of a mail address."""
+_LABEL = re.compile(r"(?:\A|[\s(\[{<\"'])[^\W\d_]{2,}:\Z")
+"""`to:` or `mailto:`, and no drive."""
 _BEHIND = re.compile(
     r"""(?:['\u2019]s(?!\w))?(?P<signs>[.!?\u2026:,;'\u2019\u2018`*)\]}>"\u201d\u00bb\u3001\u3002]*)"""
 )
@@ -21,8 +23,8 @@ _BEHIND = re.compile(
 _SEPARATING = frozenset(',;)]}>"\u201d\u00bb\u3001\u3002')
 _IS_HOST = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?(?://)?[\w-]+(?:\.[\w-]+)+").fullmatch
 _WIDE = {0xFF01 + i: 0x21 + i for i in range(94)}
-_NUM_GROUPED = 3
-"""Digits of a group, as in `1 500`."""
+_IS_GROUP = re.compile(r"\d{3,4}(?!\d)").match
+"""Digits behind a blank that may go on with a number, as in `1 500` and `3704 0044`."""
 
 
 class Words:
@@ -68,7 +70,7 @@ def _begins(text: str, place: int, value: str) -> bool:
     before = text[place - 1] if place else " "
     first = text[place - 2] if place > 1 else " "
     if before == " ":
-        return not (first.isdigit() and _is_group(text, place))
+        return not (first.isdigit() and _IS_GROUP(text, place))
     if before == ",":
         return not (first.isdigit() and value[0].isdigit())
     if before == ":":
@@ -79,6 +81,8 @@ def _begins(text: str, place: int, value: str) -> bool:
         return first == " " or first in _OPENING or first in _QUOTES
     if before in ("$", "#") or unicodedata.category(before) == "Sc":
         return "@" not in value and (first == " " or first in _OPENING)
+    if before in _OF_MAIL and "@" in value:
+        return first == " " or first in _OPENING
     return before in _OPENING
 
 
@@ -88,7 +92,7 @@ def _ends(text: str, place: int, value: str) -> bool:
     found = _BEHIND.match(text, place)
     signs, behind = (found["signs"], text[found.end() : found.end() + 2]) if found else ("", "")
     if behind == "" or (not signs and behind[0] == " "):
-        return not (value[-1].isdigit() and _is_group(text, place + 1))
+        return not (value[-1].isdigit() and _IS_GROUP(text, place + 1))
     if behind[0] == " ":
         return True
     if not signs:
@@ -96,11 +100,3 @@ def _ends(text: str, place: int, value: str) -> bool:
         return behind[0] in _OPENING or (is_unit and not behind[1:].isalnum())
     is_number = signs == "," and value[-1].isdigit() and behind[0].isdigit()
     return not is_number and not _SEPARATING.isdisjoint(signs)
-
-
-def _is_group(text: str, place: int) -> bool:
-    """Whether three digits stand there, which some write behind a blank in a long number."""
-    group = text[place : place + _NUM_GROUPED + 1]
-    return (
-        len(group) >= _NUM_GROUPED and group[:_NUM_GROUPED].isdigit() and not group[_NUM_GROUPED:].isdigit()
-    )

@@ -5,6 +5,9 @@ The list is `ok.org`, `*.ok.org`, `b.org/docs`, `port.org:8443` and `bücher.exa
 
 REFUSED = [
     # Markdown
+    '[a]: //ok.org"xx@evil.com/x',
+    "中www.evil.com",
+    "éwww.ok.org'@evil.com/x",
     "[label](https://evil.com/a(b)c 'title')",
     "![alt](<https://evil.com/a b>)",
     "![alt](\n  //evil.com)",
@@ -140,6 +143,17 @@ REFUSED = [
     "https://b.org/docsy",
     "https://b.org/docs/../x",
     "https://b.org/docs/%2e%2e/x",
+    '<a href=&#47;/ok.org"@evil.com/x>',
+    '<a href=//ok.org"xx@evil.com/x>',
+    '<animate attributeName=href values="a;https://ok.org\n.evil.com/a"/>',
+    # names and numbers behind other signs
+    "so...evil.com/x",
+    "url:evil.com/x?d=1",
+    "curl u:p@evil.com/x",
+    "curl u@93.184.216.34/x",
+    "curl 0135.0270.0330.042/?d=1",
+    "curl 93.184.55330/?d=1",
+    "curl 0x5d.184.216.34/?d=1",
 ]
 PASSED = [
     "see https://ok.org/x?q=1. And (https://ok.org), https://ok.org's page, **https://ok.org**!",
@@ -161,4 +175,6 @@ PASSED = [
     "[Ann]: Note: this. [Ann]:\n\nNote: this",
     "-> list[str]:\n    try:\n        x",
     "a.b.org@ok.org/x www.ok.org/x ok.org/x?y=1 port.org:8443/x",
+    "Did you ask ann@evil.com? Or (ann@evil.com)? 10:30.am/pm 1.2/users?x=1 ~/.config/x ../a.b/c std::a.b/c",
+    "u:p@ok.org/x so...ok.org/x url:ok.org/x?d=1 x@1.2/y node@18.2.0/x 'data-id=5\"x' code=a\"b@c",
 ]

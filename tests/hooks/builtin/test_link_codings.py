@@ -49,6 +49,13 @@ def url_safe(data: bytes) -> str:
 
 READ: dict[str, Coding] = {
     "plain": str,
+    "unseen tags": lambda text: "".join(chr(0xE0000 + ord(char)) for char in text),
+    "base64, then ROT13": lambda text: codecs.encode(base_64(text), "rot13"),
+    "hex behind x": lambda text: percent(text, "x"),
+    "three digits each": lambda text: "".join(f"{byte:03}" for byte in text.encode()),
+    "three octal digits each": lambda text: "".join(f"{byte:03o}" for byte in text.encode()),
+    "seven bits each": lambda text: "-".join(f"{byte:07b}" for byte in text.encode()),
+    "named parts of a path": lambda text: "/".join(f"{i}={text[i : i + 6]}" for i in range(0, len(text), 6)),
     "percent": percent,
     "percent twice": lambda text: percent(text, "%25"),
     "percent thrice": lambda text: percent(text, "%2525"),

@@ -23,6 +23,14 @@ ENV ACME_KEY {V}
 FOOKEY="{V}"
 FOO_KEY_2={V}
 X-Foo-Key: {V}
+set FOO_KEY "{V}"
+#define FOO_KEY "{V}"
+FOO_KEY\t{V}
+Your key: **{V}**
+https://x.example/v?appkey={V}
+{{"foo_key": {{"value": "{V}"}}}}
+<key>FooKey</key><string>{V}</string>
+<key>FooToken</key><string>{V}</string>
 The key for acme is {V}, I think.
 | FOO_KEY | {V} |
 os.environ["FOO_KEY"] = "{V}"
@@ -45,6 +53,9 @@ primaryKey: {V}
 cache_key = f"user:{{uid}}:profile"
 cache_key: "2afddb81c04e19b7a6d3f5508e9c7721"
 key: value
+key 2afddb81*
+key: {V}*.log
+<key>CacheKey</key><string>{V}</string>
 key: my-app-config-production-v2
 key = value_of_something_long
 key: linux-node-modules-3f2a9c1

@@ -34,6 +34,7 @@ def test_no_uuid_is_an_account() -> None:
 BARE = {
     # Bare ids with right check digits, or dates: the country, and a word for the id.
     "508508109046": ("IN", "Aadhaar"),
+    "100036344188095": ("FR", "INSEE"),
     "1804223974633": ("KR", "resident registration"),
     "86095742719": ("DE", "Steuer-ID"),
     "44051401359": ("PL", "PESEL"),

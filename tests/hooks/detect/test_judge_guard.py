@@ -192,7 +192,10 @@ def test_a_window_taken_out_of_a_tool_calls_arguments_leaves_json(
     judge = Finds("bad", whole=True)
     guard = JudgeGuard(judge, windows, action="redact" if action == "r" else "suppress")
     released = said(guard, cut(written, places), "tool_call")
-    json.loads(released)
+    if action == "r" or released == written:  # of a suppressed call, only the beginning can leave
+        json.loads(released)
+    else:
+        assert written.startswith(released)
     assert said(guard, list(written), "tool_call") == said(guard, [written], "tool_call") == released
     if all("bad" not in text for text in judge.shown):
         assert released == written

@@ -14,6 +14,8 @@ from engine.parsers import Parsers
 from engine.protocol import Delta, FinishReason, SamplingParams, ToolCall
 from hooks import Chunk, Verdict, emit, hold, redact, rewind, terminate
 from hooks import suppress as withhold
+from hooks.builtin.patterns import Patterns
+from hooks.builtin.phrases import Phrases
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline import stream as stream_module
 from hooks.pipeline.failure import HookError
@@ -339,3 +341,24 @@ async def test_a_guards_end_stays_a_stop_beside_a_call() -> None:  # contract 3.
     released = await guard_all(pipeline_of(ENDS["terminate"], terminate_finish_reason="stop"), script)
     assert calls_of(released) == [("run", "{}")]
     assert (released[-1].finish_reason, released[-1].is_blocked) == ("stop", True)
+
+
+@pytest.mark.parametrize("guard", ["phrases", "patterns"])
+@given(cuts=st.lists(st.integers(1, len(ARGUMENTS)), max_size=6))
+async def test_a_call_with_what_a_guard_suppresses_is_no_call(guard: str, cuts: list[int]) -> None:
+    """Contract 3.20: without the match, it would be another command."""
+    make = {"phrases": Phrases, "patterns": Patterns}[guard]
+    looks = Script(passing)
+    script = [*call(*pieces_of(ARGUMENTS, cuts)), *call("{}", index=1, name="g"), *said("Done."), end()]
+    released = await guard_all(pipeline_of(make(["Bluebird"], action="suppress"), looks), script)
+    assert calls_of(released) == [("g", "{}")]
+    assert (text_of(released), released[-1].finish_reason) == ("Done.", "tool_calls")
+
+
+@given(cuts=st.lists(st.integers(1, len(ARGUMENTS)), max_size=6))
+async def test_what_stands_before_a_suppressed_text_can_leave(cuts: list[int]) -> None:  # contract 3.2
+    suppresses = at_word(lambda chunk, place: withhold("bird", after=place))
+    released = await guard_all(pipeline_of(suppresses), [*said("A rm Bluebird!"), end()])
+    assert text_of(released) == "A rm "
+    script = [*call(*pieces_of(ARGUMENTS, cuts)), end()]
+    assert calls_of(await guard_all(pipeline_of(suppresses), script)) == []

@@ -92,3 +92,33 @@ def test_engines_get_the_documents_of_the_messages_api_as_text() -> None:
     assert message["content"] == "b"
     chat = replace(request, endpoint="chat")
     assert with_documents_as_text(chat) is chat
+
+
+def test_a_file_in_a_text_of_the_users_is_a_document() -> None:
+    part = {"type": "text", "text": "words", "file": {"filename": "name"}}
+    sources = {one.text: one.source for one in prompt_texts(user(part))}
+    assert (sources["words"], sources["name"]) == ("user", "document")
+
+
+def test_documents_among_the_arguments_of_a_chat_template_are_documents() -> None:
+    kwargs = {"a": "b", "documents": [{"title": "T", "text": "words"}], "c": "d"}
+    request = replace(user(text("hi")), extra={"chat_template_kwargs": kwargs})
+    found = {one.place: one for one in prompt_texts(request) if one.place.startswith("extra.chat_template_")}
+    assert {place: one.source for place, one in found.items()} == {
+        "extra.chat_template_kwargs": "user",
+        "extra.chat_template_kwargs.documents": "document",
+    }
+    assert "words" not in found["extra.chat_template_kwargs"].text
+    wrapped = Wrap().on_request(request)
+    assert wrapped.taint == "document"
+    assert wrapped.extra["chat_template_kwargs"]["documents"][0]["text"].startswith("<<DATA")
+
+    def rewrite(one: PromptText) -> str:
+        return one.text.replace("words", "X").replace('"d"', '"Y"')
+
+    assert with_prompt_texts(request, lambda one: one.text) is request
+    assert with_prompt_texts(request, rewrite).extra["chat_template_kwargs"] == {
+        **kwargs,
+        "documents": [{"title": "T", "text": "X"}],
+        "c": "Y",
+    }

@@ -8,14 +8,19 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
 from benchmarks.nasty_spellings import nasty_address, nasty_path
+from hooks.builtin.tool_policy.arguments import Arguments
+from hooks.builtin.tool_policy.conditions import Condition
 from hooks.builtin.tool_policy.hosts import Hosts
 from hooks.builtin.tool_policy.paths import Folders
+from hooks.builtin.tool_policy.said import Said
 from hooks.builtin.tool_policy.truth import Truth
+from hooks.builtin.tool_policy.words import Words
 
 NUM = 1500
 NODE = shutil.which("node")
@@ -150,3 +155,67 @@ def test_a_path_is_read_decoded_as_often_as_programs_do() -> None:
     folders = Folders(["/srv"])
     assert folders.have("/srv/%25252e%25252e/a") is Truth.UNKNOWN
     assert folders.have("/srv/a%252520b") is Truth.YES
+
+
+@pytest.mark.parametrize(
+    ("folder", "path"),
+    [
+        ("/etc", "/var/run/../etc/passwd"),
+        ("/usr/local", "/bin/../local/a"),
+        ("/etc", "/System/Volumes/Data/private/etc/passwd"),
+        ("/etc", "/[[:alpha:]]tc/passwd"),
+        ("/etc", "/e[[=t=]]c/passwd"),
+        ("/etc", "\u2215etc\u2044passwd"),
+        ("/etc", "a\u2028/etc/passwd"),
+        ("/etc", "a\u1680/etc/passwd"),
+    ],
+)
+def test_a_path_that_some_system_leads_into_a_folder_is_not_known(folder: str, path: str) -> None:
+    assert Folders([folder]).have(path) is Truth.UNKNOWN
+
+
+@pytest.mark.parametrize("address", ["[64:ff9b::7f00:1]", "[::7f00:1]", "[::ffff:0:7f00:1]"])
+def test_ipv6_addresses_of_an_ipv4_address_may_be_any(address: str) -> None:
+    assert Hosts(["127.0.0.1"]).have(f"http://{address}/") is Truth.UNKNOWN
+    assert Hosts(["::1"]).have("http://[::1]/") is Truth.YES
+
+
+@pytest.mark.parametrize(
+    ("written", "value", "answer"),
+    [
+        ({"values": [5]}, '"5_"', Truth.UNKNOWN),
+        ({"values": [8]}, '"010"', Truth.UNKNOWN),
+        ({"values": [5]}, '"6"', Truth.NO),
+        ({"values": [True]}, "2", Truth.UNKNOWN),
+        ({"values": [True]}, '"enabled"', Truth.UNKNOWN),
+        ({"values": [True]}, "false", Truth.NO),
+        ({"range": [5, 10]}, "10.00000000000000000001", Truth.UNKNOWN),
+        ({"range": [0, 0.1]}, "0.1", Truth.YES),
+        ({"range": [0, None]}, "1e400", Truth.YES),
+        ({"range": [5, 10]}, "10.1", Truth.NO),
+    ],
+)
+def test_a_value_is_what_programs_may_take_it_for(written: Any, value: str, answer: Truth) -> None:
+    arguments = Arguments({"a"})
+    arguments.feed(f'{{"a": {value}}}')
+    condition = Condition("/a", written)
+    assert condition.holds(arguments.members, Said([]), is_for_all=False) is answer
+
+
+@pytest.mark.parametrize(
+    ("said", "value"),
+    [
+        ("mail a{b@y.com now", "b@y.com"),
+        ("mail a|b@y.com now", "b@y.com"),
+        ("open C:/x now", "/x"),
+        ("pay DE89 3704 0044 now", "3704"),
+        ("pay DE89 3704 0044 now", "DE89 3704"),
+        ("card 4111 1111 1111 1111", "1111"),
+    ],
+)
+def test_a_part_of_an_address_a_path_or_a_number_in_groups_is_not_what_was_said(
+    said: str, value: str
+) -> None:
+    assert Words(said).have(value) is Truth.UNKNOWN
+    for around in ("pay {} now", "|{}|", "to: {}.", "({})"):
+        assert Words(around.format(value)).have(value) is Truth.YES
