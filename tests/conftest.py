@@ -16,6 +16,7 @@ import hypothesis
 import pytest
 
 from tests.processes import obey_interrupts
+from tests.sampling import leave_to_the_whole_suite
 from tests.serving import serving
 
 obey_interrupts()  # tests send SIGINT to themselves and to processes that they start
@@ -33,6 +34,10 @@ import tests.kernel_trials  # noqa: E402, F401
 
 # Modules and tests live to the end, so the garbage collector never visits them.
 gc.disable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    leave_to_the_whole_suite(items)
 
 
 def pytest_collection_finish() -> None:
