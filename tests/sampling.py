@@ -1,7 +1,7 @@
-"""The cases of a product that `make test` runs: a sample in which every two values stand together somewhere.
+"""The cases of a product that `make test` runs: a sample in which every two values stand together once.
 
-A test of many parameters mostly fails for one value, or for two of them together. `@pytest.mark.sampled` leaves
-the other cases to `make test-all`.
+A test of many parameters mostly fails for one value, or for two of them together. `@pytest.mark.sampled`
+leaves the other cases to `make test-all`.
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
