@@ -271,7 +271,7 @@ def examples(count: int) -> settings:
 
 
 def draws(count: int) -> int:
-    """`count` in `make test-all`, and a third of it in `make test`: how often a test that draws by itself does."""
+    """`count` in `make test-all`, and a third of it in `make test`."""
     return count if settings.default.max_examples > 100 else max(1, count // 3)
 
 

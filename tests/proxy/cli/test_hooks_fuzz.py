@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import WAIT_LIMIT, killed_at_end
-from tests.weir import ROOT, run_weir
+from tests.processes import killed_at_end
+from tests.weir import ROOT, PipedWeir, run_weir
 
 ORDERS = f"{ROOT}/examples/order_numbers.py:OrderNumbers"
 BANNED = f"{ROOT}/examples/banned_phrase.py:BannedPhrase"
@@ -128,11 +128,8 @@ def test_options_that_make_no_sense_are_refused(option: str, value: str, reason:
 
 
 def test_ctrl_c_ends_the_command() -> None:
-    command = [sys.executable, "-m", "proxy", "hooks", "fuzz", BANNED, "--seconds", "3600"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    with killed_at_end(process):
-        assert process.stdout is not None
+    with killed_at_end(PipedWeir("hooks", "fuzz", BANNED, "--seconds", "3600")) as process:
         assert process.stdout.readline().startswith("fuzzing")
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=WAIT_LIMIT)
+        _, said = process.communicate()
     assert (process.returncode, said) == (130, "weir: interrupted\n")
