@@ -26,7 +26,8 @@ FORK_SERVER = multiprocessing.get_context("forkserver")
 FORK_SERVER.set_forkserver_preload(
     [
         *("proxy.cli.cli", "proxy.cli.serve", "proxy.cli.hooks", "proxy.cli.replays.command"),
-        *("proxy.cli.evaluation.command", "hooks.testing", "engine.local.engine", "tests.fork_server"),
+        *("proxy.cli.evaluation.command", "hooks.testing", "hypothesis", "engine.local.engine"),
+        "tests.fork_server",
     ]
 )
 
@@ -108,8 +109,8 @@ class ForkedWeir:
 
 
 class PipedWeir(ForkedWeir):
-    """The same with pipes to its standard streams, as `Popen` has them. `log`: a file for what it writes to
-    stderr. `own_session`: the process leads a session and a group of its own."""
+    """The same with pipes to its standard streams, as `Popen` has them. `log`: a file for what the process writes
+    to stderr. `own_session`: the process leads a session and a group of its own."""
 
     def __init__(
         self,
@@ -176,7 +177,8 @@ def _run(
     for number, stream in enumerate(streams):
         os.dup2(stream.fileno(), number)
         stream.close()
-    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+    buffering = 1 if "PYTHONUNBUFFERED" in env else -1
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", buffering, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     sys.argv = ["weir", *arguments]
     from proxy.cli.cli import main

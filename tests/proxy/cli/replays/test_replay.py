@@ -245,7 +245,8 @@ def test_ctrl_c_ends_the_command(recording: Path) -> None:
     *earlier, last = made.deltas
     slow = recording.with_name("slow.jsonl")
     replace(made, deltas=(*earlier, replace(last, t=600.0))).dump(slow)
-    with killed_at_end(PipedWeir("replay", str(recording), str(slow), "--speed", "1")) as process:
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with killed_at_end(PipedWeir("replay", recording, slow, "--speed", "1", env=environment)) as process:
         assert str(recording) in process.stdout.readline()
         process.send_signal(signal.SIGINT)
         _, told = process.communicate()
