@@ -109,8 +109,8 @@ class ForkedWeir:
 
 
 class PipedWeir(ForkedWeir):
-    """The same with pipes to its standard streams, as `Popen` has them. `log`: a file for what the process writes
-    to stderr. `own_session`: the process leads a session and a group of its own."""
+    """The same with pipes to its standard streams, as `Popen` has them. `log`: a file for what it writes to
+    stderr. `own_session`: the process leads a session and a group of its own."""
 
     def __init__(
         self,
