@@ -151,7 +151,11 @@ class PipedWeir(ForkedWeir):
         with ThreadPoolExecutor(2) as readers:
             said = readers.submit(self.stdout.read)
             told = readers.submit(self.stderr.read) if self.stderr is not None else None
-            self.wait(timeout)
+            try:
+                self.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.kill()  # or its streams would not end
+                raise
             return said.result(timeout), told.result(timeout) if told is not None else ""
 
 
