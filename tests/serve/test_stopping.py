@@ -1,5 +1,6 @@
 """SIGTERM to `weir serve`, with one process and with several: who is told what, and when."""
 
+import asyncio
 import json
 import signal
 import tempfile
@@ -45,7 +46,7 @@ async def test_streams_that_the_server_ends_are_no_failures(workers: str) -> Non
             process = stack.enter_context(
                 started(*JSON, *options, "--shutdown-timeout", "2", "--workers", workers, log=log)
             )
-            url = url_of(process)
+            url = await asyncio.to_thread(url_of, process)  # the upstream answers meanwhile
             session = await stack.enter_async_context(aiohttp.ClientSession())
             answers = [
                 await stack.enter_async_context(session.post(url + CHATS, json=ASKS)) for _ in range(6)
