@@ -1,7 +1,7 @@
 """How the tests look for what breaks.
 
 The suite tries the same examples at every run, so that it says the same of the same code. The profile `all`,
-which `make test-all` uses, tries twenty times as many. The profile `search` looks for new ones: run pytest
+which `make test-all` uses, tries fifty times as many. The profile `search` looks for new ones: run pytest
 with `--hypothesis-profile search`, and keep a failure that it finds as an `@example`.
 """
 
@@ -16,6 +16,7 @@ import hypothesis
 import pytest
 
 from tests.processes import obey_interrupts
+from tests.sampling import leave_to_the_whole_suite
 from tests.serving import serving
 
 obey_interrupts()  # tests send SIGINT to themselves and to processes that they start
@@ -35,6 +36,10 @@ import tests.kernel_trials  # noqa: E402, F401
 gc.disable()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    leave_to_the_whole_suite(items)
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
@@ -42,7 +47,7 @@ def pytest_collection_finish() -> None:
 
 # Time is no measure on a machine that does other things as well.
 timeless = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
-hypothesis.settings.register_profile("weir", timeless, max_examples=25, derandomize=True)
+hypothesis.settings.register_profile("weir", timeless, max_examples=10, derandomize=True)
 hypothesis.settings.register_profile("all", timeless, max_examples=500, derandomize=True)
 hypothesis.settings.register_profile("search", timeless, max_examples=2000)
 hypothesis.settings.load_profile("weir")

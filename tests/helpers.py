@@ -265,9 +265,14 @@ def recut(deltas: Sequence[Delta], sizes: Iterable[int]) -> list[Delta]:
 
 
 def examples(count: int) -> settings:
-    """`count` for each 100 examples of the profile: a quarter as many in `make test`, five times as many in
+    """`count` for each 100 examples of the profile: a tenth as many in `make test`, five times as many in
     `make test-all`."""
     return settings(max_examples=count * settings.default.max_examples // 100)
+
+
+def draws(count: int) -> int:
+    """`count` in `make test-all`, and a third of it in `make test`."""
+    return count if settings.default.max_examples > 100 else max(1, count // 3)
 
 
 def slow(*values: Any) -> Any:

@@ -5,12 +5,24 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO
 
 from tests.processes import WAIT_LIMIT, killed_at_end
-from tests.weir import ROOT, ForkedWeir
+from tests.weir import ROOT, ForkedWeir, PipedWeir
+
+
+def started(
+    *options: str, log: IO[str] | None = None, own_session: bool = False
+) -> AbstractContextManager[PipedWeir]:
+    """The process of a server that is killed at the end. `log`, `own_session`: see `PipedWeir`."""
+    return killed_at_end(PipedWeir("serve", "--port", "0", *options, log=log, own_session=own_session))
+
+
+def url_of(process: PipedWeir) -> str:
+    """The base URL that the server's first line names."""
+    return process.stdout.readline().split(" at ")[1].split("/v1")[0]
 
 
 @contextmanager

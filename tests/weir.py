@@ -7,11 +7,14 @@ replaced start an interpreter instead.
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
@@ -23,7 +26,8 @@ FORK_SERVER = multiprocessing.get_context("forkserver")
 FORK_SERVER.set_forkserver_preload(
     [
         *("proxy.cli.cli", "proxy.cli.serve", "proxy.cli.hooks", "proxy.cli.replays.command"),
-        *("proxy.cli.evaluation.command", "hooks.testing", "engine.local.engine", "tests.fork_server"),
+        *("proxy.cli.evaluation.command", "hooks.testing", "hypothesis", "engine.local.engine"),
+        "tests.fork_server",
     ]
 )
 
@@ -79,11 +83,20 @@ class ForkedWeir:
     def __exit__(self, *_: Any) -> None:
         self._process.join()
 
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
     def terminate(self) -> None:
-        self._process.terminate()
+        self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        self._process.kill()
+        self.send_signal(signal.SIGKILL)
+
+    @property
+    def returncode(self) -> int | None:
+        return self.poll()
 
     def poll(self) -> int | None:
         return self._process.exitcode
@@ -93,6 +106,64 @@ class ForkedWeir:
         if self._process.exitcode is None:
             raise subprocess.TimeoutExpired("weir", timeout)
         return self._process.exitcode
+
+
+class PipedWeir(ForkedWeir):
+    """The same with pipes to its standard streams, as `Popen` has them. `log`: a file for what it writes to
+    stderr. `own_session`: the process leads a session and a group of its own."""
+
+    def __init__(
+        self,
+        *arguments: str | Path,
+        cwd: Path = ROOT,
+        env: Mapping[str, str] | None = None,
+        before: Callable[[], object] | None = None,
+        log: IO[str] | None = None,
+        own_session: bool = False,
+    ) -> None:
+        with ExitStack() as theirs:
+
+            def pipe(is_read: bool) -> tuple[IO[str], IO[str]]:
+                """The end of this process, and that of the other."""
+                reader, writer = os.pipe()
+                to_read, to_write = os.fdopen(reader), os.fdopen(writer, "w", buffering=1)
+                ours, other = (to_read, to_write) if is_read else (to_write, to_read)
+                return ours, theirs.enter_context(other)
+
+            self.stdin, stdin = pipe(is_read=False)
+            self.stdout, stdout = pipe(is_read=True)
+            self.stderr, stderr = (None, log) if log is not None else pipe(is_read=True)
+            prepare = partial(_prepare, before, own_session)
+            super().__init__(arguments, stdin, stdout, stderr, cwd=cwd, env=env, before=prepare)
+
+    def __exit__(self, *details: Any) -> None:
+        super().__exit__(*details)
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
+
+    def communicate(self, given: str | None = None, timeout: float = WAIT_LIMIT) -> tuple[str, str]:
+        """What the process says until it has ended, after it was given this text."""
+        with suppress(BrokenPipeError):
+            self.stdin.write(given or "")
+            self.stdin.close()
+        with ThreadPoolExecutor(2) as readers:
+            said = readers.submit(self.stdout.read)
+            told = readers.submit(self.stderr.read) if self.stderr is not None else None
+            try:
+                self.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.kill()  # or its streams would not end
+                raise
+            return said.result(timeout), told.result(timeout) if told is not None else ""
+
+
+def _prepare(before: Callable[[], object] | None, own_session: bool) -> None:
+    if own_session:
+        os.setsid()
+    if before is not None:
+        before()
 
 
 def _run(
@@ -110,7 +181,8 @@ def _run(
     for number, stream in enumerate(streams):
         os.dup2(stream.fileno(), number)
         stream.close()
-    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+    buffering = 1 if "PYTHONUNBUFFERED" in env else -1
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", buffering, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     sys.argv = ["weir", *arguments]
     from proxy.cli.cli import main

@@ -4,9 +4,9 @@ Whatever a client gets in these tests, as well as the log and the metrics, is se
 test withholds (contract 6.2).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 import pytest
@@ -207,13 +207,17 @@ def shows(answer: Answer, text: str) -> bool:
     return any(text in one for one in (*strings(values), *joined))
 
 
-def everywhere(*features: str) -> pytest.MarkDecorator:
-    """Every endpoint that has these features, streaming and not."""
+Test = TypeVar("Test", bound=Callable[..., Any])
+
+
+def everywhere(*features: str) -> Callable[[Test], Test]:
+    """Every endpoint that has these features, streaming and not. Beside other parameters it is sampled."""
     cases = [(one, streams) for one in ENDPOINTS if one.can(*features) for streams in (False, True)]
-    return pytest.mark.parametrize("case", cases, indirect=True, ids=[_name(*one) for one in cases])
+    ids = [_name(*one) for one in cases]
+    return _sampled(pytest.mark.parametrize("case", cases, indirect=True, ids=ids))
 
 
-def every_channel(*features: str, without: str = "") -> pytest.MarkDecorator:
+def every_channel(*features: str, without: str = "") -> Callable[[Test], Test]:
     """The same, with every channel that the endpoint has. `without`: a channel that is left out."""
     cases = [
         ((one, streams), channel)
@@ -224,7 +228,11 @@ def every_channel(*features: str, without: str = "") -> pytest.MarkDecorator:
         for streams in (False, True)
     ]
     ids = [f"{_name(*one)}-{channel}" for one, channel in cases]
-    return pytest.mark.parametrize(("case", "channel"), cases, indirect=["case"], ids=ids)
+    return _sampled(pytest.mark.parametrize(("case", "channel"), cases, indirect=["case"], ids=ids))
+
+
+def _sampled(cases: pytest.MarkDecorator) -> Callable[[Test], Test]:
+    return lambda test: pytest.mark.sampled(cases(test))
 
 
 CHANNELS: tuple[Channel, ...] = ("content", "reasoning", "tool_call", "echo")

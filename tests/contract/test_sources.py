@@ -12,7 +12,7 @@ from tests.contract.wire import ENDPOINTS
 from tests.helpers import ScriptedEngine
 
 PDF = {"type": "base64", "media_type": "application/pdf", "data": "aGk="}
-STRANGER = "the stranger says 7777"
+STRANGER = "the stranger says 8801217477"
 TURNS: dict[str, list[Any]] = {
     "chat": [
         {"type": "document", "text": STRANGER},
@@ -65,11 +65,11 @@ POLICIES: dict[str, list[Any]] = {
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_a_strangers_part_is_not_the_users_word(case: Case, part: Any, policy: str) -> None:
     """Contract 8.6, 8.15."""
-    script = [*said("tool_call", "7777"), end("tool_calls")]
+    script = [*said("tool_call", "8801217477"), end("tool_calls")]
     hooks = HookSpec("tools", {"rules": POLICIES[policy]}), HookSpec("wrap", {})
     own = {"type": TEXT[case.endpoint.name], "text": "Hello."}
-    for parts, passes in (([own, part], False), ([{**own, "text": "It is 7777."}], True)):
+    for parts, passes in (([own, part], False), ([{**own, "text": "It is 8801217477."}], True)):
         client = await case.start(engine_of(script), *hooks)
         asked = {**case.body(), _FIELD[case.endpoint.name]: [{"role": "user", "content": parts}]}
         ask = client.stream if case.streams else client.post
-        assert ("7777" in str(await ask(case.endpoint.path, asked))) is passes
+        assert ("8801217477" in str(await ask(case.endpoint.path, asked))) is passes

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,6 +25,8 @@ from tests.helpers import Script, ScriptedEngine, make_deltas, until
 from tests.processes import WAIT_LIMIT
 from tests.proxy.cli.conftest import weir
 from tests.proxy.conftest import CHAT, Serve, hello
+from tests.serving import url_of
+from tests.weir import PipedWeir
 
 CHATS = "/v1/chat/completions"
 PATIENT = Ending(drain=0.1, notify=0.2, close=600.0, leave=600.0)
@@ -214,15 +215,12 @@ LEAVES = ends_by(AT_ONCE)
 
 
 @contextmanager
-def served(
-    *options: str, engine: str = "echo", before: str = WAITS
-) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+def served(*options: str, engine: str = "echo", before: str = WAITS) -> Iterator[tuple[PipedWeir, str]]:
     with weir("serve", "--engine", engine, "--port", "0", *options, before=before) as process:
-        assert process.stdout
-        yield process, process.stdout.readline().split(" at ")[1].split("/v1")[0]
+        yield process, url_of(process)
 
 
-async def ended(process: "subprocess.Popen[str]") -> str:
+async def ended(process: PipedWeir) -> str:
     """The log after SIGTERM. Waits until the process has ended by itself."""
     process.send_signal(signal.SIGTERM)
     _, log = await asyncio.to_thread(process.communicate, None, WAIT_LIMIT)
@@ -285,7 +283,7 @@ class Blocks:
 @contextmanager
 def blocked(
     folder: Path, how: str, *, before: str = LEAVES, engine: str = "echo", **fields: Any
-) -> Iterator["subprocess.Popen[str]"]:
+) -> Iterator[PipedWeir]:
     """A service whose hook holds the event loop for ever, and a request with these fields."""
     (folder / "guards.py").write_text(BLOCKS)
     (folder / "weir.yaml").write_text(

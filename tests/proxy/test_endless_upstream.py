@@ -33,6 +33,7 @@ WITHOUT_MAX_TOKENS: dict[str, dict[str, Any]] = {
 }
 ENDPOINTS = pytest.mark.parametrize("path", list(ASKS))
 STREAMING = pytest.mark.parametrize("stream", [False, True])
+pytestmark = pytest.mark.sampled
 
 
 def many(frame: Any) -> bytes:

@@ -4,11 +4,10 @@ import asyncio
 import http.client
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -16,10 +15,11 @@ import orjson
 
 from engine.protocol import Delta, Usage
 from engine.streams.recording import Recording, TimedDelta
+from proxy.workers import supervisor
 from proxy.workers.supervisor import MAX_SILENCE
 from tests.helpers import make_request
 from tests.processes import WAIT_LIMIT, killed_at_end
-from tests.serving import ROOT
+from tests.weir import PipedWeir
 
 CHATS = "/v1/chat/completions"
 
@@ -28,7 +28,7 @@ CHATS = "/v1/chat/completions"
 class Workers:
     """A running `weir serve --workers N`."""
 
-    process: "subprocess.Popen[str]"
+    process: PipedWeir
     log: Path
     url: str = ""
 
@@ -78,14 +78,8 @@ def _open_files(pid: int) -> set[str]:
     return found
 
 
-SERVE = """
-from proxy.cli import main
-from proxy.workers import supervisor
-
-supervisor.MAX_SILENCE = {max_silence}
-main()
-"""
-"""As `python -m proxy`."""
+def _kill_after(max_silence: int) -> None:
+    supervisor.MAX_SILENCE = max_silence
 
 
 @contextmanager
@@ -95,12 +89,10 @@ def workers(
     """`folder` gets the log. The service is told to end, unless it has ended. `max_silence`: looks without a
     sign of a worker, after which the supervisor kills it."""
     log = folder / "log"
-    command = [sys.executable, "-c", SERVE.format(max_silence=max_silence)]
-    command += ["serve", "--port", "0", "--workers", str(number), *options]
+    command = ("serve", "--port", "0", "--workers", str(number), *options)
     with log.open("w") as stderr:
-        process = subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
-        )
+        before = partial(_kill_after, max_silence)
+        process = PipedWeir(*command, log=stderr, before=before, own_session=True)
     with killed_at_end(process):
         try:
             assert process.stdout

@@ -15,7 +15,7 @@ from engine.protocol import Delta
 from engine.streams.recording import Recording, TimedDelta
 from tests.helpers import make_request, until
 from tests.processes import WAIT_LIMIT
-from tests.serve.test_signals import url_of, weir
+from tests.serving import started, url_of
 
 HOOKS = """
 import os
@@ -53,7 +53,7 @@ def start(tmp_path: Path) -> Start:
         (tmp_path / "does.py").write_text(HOOKS)
         config = CONFIG.format(folder=tmp_path, workers=workers, engine=engine)
         (tmp_path / "weir.yaml").write_text(config)
-        return weir("--config", str(tmp_path / "weir.yaml"))
+        return started("--config", str(tmp_path / "weir.yaml"), own_session=True)
 
     return run
 

@@ -2,7 +2,6 @@
 
 import resource
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +12,8 @@ import pytest
 from openai import OpenAI
 
 from engine.streams.recording import Recording
-from tests.processes import WAIT_LIMIT, killed_at_end
-from tests.serving import serving
-from tests.weir import ROOT, run_weir
+from tests.serving import serving, started, url_of
+from tests.weir import run_weir
 
 QUESTION = "What is your e-mail address?"
 
@@ -81,16 +79,14 @@ def test_it_does_not_start_where_it_cannot_record(tmp_path: Path, folder: str) -
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits another process's files, as Linux lets us")
 def test_a_disk_that_takes_no_more_is_told_of_once_and_serving_goes_on(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "proxy", "serve", "--port", "0", "--engine", "echo"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with killed_at_end(subprocess.Popen([*command, "--record", str(tmp_path)], cwd=ROOT, **pipes)) as server:
-        url = server.stdout.readline().split(" at ")[1].split("/v1")[0]
+    with started("--engine", "echo", "--record", str(tmp_path)) as server:
+        url = url_of(server)
         resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (2000, 2000))
         with OpenAI(base_url=url + "/v1", api_key="none", max_retries=0) as openai:
             for _ in range(3):
                 assert text_of(stream(openai, "word " * 100)) == "word " * 100
         server.terminate()
-        log = server.communicate(timeout=WAIT_LIMIT)[1]
+        log = server.communicate()[1]
     assert server.returncode == 0
     assert log.count("File too large") == 1
     for path in tmp_path.iterdir():

@@ -3,10 +3,8 @@
 import http.client
 import os
 import signal
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import aiohttp
@@ -15,9 +13,9 @@ import pytest
 from engine.protocol import Delta, Usage
 from engine.streams.recording import Recording, TimedDelta
 from tests.helpers import make_request
-from tests.processes import WAIT_LIMIT, killed_at_end, wait_until
+from tests.processes import WAIT_LIMIT, wait_until
 from tests.proxy.conftest import read_events
-from tests.serving import ROOT
+from tests.serving import started, url_of
 
 HOOKS = """
 import os, time
@@ -44,24 +42,6 @@ class Blocks:
 """
 
 
-@contextmanager
-def weir(*options: str) -> Iterator["subprocess.Popen[str]"]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "proxy", "serve", "--port", "0", "--log-level", "error", *options],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    with killed_at_end(process):
-        yield process
-
-
-def url_of(process: "subprocess.Popen[str]") -> str:
-    assert process.stdout
-    return process.stdout.readline().split(" at ")[1].split("/v1")[0]
-
-
 def wait_for_pid(file: Path) -> int:
     wait_until(file.exists)
     return int(file.read_text())
@@ -82,7 +62,7 @@ async def test_a_signal_to_the_whole_group_lets_streams_finish(tmp_path: Path) -
     (tmp_path / "guards.py").write_text(HOOKS)
     replay = ("--engine", "replay", "--recordings", str(tmp_path), "--replay-speed", "1")
     hook = ("--hook", f"{tmp_path}/guards.py:Passes", "--hook-workers", "2")
-    with weir(*replay, *hook) as process:
+    with started(*replay, *hook, own_session=True) as process:
         url = url_of(process)
         body = {"messages": [{"role": "user", "content": "Hi"}], "stream": True}
         async with aiohttp.ClientSession() as session:
@@ -106,7 +86,7 @@ def test_a_service_that_is_killed_leaves_no_worker(tmp_path: Path, at: str, numb
         f"engine: echo\nhook_workers: 1\nhooks:\n  - path: {tmp_path}/guards.py:Blocks\n"
         f"    args: {{pid: {tmp_path}/pid, at: {at}}}\n"
     )
-    with weir("--config", str(tmp_path / "weir.yaml")) as process:
+    with started("--config", str(tmp_path / "weir.yaml"), own_session=True) as process:
         with ExitStack() as stack:
             if at == "call":
                 asked = http.client.HTTPConnection(url_of(process).removeprefix("http://"))

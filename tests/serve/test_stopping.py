@@ -1,43 +1,25 @@
 """SIGTERM to `weir serve`, with one process and with several: who is told what, and when."""
 
+import asyncio
 import json
 import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import IO, Any
 
 import aiohttp
 import pytest
 
 from tests.engine.upstream.conftest import Frame, fake_upstream
-from tests.processes import WAIT_LIMIT, killed_at_end
+from tests.processes import WAIT_LIMIT
 from tests.proxy.conftest import read_events
-from tests.serving import ROOT
+from tests.serving import started, url_of
 
 ASKS = {"messages": [{"role": "user", "content": "Hi"}], "stream": True}
 CHATS = "/v1/chat/completions"
-
-
-@contextmanager
-def weir(log: IO[str], *options: str) -> Iterator["subprocess.Popen[str]"]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "proxy", "serve", "--port", "0", "--log-format", "json", *options],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        text=True,
-    )
-    with killed_at_end(process):
-        yield process
-
-
-def url_of(process: "subprocess.Popen[str]") -> str:
-    assert process.stdout
-    return process.stdout.readline().split(" at ")[1].split("/v1")[0]
+JSON = ("--log-format", "json")
 
 
 def lines_of(log: IO[str]) -> list[dict[str, Any]]:
@@ -62,9 +44,9 @@ async def test_streams_that_the_server_ends_are_no_failures(workers: str) -> Non
             upstream = await stack.enter_async_context(endless_upstream())
             options = ("--engine", "openai", "--upstream", upstream, "--upstream-model", "m")
             process = stack.enter_context(
-                weir(log, *options, "--shutdown-timeout", "2", "--workers", workers)
+                started(*JSON, *options, "--shutdown-timeout", "2", "--workers", workers, log=log)
             )
-            url = url_of(process)
+            url = await asyncio.to_thread(url_of, process)  # the upstream answers meanwhile
             session = await stack.enter_async_context(aiohttp.ClientSession())
             answers = [
                 await stack.enter_async_context(session.post(url + CHATS, json=ASKS)) for _ in range(6)
@@ -85,7 +67,7 @@ async def test_streams_that_the_server_ends_are_no_failures(workers: str) -> Non
 @pytest.mark.parametrize("workers", ["1", "2"])
 async def test_the_server_serves_for_a_while_after_it_says_that_it_is_not_ready(workers: str) -> None:
     options = ("--engine", "echo", "--drain-delay", "3600", "--workers", workers)
-    with tempfile.TemporaryFile("w+") as log, weir(log, *options) as process:
+    with tempfile.TemporaryFile("w+") as log, started(*JSON, *options, log=log) as process:
         url = url_of(process)
         async with aiohttp.ClientSession() as session:
 
@@ -114,7 +96,7 @@ async def test_the_server_serves_for_a_while_after_it_says_that_it_is_not_ready(
 @pytest.mark.parametrize("workers", ["1", "2"])
 async def test_the_server_ends_when_the_delay_is_over(workers: str) -> None:
     options = ("--engine", "echo", "--drain-delay", "1", "--shutdown-timeout", "2", "--workers", workers)
-    with tempfile.TemporaryFile("w+") as log, weir(log, *options) as process:
+    with tempfile.TemporaryFile("w+") as log, started(*JSON, *options, log=log) as process:
         url_of(process)
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)

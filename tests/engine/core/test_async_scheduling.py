@@ -26,6 +26,7 @@ from tests.engine.conftest import TinyCore, cramped_core, random_prompts
 from tests.engine.core.delayed_device import DelayedDevice
 from tests.engine.execution.probes.made import make_probe, save_probe
 from tests.engine.sampling.logits_processors.processors import ALL, named
+from tests.helpers import examples
 
 Core = Callable[..., TinyCore]
 Complete = Callable[..., GenerationRequest]
@@ -483,7 +484,7 @@ def script(core: TinyCore, actions: list[tuple[str, int]], request: Complete) ->
     return groups
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(actions=STEPS)
 def test_any_mix_of_requests_gets_the_tokens_that_it_gets_in_turn(
     actions: list[tuple[str, int]], both: tuple[TinyCore, TinyCore], completion_request: Complete

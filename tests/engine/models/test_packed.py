@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
@@ -22,6 +22,7 @@ from engine.models.packed import packed_weights
 from engine.models.transformers_model import TransformersModel
 from engine.protocol.options import EngineConfig
 from tests.engine.device.decoders import SIZES, logits_of, prompts_of, save
+from tests.helpers import examples
 
 Numbers = NDArray[np.int64]
 
@@ -176,7 +177,7 @@ def read(stored: dict[str, Tensor], packing: dict[str, Any], folder: Path) -> Te
     return weight.dequantized()
 
 
-@settings(deadline=None, max_examples=40)
+@examples(160)
 @given(
     seed=st.integers(0, 10_000),
     outs=st.integers(1, 3).map(lambda n: 8 * n),

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import multiprocessing
 import os
 import re
 import sqlite3
@@ -20,6 +19,7 @@ from hooks.builtin.phrases import Phrases
 from hooks.pipeline.failure import HookError
 from tests.helpers import Script, guard_all, make_deltas, make_request, opened, pipeline_of, text_of, until
 from tests.processes import WAIT_LIMIT
+from tests.weir import FORK_SERVER
 
 
 @pytest.fixture(autouse=True)
@@ -174,9 +174,8 @@ def _write(path: Path, kind: Any, first: int, count: int) -> None:
 @pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
 def test_several_processes_write_whole_records_and_lose_none(tmp_path: Path, kind: Any) -> None:
     path = tmp_path / "audit"
-    context = multiprocessing.get_context("spawn")
     writers = [
-        context.Process(target=_write, args=(path, kind, 1000 * i, 300), daemon=True) for i in range(3)
+        FORK_SERVER.Process(target=_write, args=(path, kind, 1000 * i, 300), daemon=True) for i in range(3)
     ]
     for writer in writers:
         writer.start()
@@ -206,9 +205,8 @@ def _make_many(folder: Path, barrier: Any) -> None:
 
 def test_several_processes_make_the_same_database_at_once(tmp_path: Path) -> None:
     """SQLite refuses at once where two connections ask for the write-ahead mode together."""
-    context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(4, timeout=WAIT_LIMIT)
-    makers = [context.Process(target=_make_many, args=(tmp_path, barrier)) for _ in range(4)]
+    barrier = FORK_SERVER.Barrier(4, timeout=WAIT_LIMIT)
+    makers = [FORK_SERVER.Process(target=_make_many, args=(tmp_path, barrier)) for _ in range(4)]
     for maker in makers:
         maker.start()
     for maker in makers:

@@ -56,12 +56,11 @@ OTHER_ACTIONS = ("suppress", "terminate", "rewind")
     ("name", "action"),
     [
         ("pii", "redact"),
-        ("phrases", "terminate"),
         *(
             slow(name, action)
             for name in ARGUMENTS
             for action in ("redact", *OTHER_ACTIONS)
-            if (name, action) not in (("pii", "redact"), ("phrases", "terminate"))
+            if (name, action) != ("pii", "redact")
         ),
     ],
 )

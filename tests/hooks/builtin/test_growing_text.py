@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from engine.protocol.demo import MODEL_DIR
 from engine.text.tokenizer import LocalTokenizer
 from hooks.builtin.guard_prompts.growing_text import GrowingText
+from tests.helpers import examples
 
 ROOT = Path(__file__).parents[3]
 QWEN = (
@@ -121,7 +122,7 @@ TEXTS = st.one_of(
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=60)
+@examples(240)
 @given(TEXTS, st.data())
 def test_the_ids_are_those_of_the_whole_text_wherever_it_is_cut(
     name: str, text: str, data: st.DataObject
@@ -202,7 +203,7 @@ def test_a_word_that_may_grow_waits() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=30)
+@examples(120)
 @given(TEXTS, st.data())
 def test_an_open_word_may_be_given_as_it_stands(name: str, text: str, data: st.DataObject) -> None:
     tokenizer = tokenizer_of(name)

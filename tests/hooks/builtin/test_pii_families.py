@@ -12,7 +12,7 @@ from hooks.builtin.pii import ENTITIES, LOCALES, Pii
 from hooks.builtin.pii_rules import choice
 from hooks.builtin.pii_rules.family import Family
 from hooks.builtin.pii_rules.national_ids import NATIONAL_IDS
-from tests.helpers import slow
+from tests.helpers import draws, slow
 from tests.hooks.builtin.streams import cut, said
 
 pytest.importorskip("stdnum")
@@ -48,7 +48,7 @@ def sentence(line: Family, value: str) -> str:
 @pytest.mark.parametrize("line", LINES)
 def test_a_made_value_is_found_in_a_sentence(line: Family) -> None:
     guard = Pii(entities=[line.entity])
-    for value in values(line, 3):
+    for value in values(line, draws(3)):
         text = sentence(line, value)
         start = text.index(value)
         assert cut_by(guard.detector, text) == [(start, start + len(value), line.entity)], text
@@ -73,7 +73,7 @@ def test_a_value_with_a_wrong_digit_passes(entity: str) -> None:
     guard = Pii(entities=[entity])
     found = tried = 0
     for line in lines:
-        for value in values(line, 3):
+        for value in values(line, draws(3)):
             for i in [i for i, sign in enumerate(value) if sign.isdecimal()]:
                 changed = f"{value[:i]}{(int(value[i]) + 1) % 10}{value[i + 1 :]}"
                 tried += 1
@@ -88,7 +88,7 @@ def test_an_id_that_needs_a_word_passes_without_one(line: Family) -> None:
     assert sum(rule.near is None for rule in rules) >= len(bare)
     if not bare:
         guard = Pii(entities=[line.entity])
-        assert all(cut_by(guard.detector, f"Take {value} of them.") == [] for value in values(line, 2))
+        assert all(cut_by(guard.detector, f"Take {value} of them.") == [] for value in values(line, draws(2)))
 
 
 def test_a_text_that_is_only_the_value_needs_no_word_once_its_entity_was_chosen() -> None:

@@ -11,6 +11,7 @@ from benchmarks.detection import cut_by
 from hooks.builtin.secret_rules.issuers import FAMILIES, WORDED, Family
 from hooks.builtin.secret_rules.keys import is_key, is_unlike_words
 from hooks.builtin.secrets import Secrets
+from tests.helpers import draws
 from tests.hooks.builtin.streams import said, ways_to_cut
 
 ALL = Secrets()
@@ -36,7 +37,7 @@ def keys(family: Family, rng: random.Random, count: int) -> Iterator[tuple[str, 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda one: one.issuer)
 def test_a_key_in_a_neutral_sentence_is_found(family: Family) -> None:
     rng = random.Random(family.issuer)
-    for before, key in keys(family, rng, 10):
+    for before, key in keys(family, rng, draws(10)):
         after = BEHIND.get(family.issuer.lower(), "")
         text = f"Use {before}{key}{after}, then go."
         start = 4 + len(before)

@@ -41,7 +41,7 @@ def test_a_call_by_a_name_that_is_found_is_withheld(
     assert released.tool_calls == []
     assert released.finish_reason == ("content_filter" if action == "terminate" else "stop")
     stream = stream_of("{}", channel="tool_call", tool_name=name, prompt="Never say this.")
-    assert_never_released(spec, stream, name)
+    assert_never_released(spec, stream, name, num_random=0)
 
 
 @pytest.mark.parametrize("guard", ["phrases", "judge"])

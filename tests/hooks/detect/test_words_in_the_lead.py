@@ -50,14 +50,14 @@ CASES = [
 @pytest.mark.parametrize(("guard", "lead", "output", "released"), CASES)
 def test_words_in_the_lead_show_a_match(guard: Any, lead: str, output: str, released: str) -> None:
     for stream, num_random in (
-        (stream_of(output, lead=lead), 50),
+        (stream_of(output, lead=lead), 10),
         # The same lead from other requests: how a guard reads it does not depend on the cuts.
         (stream_of(output, prompt=request_for([{"role": "assistant", "content": lead}])), 0),
         (stream_of(output, prompt=completion(lead)), 0),
     ):
         assert play(guard, stream).content == released  # contract 2.8
         assert_chunk_invariant(guard, stream, num_random=num_random)
-    assert_chunk_invariant(guard, stream_of(output, lead=lead, is_cut=True))
+    assert_chunk_invariant(guard, stream_of(output, lead=lead, is_cut=True), num_random=0)
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol import Deltas, GenerationRequest
 from hooks import Chunk, Decision, Verdict, emit, hold, redact, suppress
 from hooks.pipeline.hidden_values import PIECE, HiddenValues
 from hooks.testing.play import collect
-from tests.helpers import make_deltas, make_request, pipeline_of
+from tests.helpers import examples, make_deltas, make_request, pipeline_of
 
 MAIL = "alice@example.com"
 QUOTED = 'the "boß" of a/b'
@@ -76,7 +76,7 @@ FORMS = [MAIL, QUOTED, json.dumps(QUOTED)[1:-1], json.dumps(QUOTED, ensure_ascii
 
 
 @pytest.mark.parametrize("verdict", [lambda _: suppress(), every_character, every_other_time])
-@settings(max_examples=40, deadline=None)
+@examples(160)
 @given(
     form=st.sampled_from(FORMS),
     around=st.tuples(st.text("al ic", max_size=6), st.text("om .", max_size=6)),

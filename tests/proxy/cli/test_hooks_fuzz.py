@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import WAIT_LIMIT, killed_at_end
-from tests.weir import ROOT, run_weir
+from tests.processes import killed_at_end
+from tests.weir import ROOT, PipedWeir, run_weir
 
 ORDERS = f"{ROOT}/examples/order_numbers.py:OrderNumbers"
 BANNED = f"{ROOT}/examples/banned_phrase.py:BannedPhrase"
@@ -72,7 +72,7 @@ def test_a_hook_that_ends_its_process_is_reported(guards: str, code: int) -> Non
 
 
 def test_the_exit_status_is_0_if_nothing_is_found() -> None:
-    ended = fuzz(ORDERS, "--seconds", "1", "--secret", "ORD-2026-000123")
+    ended = fuzz(ORDERS, "--seconds", "0.3", "--secret", "ORD-2026-000123")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.endswith("nothing found\n")
 
@@ -91,7 +91,7 @@ def test_the_ways_in_which_a_secret_leaves_are_printed() -> None:
     [((), "whether a secret leaves (--secret)"), (("--secret", "ORD-2026-000123"), "base64 and other codes")],
 )
 def test_what_was_not_tried_is_named_where_nothing_is_found(options: tuple[str, ...], said: str) -> None:
-    ended = fuzz(ORDERS, "--seconds", "1", *options)
+    ended = fuzz(ORDERS, "--seconds", "0.3", *options)
     *_, not_tried, found = ended.stdout.splitlines()
     assert found == "nothing found"
     assert not_tried.startswith("not tried: ")
@@ -128,11 +128,8 @@ def test_options_that_make_no_sense_are_refused(option: str, value: str, reason:
 
 
 def test_ctrl_c_ends_the_command() -> None:
-    command = [sys.executable, "-m", "proxy", "hooks", "fuzz", BANNED, "--seconds", "3600"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    with killed_at_end(process):
-        assert process.stdout is not None
+    with killed_at_end(PipedWeir("hooks", "fuzz", BANNED, "--seconds", "3600")) as process:
         assert process.stdout.readline().startswith("fuzzing")
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=WAIT_LIMIT)
+        _, said = process.communicate()
     assert (process.returncode, said) == (130, "weir: interrupted\n")

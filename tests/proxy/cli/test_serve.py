@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import urllib.request
 from functools import partial
 from pathlib import Path
@@ -16,17 +15,15 @@ import pytest
 
 from engine.protocol import DeadEngineError
 from proxy.workers.run import until_over
-from tests.processes import WAIT_LIMIT, killed_at_end
+from tests.processes import WAIT_LIMIT
 from tests.proxy.cli.conftest import weir
-from tests.weir import ROOT, run_weir
+from tests.serving import started
+from tests.weir import PipedWeir, run_weir
 
 
-async def test_the_first_lines_name_the_address_and_a_command_to_try(
-    echo: tuple["subprocess.Popen[str]", str],
-) -> None:
+async def test_the_first_lines_name_the_address_and_a_command_to_try(echo: tuple[PipedWeir, str]) -> None:
     process, url = echo
     assert url.startswith("http://127.0.0.1:")
-    assert process.stdout
     process.stdout.readline()
     command = process.stdout.readline() + process.stdout.readline()
     run = partial(subprocess.run, capture_output=True, text=True, check=True, timeout=WAIT_LIMIT)
@@ -43,7 +40,6 @@ def test_the_command_to_try_sends_a_key_where_the_server_has_keys(
     store = f"sqlite:///{tmp_path}/weir.sqlite"
     arguments = ("serve", "--engine", "echo", "--port", "0", "--store", store, *options)
     with weir(*arguments, WEIR_API_KEY=key) as process:
-        assert process.stdout
         assert key not in process.stdout.readline()
         process.stdout.readline()
         command = "".join(process.stdout.readline() for _ in range(3))
@@ -67,7 +63,6 @@ def test_the_command_to_try_sends_a_key_once_the_operator_has_made_one(tmp_path:
     arguments = ("serve", "--engine", "echo", "--port", "0", "--store", store, "--admin-key", "boss")
     for has_keys in (False, True):
         with weir(*arguments) as process:
-            assert process.stdout
             url = process.stdout.readline().split(" at ")[1].split("/v1")[0]
             process.stdout.readline()
             command = "".join(process.stdout.readline() for _ in range(2))
@@ -84,7 +79,7 @@ def test_the_command_to_try_sends_a_key_once_the_operator_has_made_one(tmp_path:
             process.wait(WAIT_LIMIT)
 
 
-async def test_sigterm_ends_an_idle_server_with_0(echo: tuple["subprocess.Popen[str]", str]) -> None:
+async def test_sigterm_ends_an_idle_server_with_0(echo: tuple[PipedWeir, str]) -> None:
     process, url = echo
     async with aiohttp.ClientSession() as http, http.get(url + "/ready") as response:
         assert response.status == 200
@@ -162,13 +157,10 @@ async def test_a_signal_ends_the_service_whose_engine_is_well() -> None:
 
 def greeting_of(*options: str) -> str:
     """The first line of a server that starts."""
-    command = [sys.executable, "-m", "proxy", "serve", "--port", "0", *options]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    with killed_at_end(process):
-        assert process.stdout is not None
+    with started(*options) as process:
         line = process.stdout.readline()
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=WAIT_LIMIT)
+        process.terminate()
+        process.communicate()
     return line
 
 
@@ -188,13 +180,10 @@ def test_the_first_line_names_all_models(workers: str, tmp_path: Path) -> None:
     ],
 )
 def test_a_server_that_judges_nothing_warns(options: list[str], says: str) -> None:
-    command = [sys.executable, "-m", "proxy", "serve", "--engine", "none", "--port", "0", *options]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    with killed_at_end(process):
-        assert process.stdout is not None
+    with started("--engine", "none", *options) as process:
         assert process.stdout.readline().startswith("Weir judges texts at ")
-        process.send_signal(signal.SIGTERM)
-        _, log = process.communicate(timeout=WAIT_LIMIT)
+        process.terminate()
+        _, log = process.communicate()
     assert [line for line in log.splitlines() if " WARNING " in line and says in line]
 
 
@@ -202,14 +191,11 @@ def test_a_server_that_judges_nothing_warns(options: list[str], says: str) -> No
 def test_an_upstream_that_does_not_say_its_models_is_greeted_without_a_made_up_name(
     workers: str, unused_tcp_port: int
 ) -> None:
-    options = ("--engine", "openai", "--upstream", f"http://127.0.0.1:{unused_tcp_port}", "--port", "0")
-    command = [sys.executable, "-m", "proxy", "serve", *options, "--workers", workers]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    with killed_at_end(process):
-        assert process.stdout is not None
+    options = ("--engine", "openai", "--upstream", f"http://127.0.0.1:{unused_tcp_port}")
+    with started(*options, "--workers", workers) as process:
         line = process.stdout.readline()
-        process.send_signal(signal.SIGTERM)
-        rest, _ = process.communicate(timeout=WAIT_LIMIT)
+        process.terminate()
+        rest, _ = process.communicate()
     assert line.startswith("Weir serves an upstream at http://127.0.0.1:")
     assert "each request names one in its field model" in line
     assert "MODEL" not in line + rest

@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.protocol import Delta
+from proxy.network import connections
 from proxy.network.listener import BATCH
-from tests.helpers import ScriptedEngine, make_deltas, until
+from tests.helpers import ScriptedEngine, examples, make_deltas, until
 from tests.proxy.conftest import CHAT, Client, Serve, hello
 from tests.serving import serving
 
@@ -175,7 +176,10 @@ async def test_bytes_that_are_dropped_do_not_count(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/health"])
-async def test_a_body_that_nobody_reads_does_not_keep_its_connection(serve: Serve, path: str) -> None:
+async def test_a_body_that_nobody_reads_does_not_keep_its_connection(
+    serve: Serve, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "LINGERING_TIME", 0.2)
     client = await serve(ScriptedEngine(hello), header_timeout=0.05, client_timeout=0.05)
     begun = post(b"{", length=1000).replace(CHATS.encode(), path.encode())
     async with connected(client, begun) as (reader, _):
@@ -364,9 +368,9 @@ def raw_server() -> Iterator[tuple[str, int]]:
 
 
 @settings(
+    examples(200),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     deadline=None,
-    max_examples=200,
 )
 @given(st.lists(st.binary(max_size=200) | st.sampled_from([*MALFORMED, STREAM, b"\r\n", b"GET / HTTP/1.1"])))
 def test_any_bytes_are_answered_or_refused(raw_server: tuple[str, int], pieces: list[bytes]) -> None:

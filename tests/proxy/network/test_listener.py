@@ -2,19 +2,18 @@
 
 import http.client
 import json
-import shlex
+import resource
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from proxy.network.listener import bound_sockets
-from tests.processes import WAIT_LIMIT, killed_at_end
-from tests.serving import ROOT
+from tests.processes import killed_at_end
+from tests.weir import PipedWeir
 
 EATS_FILES = """
 import os
@@ -35,17 +34,10 @@ class Eats:
 
 
 @contextmanager
-def weir(files: int, *options: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
-    command = [sys.executable, "-m", "proxy", "serve", "--engine", "echo", "--port", "0", *options]
-    process = subprocess.Popen(
-        ["sh", "-c", f"ulimit -n {files}; exec {shlex.join(command)}"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with killed_at_end(process):
-        assert process.stdout
+def weir(files: int, *options: str) -> Iterator[tuple[PipedWeir, int]]:
+    limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (files, files))
+    command = ("serve", "--engine", "echo", "--port", "0", *options)
+    with killed_at_end(PipedWeir(*command, before=limit)) as process:
         yield process, int(process.stdout.readline().split("/v1")[0].rpartition(":")[2])
 
 
@@ -60,9 +52,9 @@ def get_health(port: int) -> int:
         asked.close()
 
 
-def stderr_of(process: "subprocess.Popen[str]") -> list[str]:
+def stderr_of(process: PipedWeir) -> list[str]:
     process.terminate()
-    return process.communicate(timeout=WAIT_LIMIT)[1].splitlines()
+    return process.communicate()[1].splitlines()
 
 
 def half_heads(stack: ExitStack, port: int, count: int) -> list[socket.socket]:

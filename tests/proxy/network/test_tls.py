@@ -4,8 +4,6 @@ import asyncio
 import logging
 import socket
 import ssl
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,6 +26,7 @@ from tests.processes import WAIT_LIMIT
 from tests.proxy.conftest import CHAT, Client, Serve, hello
 from tests.proxy.network.test_connections import address_of, post
 from tests.serving import serving
+from tests.weir import run_weir
 
 CHATS = "/v1/chat/completions"
 NEVER = 3600.0
@@ -310,10 +309,7 @@ def test_workers_serve_over_tls(files: Files) -> None:
 
 
 def test_a_certificate_that_cannot_be_used_is_told_at_the_start(files: Files) -> None:
-    command = [sys.executable, "-m", "proxy", "serve", "--engine", "echo", "--port", "0"]
-    ended = subprocess.run(
-        [*command, "--ssl-certfile", "none.pem"], capture_output=True, text=True, check=False
-    )
+    ended = run_weir("serve", "--engine", "echo", "--port", "0", "--ssl-certfile", "none.pem")
     assert ended.returncode == 1
     assert ended.stderr == ("weir serve: ssl_certfile: none.pem cannot be read (No such file or directory)\n")
 

@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import sqlite3
-import subprocess
 import sys
 from pathlib import Path
 
@@ -31,7 +30,7 @@ from tests.proxy.worker_helpers import (
     waiting,
     workers,
 )
-from tests.serving import ROOT
+from tests.weir import run_weir
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc, as Linux has it")
 
@@ -182,8 +181,7 @@ async def test_a_supervisor_that_is_killed_leaves_no_worker(tmp_path: Path) -> N
 
 def ended(*options: str) -> tuple[int, str]:
     """The exit status and the errors of a service that does not start."""
-    command = [sys.executable, "-m", "proxy", "serve", "--workers", "2", "--engine", "echo", *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=WAIT_LIMIT)
+    done = run_weir("serve", "--workers", "2", "--engine", "echo", *options)
     assert done.stdout == ""
     return done.returncode, done.stderr
 

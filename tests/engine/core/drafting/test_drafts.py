@@ -38,6 +38,7 @@ however_drawn = pytest.mark.parametrize(
 
 @in_any_cache
 @however_drawn
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", ["qwen3", slow("mistral"), "gemma3"])
 def test_drafts_change_only_the_number_of_steps(
     family: str,

@@ -20,8 +20,8 @@ from engine.protocol import Delta, ProbeInfo, PromptScores, Token
 from engine.streams.recording import Recording, TimedDelta
 from hooks.testing.streams import request_for
 from proxy.cli.cli import main
-from tests.processes import WAIT_LIMIT, killed_at_end
-from tests.weir import ROOT, run_weir
+from tests.processes import killed_at_end
+from tests.weir import ROOT, PipedWeir, run_weir
 
 RECORDINGS = ROOT / "tests" / "recordings"
 REDACT = "examples/redact_email.py:RedactEmail"
@@ -245,16 +245,11 @@ def test_ctrl_c_ends_the_command(recording: Path) -> None:
     *earlier, last = made.deltas
     slow = recording.with_name("slow.jsonl")
     replace(made, deltas=(*earlier, replace(last, t=600.0))).dump(slow)
-    command = [sys.executable, "-m", "proxy", "replay", str(recording), str(slow), "--speed", "1"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    with killed_at_end(process):
-        assert process.stdout is not None
+    with killed_at_end(PipedWeir("replay", recording, slow, "--speed", "1", env=environment)) as process:
         assert str(recording) in process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=WAIT_LIMIT)
+        _, told = process.communicate()
     assert (process.returncode, told) == (130, "weir: interrupted\n")
 
 

@@ -9,7 +9,7 @@ from engine.protocol.fields.support import FieldSupport
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.pipeline import Pipeline
 from hooks.workers.pool import WorkerPool
-from tests.helpers import ScriptedEngine, make_deltas, make_token
+from tests.helpers import ScriptedEngine, make_deltas, make_token, slow
 from tests.proxy.conftest import CHAT, Serve
 
 PATH = "/v1/chat/completions"
@@ -122,14 +122,17 @@ async def test_the_alternatives_are_those_asked_for(serve: Serve, path: str, log
 RESPOND = {"model": "m", "input": "Hi", "include": ["message.output_text.logprobs"], "top_logprobs": 2}
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
 @pytest.mark.parametrize(
-    ("args", "mode", "is_named"),
+    ("args", "mode", "is_named", "num_workers"),
     [
-        ({}, "enforce", True),
-        ({"alternatives": "keep"}, "enforce", False),
-        ({"channels": ["reasoning"]}, "enforce", False),
-        ({}, "shadow", False),
+        ({}, "enforce", True, 0),
+        ({"alternatives": "keep"}, "enforce", False, 0),
+        ({"channels": ["reasoning"]}, "enforce", False, 0),
+        ({}, "shadow", False, 0),
+        ({}, "enforce", True, 1),
+        ({"alternatives": "keep"}, "enforce", False, 1),
+        slow({"channels": ["reasoning"]}, "enforce", False, 1),
+        slow({}, "shadow", False, 1),
     ],
     ids=str,
 )

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -21,6 +21,7 @@ from engine.models.linear import torch_linear
 from engine.models.linear_trial import LinearTrial
 from engine.models.quantized import quantize_int4, quantize_int8
 from tests.engine.device.kernels.cpu.builds import build_of, library_of
+from tests.helpers import examples
 
 FORMATS: dict[str, Callable[[torch.Tensor], QuantizedWeight]] = {
     "int8": quantize_int8,
@@ -85,7 +86,7 @@ def test_more_rows_than_pass_a_panel_at_once_give_the_same_results(fastest: Libr
     assert torch.equal(linear(x), torch.cat([linear(part) for part in parts]))
 
 
-@settings(deadline=None, max_examples=60)
+@examples(240)
 @given(
     ins=st.integers(1, 700),
     outs=st.integers(1, 130),

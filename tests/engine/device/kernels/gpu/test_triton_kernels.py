@@ -53,10 +53,10 @@ def test_models_by_transformers_code_attend_by_triton_too(
     core = tiny_core(family, device=DEVICE_NAME, attention_backend="triton", max_num_batched_tokens=16)
     assert core.core.runner.model.attention is TritonAttention
     prompts = prompts_of(20, 3)
-    groups = [core.add(completion_request(tuple(p), max_tokens=6, ignore_eos=True)) for p in prompts]
+    groups = [core.add(completion_request(tuple(p), max_tokens=3, ignore_eos=True)) for p in prompts]
     core.run()
     for prompt, group in zip(prompts, groups, strict=True):
-        assert core.answers(group)[0].ids == tiny_model(family).generate(prompt, 6)
+        assert core.answers(group)[0].ids == tiny_model(family).generate(prompt, 3)
 
 
 @torch.inference_mode()
