@@ -11,7 +11,6 @@ from pydantic_core import ErrorDetails
 
 from engine.protocol.did_you_mean import did_you_mean as did_you_mean
 from proxy.settings.elsewhere import option_here
-from proxy.settings.removed import what_replaces
 
 _UNKNOWN = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 _CHOICES = frozenset({"literal_error", "enum"})
@@ -30,8 +29,7 @@ def message_of(problem: ErrorDetails, settings: type[BaseModel]) -> str:
     if problem["type"] in _UNKNOWN:
         *outer, name = problem["loc"]
         name, known = str(name), _names_at(settings, outer)
-        meant = what_replaces(name) or option_here(name, known) or did_you_mean(name, known)
-        return "there is no such option" + meant
+        return "there is no such option" + (option_here(name, known) or did_you_mean(name, known))
     return problem["msg"].removeprefix("Value error, ") + choice_hint(problem)
 
 

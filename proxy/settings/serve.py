@@ -32,7 +32,6 @@ from proxy.settings.model import OPTIONS_OF, WITH_LOGITS
 from proxy.settings.network import AddressOptions, BrowserOptions, ConnectionOptions, TLSOptions
 from proxy.settings.operator import AdminOptions
 from proxy.settings.parser import CommandParser
-from proxy.settings.removed import REMOVED, what_replaces
 from proxy.settings.requests import BodyOptions, CallerOptions
 from proxy.settings.secrets import named_variables
 from proxy.settings.storage import DecisionOptions, StateOptions, StoreOptions
@@ -227,15 +226,8 @@ def load_settings(arguments: list[str]) -> ServeSettings:
 
 
 def _check_variables() -> None:
-    """Exits for options that Weir had, and warns of misspelt ones. These are not an error, because other
-    programs may use this prefix: Kubernetes does so for a service called weir."""
-    removed = [f"WEIR_{name.upper()}" for name in REMOVED]
-    if found := [name for name in removed if name in os.environ]:
-        lines = "".join(
-            f"\n  {name}: there is no such option{what_replaces(name.removeprefix('WEIR_').lower())}"
-            for name in found
-        )
-        raise SystemExit(f"weir serve: the settings are wrong{lines}")
+    """Warns of misspelt variables. They are not an error, because other programs may use this prefix:
+    Kubernetes does so for a service called weir."""
     known = [f"WEIR_{name.upper()}" for name in ServeSettings.model_fields]
     for name in os.environ:
         is_unknown = re.match("WEIR_(?!SERVICE_|PORT_)", name) and name not in known

@@ -12,7 +12,6 @@ from engine.protocol.help_texts import help_texts
 from engine.protocol.options import EngineOptions
 from hooks.pipeline.options import PipelineOptions
 from proxy.settings.model import OF_VLLM
-from proxy.settings.removed import REMOVED
 from proxy.settings.serve import ServeSettings, load_settings
 
 
@@ -51,27 +50,7 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert load_settings(["--model=~/b", "--probe=~/c,~nobody-here/d"]).model == f"{tmp_path}/b"
 
 
-def test_a_removed_option_is_refused_with_what_does_its_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    says = "any more: it is half of max_connections"
-    with pytest.raises(SystemExit):
-        load_settings(["--max-connections-per-address", "3"])
-    assert f"there is no --max-connections-per-address {says}" in capsys.readouterr().err
-    file = tmp_path / "weir.yaml"
-    file.write_text("max_connections_per_address: 3\nmodels: {a: {engine: echo, block_size: 8}}\n")
-    with pytest.raises(SystemExit) as left:
-        load_settings(["--config", str(file)])
-    assert f"max_connections_per_address: there is no such option {says}" in str(left.value)
-    assert "models.a.block_size: there is no such option any more: blocks have 16 tokens" in str(left.value)
-    monkeypatch.setenv("WEIR_MAX_CONNECTIONS_PER_ADDRESS", "3")
-    with pytest.raises(SystemExit, match=f"WEIR_MAX_CONNECTIONS_PER_ADDRESS: .* {says}"):
-        load_settings([])
-
-
-def test_a_removed_option_is_no_option_and_a_removed_limit_holds() -> None:
-    options = ServeSettings.model_fields.keys() | EngineOptions.model_fields.keys()
-    assert not options & REMOVED.keys()
+def test_no_more_options_are_offered_than_somebody_needs() -> None:
     assert len(ServeSettings.model_fields) <= 99
 
 
