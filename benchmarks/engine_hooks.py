@@ -44,7 +44,9 @@ async def measure(options: argparse.Namespace) -> None:
     allowed = [LoadedHook(name, PassThrough(), is_async=False) for name in names]
     engine = LocalEngine(EngineConfig(model=options.model, max_num_seqs=64))
     settings = ServeSettings(port=0)
-    server = Server(Deployment.of_one(engine, Pipeline(allowed=allowed), settings, ["m"]), settings)
+    server = Server(
+        Deployment.of_one(engine, Pipeline(allowed=allowed), settings.base_model, ["m"]), settings
+    )
     url = await server.start()
     body: dict[str, Any] = {
         "messages": [{"role": "user", "content": "Please repeat the word tea forever."}],

@@ -41,7 +41,6 @@ from engine.sampling import sampler as sampler_module
 from engine.sampling.logits_processors import TokenIds
 from engine.sampling.sampler import SampledToken, Sampler
 from engine.sampling.sampling_state import SamplingState
-from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.sequence import Sequence, SequenceGroup
 
@@ -123,8 +122,9 @@ def sequence(token_ids: list[int], max_tokens: int) -> Sequence:
 
 def generate(runner: ModelRunner, prompts: list[list[int]], max_tokens: int) -> list[Output]:
     """Greedily: the scheduler and the model, without what makes text of tokens."""
-    blocks = BlockManager(runner.kv_cache.num_blocks, runner.kv_cache.block_size)
-    scheduler = Scheduler(blocks, max_num_seqs=len(prompts), max_num_batched_tokens=2048)
+    cache = runner.kv_cache
+    config = EngineConfig(max_num_seqs=len(prompts), block_size=cache.block_size)
+    scheduler = Scheduler(config, cache.num_blocks)
     outputs: dict[Sequence, Output] = {}
     step_seconds: list[float] = []
     for prompt in prompts:

@@ -203,8 +203,9 @@ async def service(repetitions: int, counts: list[int], length: int) -> None:
     items = [*deltas(length), Delta(finish_reason="stop")]
     recordings = [Recording(REQUEST, tuple(TimedDelta(0.0, item) for item in items))]
     settings = ServeSettings(port=0)
+    model = settings.base_model
     servers = [
-        Server(Deployment.of_one(engine, pipeline(*[PassThrough()] * n), settings, ["m"]), settings)
+        Server(Deployment.of_one(engine, pipeline(*[PassThrough()] * n), model, ["m"]), settings)
         for engine, n in (
             (ListEngine(items), 0),
             (ReplayEngine(recordings), 0),

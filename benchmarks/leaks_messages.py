@@ -296,7 +296,7 @@ async def run(num_streams: int, seed: int, *, has_tools: bool = False) -> Counte
     tools = _Tools(lines)
     endpoint = (await tools.start()).url if has_tools else None
     settings = ServeSettings(port=0, otlp_endpoint=endpoint, decision_log=has_tools)
-    server = Server(Deployment.of_one(_Engine(), pipeline, settings, ["m"]), settings)
+    server = Server(Deployment.of_one(_Engine(), pipeline, settings.base_model, ["m"]), settings)
     if has_tools:
         server.service.decisions.subscribe(tools.take_decision)
     log = logging.getLogger("weir")

@@ -122,7 +122,7 @@ async def run(num_answers: int, seed: int) -> Counter[str]:
     engine = OpenAIEngine(f"http://127.0.0.1:{runner.addresses[0][1]}")
     pipeline = Pipeline([LoadedHook.of("observer", Observer())])
     settings = ServeSettings(port=0, access_log=False)
-    server = Server(Deployment.of_one(engine, pipeline, settings, ["m"]), settings)
+    server = Server(Deployment.of_one(engine, pipeline, settings.base_model, ["m"]), settings)
     try:
         url = await server.start()
         async with aiohttp.ClientSession() as http:

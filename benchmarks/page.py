@@ -86,7 +86,7 @@ async def serving(num_streams: int) -> AsyncIterator[tuple[str, Server]]:
     )
     engine = EchoEngine(delay=DELAY)
     pipeline = await Pipeline.load([HookSpec("pii")])
-    server = Server(Deployment.of_one(engine, pipeline, settings, ["m"]), settings)
+    server = Server(Deployment.of_one(engine, pipeline, settings.base_model, ["m"]), settings)
     url = await server.start()
     freeze_objects()  # as `weir serve` does
     arguments = [sys.executable, "-c", CLIENT, url, str(num_streams)]

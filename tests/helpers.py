@@ -30,6 +30,7 @@ from engine.protocol import (
 )
 from engine.protocol.fields.support import FieldSupport
 from engine.streams.generation import Generation, Rewindable
+from engine.upstream.pool.options import PoolOptions
 from hooks.api import Chunk, Verdict
 from hooks.api.decision import Listener
 from hooks.loading.loader import LoadedHook
@@ -37,6 +38,8 @@ from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.testing.play import behind_worker, vetted
+from proxy.settings.groups import options_of
+from proxy.settings.model import ModelSettings
 from tests.processes import WAIT_LIMIT
 
 Options = TypeVar("Options", bound=BaseModel)
@@ -353,7 +356,7 @@ class ScriptedEngine:
 
 def constants_of(options: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
     """Those of `given` that are constants of the class, or follow from its options, and no options."""
-    others = {name: value for name, value in given.items() if name not in options.model_fields}
+    others = {name: value for name, value in given.items() if name not in options_of(options)}
     assert all(hasattr(options, name) for name in others), sorted(others)
     are_derived = {name for name in others if isinstance(getattr(options, name), property)}
     return {
@@ -367,3 +370,12 @@ def options_with(options: type[Options], **given: Any) -> Options:
     constants = constants_of(options, given)
     changed = type(options.__name__, (options,), {"__module__": options.__module__, **constants})
     return changed(**{name: value for name, value in given.items() if name not in constants})
+
+
+def pooled(**given: Any) -> ModelSettings:
+    """A model behind upstreams of OpenAI's API. `given` may have constants of their pool."""
+    constants = {name: value for name, value in given.items() if name not in options_of(ModelSettings)}
+    options = {name: value for name, value in given.items() if name not in constants}
+    made = ModelSettings(engine="openai", **options)
+    pool = options_with(PoolOptions, **made.parts.pool.model_dump(), **constants)
+    return made.model_copy(update={"parts": made.parts.model_copy(update={"pool": pool})})

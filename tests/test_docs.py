@@ -167,7 +167,7 @@ def is_excerpt(code: str) -> bool:
 
 def check_guards(settings: ServeSettings) -> None:
     """The arguments of guards that ship. Other hooks that pages name are made up."""
-    for hook in (*settings.hooks, *settings.allowed_hooks):
+    for hook in (*settings.base_policy.hooks, *settings.base_policy.allowed_hooks):
         if path := SHORT_NAMES.get(hook.path):
             check_arguments(cast(Any, find_class(path)).__init__, hook.args)
 

@@ -53,7 +53,9 @@ async def measure() -> dict[str, dict[str, dict[str, float]]]:
     pipeline = Pipeline(allowed=[LoadedHook("pii", Pii(), is_async=False)])
     settings = ServeSettings(port=0)
     with device.serving_copies(), patch.object(ModelRunner, "load", load_runner(device)):
-        server = Server(Deployment.of_one(LocalEngine(config), pipeline, settings, ["m"]), settings)
+        server = Server(
+            Deployment.of_one(LocalEngine(config), pipeline, settings.base_model, ["m"]), settings
+        )
         url = await server.start()
         found: dict[str, dict[str, dict[str, float]]] = {}
         for name, hooks in HOOKS.items():

@@ -46,7 +46,7 @@ class EngineCore:
         self.sampler = Sampler(runner.device, logprobs_mode=config.logprobs_mode, seed=config.seed)
         step_budget = StepBudget(config.max_num_prefill_tokens)
         self.metrics = EngineMetrics(step_budget)
-        self.scheduler = Scheduler.of(config, runner.kv_cache.num_blocks, step_budget)
+        self.scheduler = Scheduler(config, runner.kv_cache.num_blocks, step_budget)
         self.block_manager = self.scheduler.block_manager
         self.speculation = Speculation(
             config.num_speculative_tokens,

@@ -5,12 +5,13 @@ A model server offers these options to its users as they stand here: the docstri
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationInfo,
@@ -45,6 +46,16 @@ def mapping(value: Any) -> Any:
         raise ValueError(f"this is not JSON: {error}") from error
 
 
+def parts(value: Any, read: Callable[[Any], Any] = lambda part: part) -> Any:
+    """The parts of a list, each passed through `read`. The command line and the environment give a list as
+    one text with commas."""
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    elif isinstance(value, dict):
+        value = [value]
+    return list(map(read, value)) if isinstance(value, list | tuple) else value
+
+
 GroupSize = Literal[32, 64, 128]
 
 
@@ -65,11 +76,71 @@ class LogitsProcessorConfig:
     """Whether only the server's policies may name it, and no request."""
 
 
-class EngineOptions(BaseModel):
-    """The options that a deployment can set. Names and meanings are vLLM's where vLLM has the option. Raises
-    `ValueError` for a value out of range."""
+def _processor(value: Any) -> Any:
+    """A processor may be given as `name=path`. One that ships, or is installed, may be given by its name."""
+    if isinstance(value, str):
+        name, _, path = value.partition("=")
+        return {"name": name, "path": path or name}
+    if isinstance(value, dict) and "path" not in value and "name" in value:
+        return {**value, "path": value["name"]}
+    return value
+
+
+Processors = Annotated[
+    tuple[LogitsProcessorConfig, ...], BeforeValidator(lambda value: parts(value, _processor))
+]
+
+
+class EngineChoices(BaseModel):
+    """What no deployment needs to choose. Tests and measurements compare these choices."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    only_guards: bool = False
+    """Whether only guards use the model. Its cache is then smaller, if `kv_cache_memory` is not given."""
+    share_outputs: bool = True
+    """Whether a prompt may also use the cached blocks of an earlier output. It must be False if hooks may
+    have withheld a part of that output: a cache hit could confirm a guess at withheld text (`usage` and the
+    time to the first token show the hit)."""
+    model_impl: Literal["auto", "weir", "transformers"] = "auto"
+    """The code that runs the model (auto: Weir's own for the families that it knows, else transformers')"""
+    cpu_kernels: CpuKernels = "auto"
+    """Kernels for the operations between matrix products on a CPU: native ones in C, compiled at start, or
+    torch's (auto: native if there is a compiler)"""
+    attention_backend: AttentionBackendName = "auto"
+    """Attention on CUDA. triton: Weir's own kernels; sdpa: torch's operators on gathered pages (auto: triton
+    if it passes a trial at start, else sdpa)"""
+    enforce_eager: bool = False
+    """Capture no CUDA graphs. Steps in which all sequences decode then run operator by operator, as other
+    steps do"""
+    async_scheduling: bool | None = None
+    """Begin each step, also one with prompts, before the tokens of the last one are read, unless something
+    guesses or scores tokens; outputs stay the same (default: on CUDA)"""
+    quantization_group_size: GroupSize = 32
+    """Inputs that share a scale in int4. Larger groups are faster and less exact"""
+    block_size: AtLeastOne = 16
+    """Tokens in a block of the key-value cache"""
+    max_num_prefill_tokens: AtLeastOne | None = None
+    """Prompt tokens in a step in which other sequences decode (default: as many as let the step take up to
+    twice as long as without them, which the engine learns)"""
+    speculative_method: SpeculativeMethod | None = None
+    """How tokens are guessed. ngram: looked up in the text so far; draft_model: by speculative_model
+    (default: looked up, and by speculative_model if the lookup finds nothing)"""
+    prompt_lookup_min: AtLeastOne = 2
+    """Fewest tokens at the end of the text that must occur earlier in it, for a guess at the next ones"""
+    prompt_lookup_max: AtLeastOne = 4
+    """Tokens at the end of the text that are looked for first, for a guess at the next ones"""
+
+    @model_validator(mode="after")
+    def _lookup_is_a_range(self) -> Self:
+        if self.prompt_lookup_min > self.prompt_lookup_max:
+            raise ValueError("prompt_lookup_min must be at most prompt_lookup_max")
+        return self
+
+
+class EngineConfig(EngineChoices):
+    """The configuration of the in-process engine: the options that a deployment can set, and `EngineChoices`.
+    Names and meanings are vLLM's where vLLM has the option. Raises `ValueError` for a value out of range."""
 
     model: FolderOrName = str(MODEL_DIR)
     """Model folder or hub name (local; default: the small model that ships)"""
@@ -124,12 +195,12 @@ class EngineOptions(BaseModel):
     only looked up in the text so far)"""
     logprobs_mode: LogprobsMode = "raw_logprobs"
     """Logprobs before (raw) or after (processed) penalties, temperature and filters"""
-    logits_processors: tuple[LogitsProcessorConfig, ...] = ()
+    logits_processors: Processors = ()
     """Logits processor that requests may name: NAME=pkg.module.Class, or the name of one that ships; repeat.
     Processors run in this order, masks before shapers"""
     enable_test_logits_processor: bool = False
     """Answer every request with 'Hello world!', to see that logits processors work"""
-    probes: tuple[FolderOrName, ...] = ()
+    probes: Annotated[tuple[FolderOrName, ...], BeforeValidator(parts)] = ()
     """File of a probe of this model: it scores every token, for hooks such as `probe`; repeat (demo model:
     weir-demo-probe)"""
     seed: int | None = None
@@ -160,51 +231,6 @@ class EngineOptions(BaseModel):
             raise ValueError("speculative_model needs num_speculative_tokens of 1 or more")
         return self
 
-
-class EngineConfig(EngineOptions):
-    """The configuration of the in-process engine: a deployment's options, and what no deployment needs to
-    choose. Tests and measurements compare these choices."""
-
-    @property
-    def tokenizer_name(self) -> str:
-        """The folder or hub name of the tokenizer that is used."""
-        return self.tokenizer or self.model
-
-    only_guards: bool = False
-    """Whether only guards use the model. Its cache is then smaller, if `kv_cache_memory` is not given."""
-    share_outputs: bool = True
-    """Whether a prompt may also use the cached blocks of an earlier output. It must be False if hooks may
-    have withheld a part of that output: a cache hit could confirm a guess at withheld text (`usage` and the
-    time to the first token show the hit)."""
-    model_impl: Literal["auto", "weir", "transformers"] = "auto"
-    """The code that runs the model (auto: Weir's own for the families that it knows, else transformers')"""
-    cpu_kernels: CpuKernels = "auto"
-    """Kernels for the operations between matrix products on a CPU: native ones in C, compiled at start, or
-    torch's (auto: native if there is a compiler)"""
-    attention_backend: AttentionBackendName = "auto"
-    """Attention on CUDA. triton: Weir's own kernels; sdpa: torch's operators on gathered pages (auto: triton
-    if it passes a trial at start, else sdpa)"""
-    enforce_eager: bool = False
-    """Capture no CUDA graphs. Steps in which all sequences decode then run operator by operator, as other
-    steps do"""
-    async_scheduling: bool | None = None
-    """Begin each step, also one with prompts, before the tokens of the last one are read, unless something
-    guesses or scores tokens; outputs stay the same (default: on CUDA)"""
-    quantization_group_size: GroupSize = 32
-    """Inputs that share a scale in int4. Larger groups are faster and less exact"""
-    block_size: AtLeastOne = 16
-    """Tokens in a block of the key-value cache"""
-    max_num_prefill_tokens: AtLeastOne | None = None
-    """Prompt tokens in a step in which other sequences decode (default: as many as let the step take up to
-    twice as long as without them, which the engine learns)"""
-    speculative_method: SpeculativeMethod | None = None
-    """How tokens are guessed. ngram: looked up in the text so far; draft_model: by speculative_model
-    (default: looked up, and by speculative_model if the lookup finds nothing)"""
-    prompt_lookup_min: AtLeastOne = 2
-    """Fewest tokens at the end of the text that must occur earlier in it, for a guess at the next ones"""
-    prompt_lookup_max: AtLeastOne = 4
-    """Tokens at the end of the text that are looked for first, for a guess at the next ones"""
-
     @model_validator(mode="after")
     def _method_has_its_model(self) -> Self:
         if self.speculative_method == "draft_model" and self.speculative_model is None:
@@ -213,8 +239,7 @@ class EngineConfig(EngineOptions):
             raise ValueError("speculative_method ngram uses no speculative_model")
         return self
 
-    @model_validator(mode="after")
-    def _lookup_is_a_range(self) -> Self:
-        if self.prompt_lookup_min > self.prompt_lookup_max:
-            raise ValueError("prompt_lookup_min must be at most prompt_lookup_max")
-        return self
+    @property
+    def tokenizer_name(self) -> str:
+        """The folder or hub name of the tokenizer that is used."""
+        return self.tokenizer or self.model

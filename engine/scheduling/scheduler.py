@@ -63,17 +63,9 @@ class Scheduler:
     """Owns the sequences that wait and those that run. `schedule` reserves blocks for a step, `update` says
     that the device computes it, `remove` gives blocks back."""
 
-    def __init__(
-        self,
-        block_manager: BlockManager,
-        *,
-        max_num_seqs: int,
-        max_num_batched_tokens: int,
-        max_num_seqs_per_caller: int | None = None,
-        step_budget: Budget | None = None,
-    ) -> None:
+    def __init__(self, config: EngineConfig, num_blocks: int, step_budget: Budget | None = None) -> None:
         """No `step_budget`: `max_num_batched_tokens` alone limits prompts."""
-        self.block_manager = block_manager
+        self.block_manager = BlockManager(num_blocks, config.block_size)
         self.waiting: FairQueue[Sequence] = FairQueue(_rank)
         self.running: list[Sequence] = []
         self.num_preempted = 0
@@ -84,30 +76,18 @@ class Scheduler:
         self._resting: OrderedDict[Sequence, None] = OrderedDict()
         """Sequences that have blocks and no place, also if they wait for one. The first is the next to lose
         its blocks."""
-        self._max_num_seqs = max_num_seqs
-        self._max_num_seqs_per_caller = max_num_seqs_per_caller or max_num_seqs
-        self._max_num_batched_tokens = max_num_batched_tokens
+        self._config = config
+        self._max_num_seqs_per_caller = config.max_num_seqs_per_caller or config.max_num_seqs
         self._is_sorted = True
         """Whether `running` is in its order."""
         self._is_short_of_blocks = False
         """Whether the sequence that is next has found too few blocks."""
         self._may_preempt = True
         """Whether a running sequence may lose its blocks now."""
-        self._step_budget: Budget = step_budget or StepBudget(max_num_batched_tokens)
+        self._step_budget: Budget = step_budget or StepBudget(config.max_num_batched_tokens)
         self._num_arrived = 0
-        self._bursts = Bursts(max_num_seqs, self._max_num_seqs_per_caller)
-        self._known_hashes = KnownHashes(block_manager.block_size)
-
-    @classmethod
-    def of(cls, config: EngineConfig, num_blocks: int, step_budget: Budget) -> "Scheduler":
-        """A scheduler with the configuration's limits, for a cache of `num_blocks` blocks."""
-        return cls(
-            BlockManager(num_blocks, config.block_size),
-            max_num_seqs=config.max_num_seqs,
-            max_num_batched_tokens=config.max_num_batched_tokens,
-            max_num_seqs_per_caller=config.max_num_seqs_per_caller,
-            step_budget=step_budget,
-        )
+        self._bursts = Bursts(config.max_num_seqs, self._max_num_seqs_per_caller)
+        self._known_hashes = KnownHashes(config.block_size)
 
     def add(self, seq: Sequence) -> None:
         group = seq.group
@@ -219,7 +199,7 @@ class Scheduler:
         self._is_sorted = True
 
     def _give_way(self) -> None:
-        is_full = len(self.running) == self._max_num_seqs or self._is_short_of_blocks
+        is_full = len(self.running) == self._config.max_num_seqs or self._is_short_of_blocks
         if is_full and self.running and self.waiting and (last := self._one_to_give_way()) is not None:
             self._preempt(last)
         self._is_short_of_blocks = False
@@ -250,9 +230,9 @@ class Scheduler:
         A token has at least one unit."""
         contexts = [s.cache.num_computed_tokens + 1 for s in self.running if s.num_uncomputed_tokens == 1]
         num_decodes = len(contexts)
-        num_prompts = min(len(self.running) + len(self.waiting), self._max_num_seqs) - num_decodes
-        num_decodes = min(num_decodes, self._max_num_batched_tokens)
-        units: float = self._max_num_batched_tokens - num_decodes
+        num_prompts = min(len(self.running) + len(self.waiting), self._config.max_num_seqs) - num_decodes
+        num_decodes = min(num_decodes, self._config.max_num_batched_tokens)
+        units: float = self._config.max_num_batched_tokens - num_decodes
         if num_decodes and not (num_prompts and self._goes_on_with_a_burst()):
             units = min(units, self._step_budget.plan(num_decodes, num_prompts, sum(contexts)))
         elif (most := self._step_budget.plan_prompts()) is not None:
@@ -313,7 +293,7 @@ class Scheduler:
         places = self._places()
         while (
             plan.units >= 1
-            and len(self.running) < self._max_num_seqs
+            and len(self.running) < self._config.max_num_seqs
             and (seq := self._next(places)) is not None
         ):
             if seq not in self._resting:

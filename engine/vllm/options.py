@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from engine.protocol.did_you_mean import did_you_mean
 from engine.protocol.extras import how_to_install
-from engine.protocol.options import EngineConfig, EngineOptions, mapping
+from engine.protocol.options import EngineChoices, EngineConfig, mapping
 
 SHARED = frozenset(
     {
@@ -102,7 +102,7 @@ def engine_arguments(
 
     Raises `ValueError` for an option that only the in-process engine has.
     """
-    options = config.model_fields_set & EngineOptions.model_fields.keys()
+    options = config.model_fields_set - EngineChoices.model_fields.keys()
     if alien := sorted(options - SHARED - OURS):
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in alien)
         raise ValueError(

@@ -55,7 +55,7 @@ REMOVED = {"bench": "put load on a server with guidellm or `vllm bench serve` in
 def main(arguments: list[str] | None = None) -> None:
     """Run a subcommand. Exits with 0, with 1 or 2 and a reason on standard error, or with 130 at Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments[:1] == ["serve"]:  # its options are read by pydantic-settings
+    if arguments[:1] == ["serve"]:  # its options have a parser of their own
         gc.disable()  # imports leave hardly any garbage; `freeze_objects` enables collections again
         try:
             _serve(arguments[1:])

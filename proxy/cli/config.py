@@ -21,7 +21,7 @@ from proxy.deployment.keys import ANONYMOUS, Key, digest_of, new_key
 from proxy.deployment.read import directory_of
 from proxy.settings.duplicates import duplicates
 from proxy.settings.fault import Place
-from proxy.settings.serve import ServeSettings, load_settings
+from proxy.settings.serve import ServeSettings, environment, load_settings
 from proxy.settings.yaml_file import read_yaml
 from proxy.wire.errors import APIError
 
@@ -55,7 +55,7 @@ def check_config(options: argparse.Namespace) -> None:
     if found:
         raise SystemExit(1)
     print(f"{options.file}: nothing is wrong")
-    settings = ServeSettings(**content)
+    settings = ServeSettings(**(environment() | content))
     for fault in idle_faults(settings):
         print(f"{options.file}:{_line(tree, fault.place)}: warning: {fault}")
     for model in directory_of(settings).models.values():

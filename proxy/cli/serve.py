@@ -73,7 +73,7 @@ def _greet(url: str, model: str, names: str, settings: ServeSettings, *, has_key
         else (_count(len(settings.hook_specs), "hook", "hooks"))
     )
     processes = f" in {settings.workers} processes" if settings.workers > 1 else ""
-    if settings.engine == "none":
+    if settings.base_model.engine == "none":
         flush_log()
         apis = ", ".join(sorted(settings.guard_api_names)) or "no guard API (--guard-api)"
         print(f"Weir judges texts at {url}{processes}, with {guarded}: {apis}.", flush=True)

@@ -2,11 +2,8 @@
 
 from contextlib import AsyncExitStack
 
-from pydantic import BaseModel
-
 from engine.protocol import Engine
 from engine.turns.prompt_threads import PromptThreads
-from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from proxy.deployment.checks.directory import check_directory
 from proxy.deployment.deployment import Deployment
@@ -14,7 +11,7 @@ from proxy.deployment.directory import PolicyEntry
 from proxy.deployment.engine_choice import log_engine
 from proxy.deployment.engines import make_engine
 from proxy.deployment.read import directory_of
-from proxy.settings.model import EngineSettings, ModelSettings
+from proxy.settings.model import NAMING, ModelSettings
 from proxy.settings.serve import ServeSettings
 from proxy.telemetry.logs import log_formatter
 
@@ -47,7 +44,7 @@ async def build(settings: ServeSettings, older: Deployment | None = None) -> Dep
 
 def _engine(model: ModelSettings, can_withhold: bool, older: Deployment | None) -> Engine:
     same = older and older.models.get(model.name)
-    if same and same.can_withhold == can_withhold and _alike(same.settings, model, EngineSettings):
+    if same and same.can_withhold == can_withhold and _alike(same.settings, model):
         return same.engine
     log_engine(model)
     return make_engine(model, can_withhold=can_withhold)
@@ -55,8 +52,7 @@ def _engine(model: ModelSettings, can_withhold: bool, older: Deployment | None) 
 
 async def _pipeline(policy: PolicyEntry) -> GuardFactory:
     settings = policy.settings
-    options = PipelineOptions(**{name: getattr(settings, name) for name in PipelineOptions.model_fields})
-    hooks = settings.hooks, settings.allowed_hooks, options
+    hooks = settings.hooks, settings.allowed_hooks, settings.options
     if settings.hook_workers:
         from hooks.workers.pool import WorkerPool
 
@@ -64,6 +60,8 @@ async def _pipeline(policy: PolicyEntry) -> GuardFactory:
     return await Pipeline.load(*hooks, prompt_threads=PromptThreads(PROMPT_THREADS))
 
 
-def _alike(one: BaseModel, other: BaseModel, group: type[BaseModel]) -> bool:
-    """Whether the options of one group are the same."""
-    return all(getattr(one, name) == getattr(other, name) for name in group.model_fields)
+def _alike(one: ModelSettings, other: ModelSettings) -> bool:
+    """Whether two models have the same engine."""
+    return all(
+        getattr(one, name) == getattr(other, name) for name in ModelSettings.model_fields.keys() - NAMING
+    )

@@ -21,7 +21,7 @@ from proxy.deployment.directory import Directory, PolicyEntry
 from proxy.deployment.guard_models import DeployedModels, Model, fault_of
 from proxy.deployment.keys import Key
 from proxy.settings.limits import NO_LIMITS, Subject
-from proxy.settings.model import EngineSettings, ModelSettings
+from proxy.settings.model import ModelSettings
 from proxy.settings.policy import PolicySettings
 
 logger = logging.getLogger("weir.proxy")
@@ -44,7 +44,7 @@ class ServedModel:
 
     def __post_init__(self) -> None:
         self.name = self.settings.name
-        parsers = Parsers(self.settings.reasoning_parser, self.settings.tool_call_parser)
+        parsers = Parsers(self.settings.local.reasoning_parser, self.settings.local.tool_call_parser)
         self.parsers = None if parsers == Parsers() else parsers
 
     @property
@@ -137,13 +137,13 @@ class Deployment:
         cls,
         engine: Engine,
         pipeline: GuardFactory,
-        settings: EngineSettings,
+        settings: ModelSettings,
         names: Sequence[str] = (),
         *,
         keys: Iterable[Key] = (),
     ) -> "Deployment":
         """One model, with these names (none: any), under one policy."""
-        model, policy = ModelSettings.of(settings, tuple(names)), PolicyEntry("default", PolicySettings())
+        model, policy = settings.named(names), PolicyEntry("default", PolicySettings())
         directory = Directory([model], [policy], keys, default_policy=policy.name)
         return cls(directory, {model.name: engine}, {policy.name: pipeline})
 

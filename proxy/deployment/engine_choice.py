@@ -7,17 +7,14 @@ import re
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from engine.protocol.demo import MODEL_DIR
 from engine.protocol.extras import how_to_install
-from engine.protocol.options import EngineOptions
 from engine.protocol.parts import MissingPart, load
-from proxy.settings.model import AUTO, OF_VLLM, WITH_LOGITS, EngineSettings, ModelSettings, has_vllm
+from proxy.settings.model import AUTO, WITH_LOGITS, ModelSettings, has_vllm
 
 logger = logging.getLogger("weir.proxy")
-
-S = TypeVar("S", bound=EngineSettings)
 
 _CUDA = re.compile(r"^cuda\b[^=\n]*= *'([\d.]+)'", re.MULTILINE)
 
@@ -75,30 +72,27 @@ def _torch_cuda() -> str | None:
     return found[1] if found else None
 
 
-def choose_engine(
-    settings: EngineSettings, machine: Machine | None = None, *, only_guards: bool = False
-) -> ChosenEngine:
-    """The engine that `auto` stands for. `only_guards`: only guards use the model. A `ModelSettings` may say
-    so itself."""
-    machine = machine or this_machine()
-    only_guards = only_guards or (isinstance(settings, ModelSettings) and settings.only_guards)
-    device = "CUDA" if machine.has_gpu and machine.torch_cuda and settings.device != "cpu" else "the CPU"
+def choose_engine(settings: ModelSettings, machine: Machine | None = None) -> ChosenEngine:
+    """The engine that `auto` stands for."""
+    machine, local_options = machine or this_machine(), settings.local
+    is_on_cpu = local_options.device == "cpu"
+    device = "CUDA" if machine.has_gpu and machine.torch_cuda and not is_on_cpu else "the CPU"
 
     def local(reason: str, *, is_amiss: bool = False) -> ChosenEngine:
         return ChosenEngine("local", device, reason, is_amiss)
 
-    if any(getattr(settings, name) for name in OF_VLLM):
+    if settings.has_vllm_options:
         return ChosenEngine("vllm", "CUDA" if machine.has_gpu else "the CPU", "options of vLLM are set")
-    if settings.model == str(MODEL_DIR):
+    if local_options.model == str(MODEL_DIR):
         return local("it is the small model that ships")
-    if settings.device == "cpu":
+    if is_on_cpu:
         return local("the option device says so")
     if not machine.has_gpu:
         return local("there is no NVIDIA GPU")
     if machine.torch_cuda is None:
         reason = "the installed torch is built for CPUs. For the GPU: pip install --force-reinstall torch"
         return local(reason, is_amiss=True)
-    if only_guards:
+    if settings.only_guards:
         return local("only guards use the model")
     if own := _only_ours(settings):
         return local(f"vLLM has no option {', '.join(own)}")
@@ -107,27 +101,23 @@ def choose_engine(
     return ChosenEngine("vllm", "CUDA", "vLLM is installed. --engine local runs the model on Weir's own code")
 
 
-def _only_ours(settings: EngineSettings) -> list[str]:
+def _only_ours(settings: ModelSettings) -> list[str]:
     """The options that are set and that vLLM does not have."""
     try:
         shared, ours = (load(f"engine.vllm.options:{name}", "vLLM") for name in ("SHARED", "OURS"))
     except MissingPart:  # without the code for vLLM there is no vLLM
         return []
-    return sorted((settings.model_fields_set & EngineOptions.model_fields.keys()) - shared - ours)
+    return sorted(settings.local.model_fields_set - shared - ours)
 
 
-def engine_of(settings: EngineSettings, *, only_guards: bool = False) -> str:
+def engine_of(settings: ModelSettings) -> str:
     """The name of the engine, never `auto`."""
-    if settings.engine != AUTO:
-        return settings.engine
-    return choose_engine(settings, only_guards=only_guards).engine
+    return choose_engine(settings).engine if settings.engine == AUTO else settings.engine
 
 
-def with_engine(settings: S, *, only_guards: bool = False) -> S:
+def with_engine(settings: ModelSettings) -> ModelSettings:
     """The settings with the engine's name in place of `auto`."""
-    if settings.engine != AUTO:
-        return settings
-    return settings.model_copy(update={"engine": engine_of(settings, only_guards=only_guards)})
+    return settings.model_copy(update={"engine": engine_of(settings)})
 
 
 def describe_engine(model: ModelSettings) -> ChosenEngine | None:

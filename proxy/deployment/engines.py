@@ -8,27 +8,25 @@ from engine.local.own_models import CLASSIFIER
 from engine.protocol import Engine, Tokenizer
 from engine.protocol.demo import GUARDS, MODEL_DIR
 from engine.protocol.engines import ENGINES
-from engine.protocol.options import EngineConfig, EngineOptions
+from engine.protocol.options import EngineConfig
 from engine.protocol.parts import MissingPart, load
 from engine.upstream.address import UpstreamConfig
 from engine.upstream.dialects import DIALECTS
-from engine.upstream.limits import UpstreamOptions
 from proxy.deployment.engine_choice import engine_of, with_engine
-from proxy.settings.model import OPTIONS_OF, EngineSettings
+from proxy.settings.model import OPTIONS_OF, ModelSettings
 
 if TYPE_CHECKING:
     from engine.upstream.engine import UpstreamEngine
 
 
-def make_engine(settings: EngineSettings, *, can_withhold: bool = True, only_guards: bool = False) -> Engine:
-    """The engine, not yet started. `can_withhold`: whether a hook may ever see its output. `only_guards`:
-    whether only guards use it.
+def make_engine(settings: ModelSettings, *, can_withhold: bool = True) -> Engine:
+    """The engine, not yet started. `can_withhold`: whether a hook may ever see its output.
 
     Raises `ImportError` if the in-process engine's libraries are not installed, and `ValueError` for settings
     that the engine cannot run with.
     """
-    settings = with_engine(settings, only_guards=only_guards)
-    engine = _backend(settings, can_withhold, only_guards)
+    settings = with_engine(settings)
+    engine = _backend(settings, can_withhold)
     if settings.record is not None:
         from engine.streams.recorder import RecordingEngine
 
@@ -38,16 +36,16 @@ def make_engine(settings: EngineSettings, *, can_withhold: bool = True, only_gua
     return engine
 
 
-def _backend(settings: EngineSettings, can_withhold: bool, only_guards: bool) -> Engine:
+def _backend(settings: ModelSettings, can_withhold: bool) -> Engine:
     if settings.engine == "vllm":  # before its code asks for the libraries that come with vLLM
         load("engine.vllm.options:require_vllm", "the engine 'vllm'")()
     engine: Any = ENGINES.load(settings.engine)
     made: Engine
     match settings.engine:
         case "local":
-            made = engine(engine_config(settings, can_withhold, only_guards))
+            made = engine(engine_config(settings, can_withhold))
         case "vllm":
-            made = engine(engine_config(settings, can_withhold), settings.options(OPTIONS_OF["vllm"]))
+            made = engine(engine_config(settings, can_withhold), settings.parts.vllm)
         case "replay":
             made = engine(settings.recordings, speed=settings.replay_speed)
         case dialect if dialect in DIALECTS:
@@ -57,7 +55,7 @@ def _backend(settings: EngineSettings, can_withhold: bool, only_guards: bool) ->
     return made
 
 
-def _upstreams(engine: Any, settings: EngineSettings) -> Engine:
+def _upstreams(engine: Any, settings: ModelSettings) -> Engine:
     """The pool of the upstreams. Without the pool's code, there can be one upstream."""
     engines = [(one, _upstream_engine(engine, one, settings)) for one in settings.upstream]
     tokenizer = _tokenizer(settings)
@@ -69,57 +67,56 @@ def _upstreams(engine: Any, settings: EngineSettings) -> Engine:
         ((_, alone),) = engines
         alone.tokenizer = tokenizer or alone.tokenizer
         return alone
-    pool: Engine = pool_of(engines, settings, tokenizer)
+    pool: Engine = pool_of(engines, settings.parts.pool, tokenizer)
     return pool
 
 
-def _tokenizer(settings: EngineSettings) -> Tokenizer | None:
-    name = settings.tokenizer
+def _tokenizer(settings: ModelSettings) -> Tokenizer | None:
+    name = settings.local.tokenizer
     if name is None:
         return None
     from engine.text.tokenizer import LocalTokenizer
 
     try:
-        return LocalTokenizer.load(name, trust_remote_code=settings.trust_remote_code)
+        return LocalTokenizer.load(name, trust_remote_code=settings.local.trust_remote_code)
     except OSError as error:
         raise ValueError(f"tokenizer: {name} cannot be loaded") from error
 
 
-def _upstream_engine(engine: Any, upstream: UpstreamConfig, settings: EngineSettings) -> "UpstreamEngine":
+def _upstream_engine(engine: Any, upstream: UpstreamConfig, settings: ModelSettings) -> "UpstreamEngine":
     made: UpstreamEngine = engine(
         upstream.url,
         api_key=upstream.key(settings.upstream_api_key),
         model=upstream.model or settings.upstream_model,
-        options=settings.options(UpstreamOptions),
-        **{settings.engine: settings.options(DIALECTS[settings.engine])},
+        options=settings.upstreams,
+        **{settings.engine: getattr(settings.parts, settings.engine)},
     )
     return made
 
 
-def make_classifier(settings: EngineSettings) -> Any:
+def make_classifier(settings: ModelSettings) -> Any:
     """A `TokenClassifier`, not yet started. Raises as `make_engine` does."""
     config = classifier_config(settings)
     return load(CLASSIFIER, "the code of models that classify tokens")(config)
 
 
-def classifier_config(settings: EngineSettings) -> EngineConfig:
+def classifier_config(settings: ModelSettings) -> EngineConfig:
     """The options of a model that classifies tokens. Raises `ValueError` for a model that cannot."""
-    if engine_of(settings, only_guards=True) != "local":
+    if engine_of(settings) != "local":
         raise ValueError(
             f"only a model in this process classifies tokens, and not engine {settings.engine!r}"
         )
-    return engine_config(settings, can_withhold=True, only_guards=True)
+    return engine_config(settings)
 
 
-def engine_config(settings: EngineSettings, can_withhold: bool, only_guards: bool = False) -> EngineConfig:
+def engine_config(settings: ModelSettings, can_withhold: bool = True) -> EngineConfig:
     """The options that the settings give. Raises `ValueError` for a folder without a model."""
-    for option in ("model", "speculative_model"):
-        check_folder(f"--{option.replace('_', '-')}", getattr(settings, option))
-    names = EngineOptions.model_fields.keys() & settings.model_fields_set
-    given = {name: getattr(settings, name) for name in names}
-    if only_guards and settings.model in GUARDS:
-        given["model"] = str(GUARDS[settings.model])
-    return EngineConfig(**given, share_outputs=not can_withhold, only_guards=only_guards)
+    config, only_guards = settings.local, settings.only_guards
+    check_folder("--model", config.model)
+    check_folder("--speculative-model", config.speculative_model)
+    model = str(GUARDS.get(config.model, config.model)) if only_guards else config.model
+    chosen = {"model": model, "share_outputs": not can_withhold, "only_guards": only_guards}
+    return config.model_copy(update=chosen)
 
 
 def check_folder(option: str, model: str | None) -> None:
@@ -135,13 +132,14 @@ def check_folder(option: str, model: str | None) -> None:
         raise ValueError(f"{option}: the folder {model} has no model: config.json is missing")
 
 
-def names_of(settings: EngineSettings, given: Sequence[str]) -> list[str]:
+def names_of(settings: ModelSettings, given: Sequence[str]) -> list[str]:
     """The names that requests may use for the model (none: any name). `given`: those of the settings."""
     match settings.engine:
         case "vllm":
-            return [*(given or [_name(settings.model)]), *getattr(settings, "vllm_lora_modules", ())]
+            loras = settings.parts.vllm.vllm_lora_modules if "vllm" in OPTIONS_OF else ()
+            return [*(given or [_name(settings.local.model)]), *loras]
         case "local":
-            return [*given] or [_name(settings.model)]
+            return [*given] or [_name(settings.local.model)]
         case upstream if upstream in (*DIALECTS, "replay"):
             return [*given]
     return [*given] or [settings.engine]

@@ -6,7 +6,6 @@ from typing import Any
 
 from engine.protocol import RequestError
 from hooks.loading.loader import HookSpec
-from hooks.pipeline.options import PipelineOptions
 from proxy.deployment.directory import Directory, PolicyEntry
 from proxy.deployment.keys import Key
 from proxy.settings.limits import Limits
@@ -50,7 +49,7 @@ def explain_policy(policy: PolicyEntry) -> JSONObject:
         "hooks": [_hook(hook) for hook in settings.hooks],
         "allowed_hooks": [_hook(hook) for hook in settings.allowed_hooks],
         "hook_workers": settings.hook_workers,
-        "options": {name: getattr(settings, name) for name in PipelineOptions.model_fields},
+        "options": settings.options.model_dump(),
         "logits_processors": [
             {"name": one.name, "params": _without_secrets(one.params)} for one in settings.logits_processors
         ],

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from engine.local.own_models import find_model
@@ -15,7 +14,7 @@ from engine.protocol.extras import how_to_install
 from engine.protocol.guard_models import TokenClassifier
 from proxy.deployment.directory import Directory
 from proxy.deployment.engines import make_classifier, make_engine
-from proxy.settings.model import EngineSettings
+from proxy.settings.model import ModelSettings
 
 logger = logging.getLogger("weir.proxy")
 
@@ -46,7 +45,7 @@ M = TypeVar("M", bound=Model)
 
 @dataclass(frozen=True, slots=True)
 class _Used(Generic[M]):
-    settings: EngineSettings
+    settings: ModelSettings
     model: M
 
 
@@ -60,15 +59,15 @@ class DeployedModels:
         directory: Directory,
         served: Mapping[str, Engine],
         *,
-        make_generator: Callable[[EngineSettings], Engine] | None = None,
-        make_classifier: Callable[[EngineSettings], Classifier] = make_classifier,
+        make_generator: Callable[[ModelSettings], Engine] = make_engine,
+        make_classifier: Callable[[ModelSettings], Classifier] = make_classifier,
     ) -> None:
         """`served`: the engines of the models that requests name, not yet started. A model of the directory
         that is not among them is loaded like a guard model, if a hook asks for it. The other two make guard
         models, not yet started."""
         self._directory = directory
         self._served = served
-        self._make_generator = make_generator or partial(make_engine, only_guards=True)
+        self._make_generator = make_generator
         self._make_classifier = make_classifier
         self._generators: dict[str, _Used[Engine]] = {}
         self._classifiers: dict[str, _Used[Classifier]] = {}
@@ -129,7 +128,7 @@ class DeployedModels:
         name: str,
         own: dict[str, _Used[M]],
         older: Mapping[str, _Used[M]],
-        make: Callable[[EngineSettings], M],
+        make: Callable[[ModelSettings], M],
     ) -> M:
         """The model, started. `own` and `older`: the models of its kind, here and of the one to replace."""
         settings = self._settings(name)
@@ -147,7 +146,7 @@ class DeployedModels:
             own[name] = found
         return found.model
 
-    async def _started_model(self, make: Callable[[EngineSettings], M], settings: EngineSettings) -> M:
+    async def _started_model(self, make: Callable[[ModelSettings], M], settings: ModelSettings) -> M:
         model = make(settings)
         try:
             await self._start(model)
@@ -160,12 +159,12 @@ class DeployedModels:
         """Close all models."""
         await asyncio.gather(*(model.aclose() for _, model in self.all))
 
-    def _settings(self, name: str) -> EngineSettings:
+    def _settings(self, name: str) -> ModelSettings:
         """Raises `ValueError` for a name that stands for no model."""
         named = {**self._directory.models, **self._directory.guard_models}
         if name in named:
-            return named[name]
+            return named[name].model_copy(update={"only_guards": True})
         if (path := find_model(name)) is None:
             hint = did_you_mean(name, [*named])
             raise ValueError(f"there is no model {name!r} in `models:`, and no such folder{hint}")
-        return EngineSettings(model=path)
+        return ModelSettings(model=path, only_guards=True)

@@ -7,7 +7,7 @@ from proxy.deployment.engine_choice import with_engine
 from proxy.deployment.engines import names_of
 from proxy.deployment.keys import Key, digest_of
 from proxy.settings.model import UPSTREAM_ENGINES, ModelSettings
-from proxy.settings.policy import KeyRules, PolicySettings
+from proxy.settings.policy import KeyRules
 from proxy.settings.serve import ServeSettings
 
 DEFAULT = "default"
@@ -18,7 +18,8 @@ def directory_of(settings: ServeSettings) -> Directory:
     """A server without `models` has one model, and one without `policies` one policy."""
     policies = {name: PolicyEntry(name, policy) for name, policy in settings.policies.items()}
     if not policies:
-        policies = {DEFAULT: PolicyEntry(DEFAULT, _only_policy(settings))}
+        only = settings.base_policy.model_copy(update={"hooks": settings.hook_specs})
+        policies = {DEFAULT: PolicyEntry(DEFAULT, only)}
     default = settings.default_policy or (next(iter(policies)) if len(policies) == 1 else None)
     return Directory(_models(settings), policies.values(), keys_of(settings), default)
 
@@ -57,8 +58,8 @@ def make_key(name: str, digest: str, rules: KeyRules) -> Key:
 def _models(settings: ServeSettings) -> list[ModelSettings]:
     if settings.models:
         return [_model(name, model) for name, model in settings.models.items()]
-    model = with_engine(settings)
-    return [ModelSettings.of(model, names_of(model, settings.served_model_name))]
+    model = with_engine(settings.base_model)
+    return [model.named(names_of(model, settings.served_model_name))]
 
 
 def _model(name: str, model: ModelSettings) -> ModelSettings:
@@ -66,10 +67,5 @@ def _model(name: str, model: ModelSettings) -> ModelSettings:
     names = names_of(model, [name, *model.aliases])
     if model.engine in UPSTREAM_ENGINES and model.upstream_model is None:
         # An upstream knows none of the aliases.
-        return ModelSettings.of(model, names, upstream_model=name)
-    return ModelSettings.of(model, names)
-
-
-def _only_policy(settings: ServeSettings) -> PolicySettings:
-    given = {name: getattr(settings, name) for name in PolicySettings.model_fields if hasattr(settings, name)}
-    return PolicySettings.model_construct(**{**given, "hooks": settings.hook_specs, "logits_processors": []})
+        return model.named(names, upstream_model=name)
+    return model.named(names)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
+from engine.protocol.options import EngineConfig
 from engine.turns.prompt_threads import PromptThreads
 from proxy.deployment.deployment import Deployment
 from proxy.deployment.deployments import Deployments
@@ -23,7 +24,6 @@ from proxy.service.reload import Reloads
 from proxy.service.running import RequestLimits, RunningRequests
 from proxy.service.stored_responses import ResponseStore
 from proxy.settings.serve import ServeSettings
-from proxy.settings.storage import StateOptions
 from proxy.storage.connect import make_state
 from proxy.telemetry.feed import DecisionFeed, log_decision
 from proxy.telemetry.telemetry import make_telemetry
@@ -49,7 +49,7 @@ class Service:
         self.render_metrics: Callable[[], Awaitable[bytes]] = self.metrics.render
         """Several workers replace it, to show the metrics of all."""
         self.peers = Peers()
-        self.state = make_state(settings.options(StateOptions))
+        self.state = make_state(settings)
         self.decisions = DecisionFeed(
             keeps_withheld_text=settings.keep_withheld_text, min_held=settings.decisions_min_held
         )
@@ -73,7 +73,7 @@ class Service:
         self.key_refusals = KeyRefusals()
         self.body_bytes: Counter[str] = Counter()
         """Bytes of the bodies of the requests in flight, by caller."""
-        self.prompt_threads = PromptThreads(settings.tokenizer_pool_size)
+        self.prompt_threads = PromptThreads(EngineConfig.tokenizer_pool_size)
         self.certificates = Certificates(settings)
         self.reloads = Reloads(settings, self.operator, self.certificates, self.deployments)
 

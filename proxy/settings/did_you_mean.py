@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from engine.protocol.did_you_mean import did_you_mean as did_you_mean
 from proxy.settings.elsewhere import option_here
-from proxy.settings.removed import what_replaces
+from proxy.settings.groups import options_of, visible
 
 _UNKNOWN = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 _CHOICES = frozenset({"literal_error", "enum"})
@@ -22,16 +22,17 @@ def problems(error: ValidationError, settings: type[BaseModel]) -> list[str]:
 
     Such a line is `models.small.upstraem: there is no such option; did you mean 'upstream'?`.
     """
-    return [_place(one["loc"]) + message_of(one, settings) for one in error.errors(include_url=False)]
+    return [
+        _place(visible(one["loc"])) + message_of(one, settings) for one in error.errors(include_url=False)
+    ]
 
 
 def message_of(problem: ErrorDetails, settings: type[BaseModel]) -> str:
     """The fault, without its place and its value."""
     if problem["type"] in _UNKNOWN:
-        *outer, name = problem["loc"]
+        *outer, name = visible(problem["loc"])
         name, known = str(name), _names_at(settings, outer)
-        meant = what_replaces(name) or option_here(name, known) or did_you_mean(name, known)
-        return "there is no such option" + meant
+        return "there is no such option" + (option_here(name, known) or did_you_mean(name, known))
     return problem["msg"].removeprefix("Value error, ") + choice_hint(problem)
 
 
@@ -51,12 +52,12 @@ def _names_at(annotation: Any, location: Sequence[int | str]) -> set[str]:
     types = [annotation]
     for step in location:
         types = [inner for one in types for inner in inner_types(one, step)]
-    return {name for one in types for name in options_of(one)}
+    return {name for one in types for name in _types_in(one)}
 
 
 def inner_types(annotation: Any, step: int | str) -> Iterator[Any]:
     """The types that the item `step` may have of a value of the type `annotation`."""
-    options = options_of(annotation)
+    options = _types_in(annotation)
     if options:
         yield from members(options[step]) if isinstance(step, str) and step in options else ()
     elif arguments := get_args(annotation):  # of a list the only type, of a mapping the type of its values
@@ -75,11 +76,11 @@ def members(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
-def options_of(annotation: Any) -> dict[str, Any]:
-    """The options of a group by name, each with its type."""
+def _types_in(annotation: Any) -> dict[str, Any]:
+    """The options of some settings by name, each with its type."""
     if isinstance(annotation, type):
         if issubclass(annotation, BaseModel):
-            return {name: field.annotation for name, field in annotation.model_fields.items()}
+            return {name: option.field.annotation for name, option in options_of(annotation).items()}
         if is_dataclass(annotation):
             hints = get_type_hints(annotation, include_extras=True)
             return {field.name: hints[field.name] for field in fields(annotation)}

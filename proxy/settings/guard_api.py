@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, model_validator
 
-from proxy.settings.values import parts
+from engine.protocol.options import parts
 
 Category = Literal[
     "harassment",

@@ -1,61 +1,47 @@
-"""The settings of one model: which engine runs it, and that engine's options.
+"""The settings of one model.
 
 The in-process engine's options are in `engine.protocol.options`, those of upstreams in `engine.upstream`.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from importlib.util import find_spec
-from types import new_class
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    SecretStr,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, Field, PrivateAttr, SecretStr, create_model
 
 from engine.protocol.engines import ENGINES
-from engine.protocol.options import EngineOptions, mapping
+from engine.protocol.options import EngineChoices, EngineConfig, mapping
 from engine.protocol.parts import MissingPart, load
 from engine.upstream.address import UpstreamConfig
 from engine.upstream.dialects import DIALECTS
 from engine.upstream.limits import UpstreamOptions
-from engine.upstream.openai.options import OpenAIOptions
-from proxy.settings.values import File, Names, parts
+from proxy.settings.groups import Settings, Without, group
+from proxy.settings.values import File, Names
 
 OPTIONAL_GROUPS = {
-    "vllm": "engine.vllm.options:VLLMOptions",
     "pool": "engine.upstream.pool.options:PoolOptions",
+    "vllm": "engine.vllm.options:VLLMOptions",
 }
 """Options of parts that may be left out."""
-
-
-def _groups() -> Iterator[tuple[str, type[BaseModel]]]:
-    for name, path in OPTIONAL_GROUPS.items():
-        with suppress(MissingPart):
-            yield name, load(path, name)
-
-
-OPTIONS_OF = dict(_groups())
+OPTIONS_OF: dict[str, type[BaseModel]] = {}
 """The options of the parts that are there."""
+for _part, _path in OPTIONAL_GROUPS.items():
+    with suppress(MissingPart):
+        OPTIONS_OF[_part] = load(_path, _part)
 
 if TYPE_CHECKING:
     EngineName = str
 
-    class OwnOptions(BaseModel):
-        def __getattr__(self, option: str) -> Any: ...
+    class Parts(Settings):
+        def __getattr__(self, part: str) -> Any: ...
 else:
     EngineName = Literal["auto", *ENGINES.names()]
-    OwnOptions = new_class("OwnOptions", (*OPTIONS_OF.values(), *reversed(DIALECTS.values())))
-
-Options = TypeVar("Options", bound=BaseModel)
+    _PARTS = {
+        name: (options, Field(alias=group(name))) for name, options in {**DIALECTS, **OPTIONS_OF}.items()
+    }
+    Parts = create_model("Parts", __base__=Settings, **_PARTS)
 
 ANY = "default"
 """The name of a model that requests may call by any name."""
@@ -70,21 +56,13 @@ AUTO = "auto"
 """The machine chooses: `local` or `vllm`."""
 WITH_LOGITS = (AUTO, "local", "vllm")
 """Engines that have a model in their process. They run logits processors, in one process."""
+NAMING = frozenset({"aliases", "policy", "only_guards"})
+"""The options of a model that say what it is for. The only model of a server has none of them."""
 
 
 def has_vllm() -> bool:
     """Whether vLLM is installed. It is not imported."""
     return find_spec("vllm") is not None
-
-
-def _logits_processor(value: Any) -> Any:
-    """A processor may be given as `name=path`. One that ships, or is installed, may be given by its name."""
-    if isinstance(value, str):
-        name, _, path = value.partition("=")
-        return {"name": name, "path": path or name}
-    if isinstance(value, dict) and "path" not in value and "name" in value:
-        return {**value, "path": value["name"]}
-    return value
 
 
 def _upstreams(value: Any) -> Any:
@@ -97,10 +75,8 @@ def _upstreams(value: Any) -> Any:
 Upstreams = Annotated[list[UpstreamConfig], BeforeValidator(_upstreams), Field(repr=False)]
 
 
-class EngineChoice(BaseModel):
-    """Which engine runs, and the options of the engines that are not in this process."""
-
-    model_config = ConfigDict(defer_build=True)
+class ModelSettings(Settings, BaseModel):
+    """One model: which engine runs it, and that engine's options."""
 
     engine: EngineName = "auto"
     """auto: vllm on a GPU where vLLM is installed, else local; the log says why. local: a model in this
@@ -125,60 +101,12 @@ class EngineChoice(BaseModel):
     """Bytes of recordings to keep; the oldest are removed (record)"""
     record_max_age: Annotated[float | None, Field(gt=0)] = None
     """Days after which a recording is removed (record)"""
-
-
-class EngineSettings(OwnOptions, EngineOptions, UpstreamOptions, EngineChoice):
-    """One model's engine and its options."""
-
-    def options(self, group: type[Options]) -> Options:
-        """The options of one group, for the part that defines and uses it."""
-        return group(**{name: getattr(self, name) for name in group.model_fields})
-
-    @field_validator("logits_processors", mode="before")
-    @classmethod
-    def _read_logits_processors(cls, value: Any) -> Any:
-        return parts(value, _logits_processor)
-
-    @field_validator("probes", "relay_fields", mode="before")
-    @classmethod
-    def _read_names(cls, value: Any) -> Any:
-        return parts(value)
-
-    @model_validator(mode="after")
-    def _engine_has_what_it_needs(self) -> Self:
-        self.check_engine()
-        return self
-
-    def check_engine(self) -> None:
-        """Raise `ValueError` if the engine lacks an option that it needs, or has one that it cannot obey."""
-        if self.engine in UPSTREAM_ENGINES and not self.upstream:
-            raise ValueError(f"engine '{self.engine}' needs an upstream: --upstream URL")
-        if self.engine in WITHOUT_MODEL and self.tokenizer is not None:
-            raise ValueError(f"engine '{self.engine}' uses no tokenizer")
-        if self.engine == "replay" and self.recordings is None:
-            raise ValueError("engine 'replay' needs recordings: --recordings DIR")
-        if self.engine not in WITH_LOGITS and (self.logits_processors or self.enable_test_logits_processor):
-            reason = "has no logits of its own: it cannot run logits processors"
-            raise ValueError(f"engine '{self.engine}' {reason}")
-        if self.engine not in (AUTO, "local") and self.probes:
-            reason = "does not show its activations: probes need the engine 'local'"
-            raise ValueError(f"engine '{self.engine}' {reason}")
-        if self.engine != "openai" and self.options(OpenAIOptions).relay_fields:
-            raise ValueError("relay_fields needs the engine 'openai': no other engine relays fields")
-        of_vllm = any(getattr(self, name) for name in OF_VLLM)
-        if self.engine not in (AUTO, "vllm") and of_vllm:
-            raise ValueError("options of vLLM need the engine 'vllm': --engine vllm")
-        if of_vllm and self.probes:
-            raise ValueError("options of vLLM need the engine 'vllm', and probes the engine 'local'")
-        if self.engine in (AUTO, *ENGINES.shipped) and self.engine_options:
-            raise ValueError(
-                f"engine '{self.engine}' has options of its own: engine_options are for packages"
-            )
-
-
-class ModelSettings(EngineSettings, BaseModel):
-    """One of several models."""
-
+    upstreams: UpstreamOptions = Field(alias=group("upstreams"))
+    """The bounds of upstreams' answers."""
+    local: Annotated[EngineConfig, Without(EngineChoices.model_fields)] = Field(alias=group("local"))
+    """The options of an engine that has the model in this process, and of its parsers."""
+    parts: Parts = Field(alias=group("parts"))
+    """The options of APIs of upstreams, and those of parts that may be left out. Each part has a group."""
     aliases: Names = []
     """More names that requests may use for the model"""
     policy: str | None = None
@@ -188,16 +116,10 @@ class ModelSettings(EngineSettings, BaseModel):
 
     _given_names: tuple[str, ...] = PrivateAttr(())
 
-    @staticmethod
-    def of(settings: EngineSettings, names: Iterable[str], **changes: Any) -> "ModelSettings":
-        """The model with these options. `names`: those that requests may use for it, its own first; none: any
-        that the engine takes. `changes`: options with other values."""
-        kept = ModelSettings.model_fields.keys() - changes.keys()
-        made = ModelSettings.model_construct(
-            _fields_set=(settings.model_fields_set & kept) | changes.keys(),
-            **{name: getattr(settings, name) for name in kept if hasattr(settings, name)},
-            **changes,
-        )
+    def named(self, names: Iterable[str], **changes: Any) -> Self:
+        """The model with these names, which requests may use for it, its own first; none: any that the engine
+        takes. `changes`: options with other values."""
+        made = self.model_copy(update=changes)
         made._given_names = tuple(names)
         return made
 
@@ -214,8 +136,35 @@ class ModelSettings(EngineSettings, BaseModel):
     def name(self) -> str:
         return self.names[0]
 
-    @model_validator(mode="after")
-    def _guards_need_one_name(self) -> Self:
+    @property
+    def has_vllm_options(self) -> bool:
+        return "vllm" in OPTIONS_OF and any(value for _, value in self.parts.vllm)
+
+    def checked(self) -> Self:
+        """Raises `ValueError` if the engine lacks an option that it needs, or has one that it cannot obey."""
+        local = self.local
+        if self.engine in UPSTREAM_ENGINES and not self.upstream:
+            raise ValueError(f"engine '{self.engine}' needs an upstream: --upstream URL")
+        if self.engine in WITHOUT_MODEL and local.tokenizer is not None:
+            raise ValueError(f"engine '{self.engine}' uses no tokenizer")
+        if self.engine == "replay" and self.recordings is None:
+            raise ValueError("engine 'replay' needs recordings: --recordings DIR")
+        if self.engine not in WITH_LOGITS and (local.logits_processors or local.enable_test_logits_processor):
+            reason = "has no logits of its own: it cannot run logits processors"
+            raise ValueError(f"engine '{self.engine}' {reason}")
+        if self.engine not in (AUTO, "local") and local.probes:
+            reason = "does not show its activations: probes need the engine 'local'"
+            raise ValueError(f"engine '{self.engine}' {reason}")
+        if self.engine != "openai" and self.parts.openai.relay_fields:
+            raise ValueError("relay_fields needs the engine 'openai': no other engine relays fields")
+        if self.engine not in (AUTO, "vllm") and self.has_vllm_options:
+            raise ValueError("options of vLLM need the engine 'vllm': --engine vllm")
+        if self.has_vllm_options and local.probes:
+            raise ValueError("options of vLLM need the engine 'vllm', and probes the engine 'local'")
+        if self.engine in (AUTO, *ENGINES.shipped) and self.engine_options:
+            raise ValueError(
+                f"engine '{self.engine}' has options of its own: engine_options are for packages"
+            )
         if self.only_guards and (self.aliases or self.policy):
             raise ValueError("only_guards: such a model has no aliases and no policy")
         return self

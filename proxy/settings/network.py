@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic.networks import IPvAnyNetwork
 
-from proxy.settings.values import File, Names, parts
+from engine.protocol.options import parts
+from proxy.settings.values import File, Names
 
 
 class AddressOptions(BaseModel):

@@ -6,7 +6,6 @@ from typing import Any, NoReturn
 
 from engine.protocol.did_you_mean import did_you_mean
 from proxy.settings.elsewhere import option_here
-from proxy.settings.removed import what_replaces
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -21,9 +20,10 @@ class CommandParser(argparse.ArgumentParser):
             names = [other.partition("=")[0] for other in unknown if other.startswith("-")] or unknown
             known = list(self._option_string_actions)
             hint = did_you_mean(names[0], known) if len(names) == 1 else ""
-            meant = [(name, what_replaces(name) or option_here(name, known)) for name in names]
-            removed = [f"; there is no {name}{what}" for name, what in meant if what]
-            self.error(f"unrecognized arguments: {' '.join(names)}{''.join(removed) or hint}")
+            elsewhere = [
+                f"; there is no {name}{what}" for name in names if (what := option_here(name, known))
+            ]
+            self.error(f"unrecognized arguments: {' '.join(names)}{''.join(elsewhere) or hint}")
         return known, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

@@ -5,10 +5,12 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
+from engine.protocol.options import parts
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.options import PipelineOptions
+from proxy.settings.groups import Settings, group
 from proxy.settings.limits import NO_LIMITS, Limits
-from proxy.settings.values import Names, parts
+from proxy.settings.values import Names
 
 
 def _hook(value: Any) -> Any:
@@ -34,23 +36,24 @@ class PolicyProcessor(BaseModel):
     params: Mapping[str, Any] = {}
 
 
+OF_ONE_POLICY = frozenset(
+    {"logits_processors", "allowed_logits_processors", "limits", "limits_per_key", "limits_per_tenant"}
+)
+"""The options of a policy that a server without `policies` does not have."""
 Processors = Annotated[list[PolicyProcessor], BeforeValidator(lambda value: parts(value, _processor))]
 
 
-class HookSettings(PipelineOptions, BaseModel):
-    """The hooks of the requests of one policy."""
+class PolicySettings(Settings, BaseModel):
+    """The rules for requests that get this policy."""
 
+    options: PipelineOptions = Field(alias=group("options"))
+    """The options of every hook."""
     hooks: Hooks = []
     """Guardrail hook: pkg.module.Class or path/to/file.py:Class; repeat in order"""
     allowed_hooks: Hooks = []
     """Hook that a request may name in its field hooks, to run beside the others; repeat"""
     hook_workers: Annotated[int, Field(ge=0)] = 0
     """Processes that hooks run in (0: in the service's own)"""
-
-
-class PolicySettings(HookSettings, BaseModel):
-    """The rules for requests that get this policy."""
-
     logits_processors: Processors = []
     """Logits processors that run for every request, by their names on the server, with their parameters"""
     allowed_logits_processors: Names | None = None

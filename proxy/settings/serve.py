@@ -9,30 +9,30 @@ import inspect
 import logging
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
-from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    CliApp,
-    CliSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    SettingsError,
-    YamlConfigSettingsSource,
+from pydantic import (
+    BaseModel,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
 )
 
 from engine.protocol.help_texts import help_texts
 from hooks.loading.loader import HookSpec
-from proxy.settings.did_you_mean import did_you_mean, problems
+from proxy.settings.did_you_mean import did_you_mean, members, problems
 from proxy.settings.directory import DirectorySettings
+from proxy.settings.groups import options_of
 from proxy.settings.guard_api import GuardAPIs
 from proxy.settings.model import OPTIONS_OF, WITH_LOGITS
 from proxy.settings.network import AddressOptions, BrowserOptions, ConnectionOptions, TLSOptions
 from proxy.settings.operator import AdminOptions
 from proxy.settings.parser import CommandParser
-from proxy.settings.removed import REMOVED, what_replaces
 from proxy.settings.requests import BodyOptions, CallerOptions
 from proxy.settings.secrets import named_variables
 from proxy.settings.storage import DecisionOptions, StateOptions, StoreOptions
@@ -54,20 +54,20 @@ def _keys_in(file: Path) -> list[str]:
     return keys
 
 
-class AccessOptions(
-    AddressOptions, TLSOptions, ConnectionOptions, BrowserOptions, BodyOptions, CallerOptions, StateOptions
-):
-    """Who may ask, how much, and how long."""
-
-
 class ServeSettings(
-    AccessOptions,
+    AddressOptions,
+    TLSOptions,
+    ConnectionOptions,
+    BrowserOptions,
+    BodyOptions,
+    CallerOptions,
+    StateOptions,
     AdminOptions,
     StoreOptions,
     DecisionOptions,
     TelemetryOptions,
     DirectorySettings,
-    BaseSettings,
+    BaseModel,
 ):
     """Serve a model behind guardrail hooks, on an OpenAI-compatible API.
 
@@ -75,24 +75,6 @@ class ServeSettings(
     environment (WEIR_MAX_MODEL_LEN for --max-model-len). The command line wins over the environment, the
     environment over the file.
     """
-
-    model_config = SettingsConfigDict(
-        env_prefix="WEIR_",
-        enable_decoding=False,  # the environment and the command line give lists with commas, not as JSON
-        cli_kebab_case=True,
-        cli_implicit_flags=True,
-        cli_avoid_json=True,
-        cli_hide_none_type=True,
-        cli_shortcuts={
-            "hooks": "hook",
-            "allowed-hooks": "allowed-hook",
-            "logits-processors": "logits-processor",
-            "probes": "probe",
-            "trusted-forwarders": "trusted-forwarder",
-            "cors-origins": "cors-origin",
-        },
-        extra="forbid",
-    )
 
     config: File | None = None
     """YAML file with any of these options"""
@@ -139,7 +121,7 @@ class ServeSettings(
     def hook_specs(self) -> list[HookSpec]:
         """The hooks that run for every request, in order."""
         first = [HookSpec(self.post_processor_hook)] if self.post_processor_hook else []
-        return [*first, *self.hooks]
+        return [*first, *self.base_policy.hooks]
 
     @field_validator("api_key")
     @classmethod
@@ -149,13 +131,15 @@ class ServeSettings(
 
     @model_validator(mode="after")
     def _parts_fit(self) -> "ServeSettings":
+        if not self.models:  # else these options are defaults only
+            self.base_model.checked()
         served = [model.engine for model in self.models.values() if not model.only_guards]
-        for engine in served if self.models else [self.engine]:
+        for engine in served if self.models else [self.base_model.engine]:
             if self.workers > 1 and engine in WITH_LOGITS:
                 raise ValueError(
                     f"workers: engine '{engine}' has its model in one process, which serves alone"
                 )
-        if self.policies and (self.hook_specs or self.allowed_hooks):
+        if self.policies and (self.hook_specs or self.base_policy.allowed_hooks):
             raise ValueError("hooks: beside policies, hooks and allowed_hooks stand in the policies")
         if self.admin_port and self.admin_port == self.port and self._shares_an_address():
             raise ValueError(f"admin_port: {self.port} is the port of clients: give the operator another one")
@@ -170,16 +154,9 @@ class ServeSettings(
         hosts = {self.host, self.admin_host}
         return len(hosts) == 1 or not hosts.isdisjoint(("0.0.0.0", "::", ""))
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, YamlConfigSettingsSource(settings_cls)
+
+_PLURALS = ("hooks", "allowed_hooks", "logits_processors", "probes", "trusted_forwarders", "cors_origins")
+"""Options that the command line names in the singular, too."""
 
 
 def load_settings(arguments: list[str]) -> ServeSettings:
@@ -189,75 +166,60 @@ def load_settings(arguments: list[str]) -> ServeSettings:
     """
     # As with vLLM, `--max_model_len` is `--max-model-len`.
     arguments = [re.sub("^--[a-z_]+", lambda m: m[0].replace("_", "-"), argument) for argument in arguments]
-    given: dict[str, Any] = {}
+    of_parts: dict[str, Any] = {}
     for group in OPTIONS_OF.values():
         if read := getattr(group, "from_command_line", None):
-            # They are merged with those of the file, one by one.
-            arguments, given = read(arguments)
-
-    class Settings(ServeSettings):
-        __doc__ = ServeSettings.__doc__
-        model_config = SettingsConfigDict(yaml_file=_file_of(arguments))
-
-    if any(argument.startswith(("-h", "--help")) for argument in arguments):
-        for name, text in help_texts(ServeSettings).items():
-            Settings.model_fields[name].description = text
-    _check_variables()
+            arguments, of_parts = read(arguments)
+    given = {**environment(), **of_parts, **_on_command_line(arguments)}
+    content = _content_of(given.get("config"))
+    _warn_of_variables()
     try:
-        return CliApp.run(
-            Settings,
-            cli_args=arguments,
-            cli_settings_source=CliSettingsSource(
-                Settings,
-                root_parser=CommandParser(
-                    prog="weir serve",
-                    description=inspect.cleandoc(ServeSettings.__doc__ or ""),
-                    formatter_class=argparse.RawDescriptionHelpFormatter,
-                    allow_abbrev=False,
-                ),
-                add_argument_method=_add_argument,
-            ),
-            **given,
-        )
+        return ServeSettings(**_merged(content, given))
     except ValidationError as error:
         lines = "".join(f"\n  {problem}" for problem in problems(error, ServeSettings))
         raise SystemExit(f"weir serve: the settings are wrong{lines}") from None
-    except SettingsError as error:
-        raise SystemExit(f"weir serve: the settings are wrong\n  {error}") from None
 
 
-def _check_variables() -> None:
-    """Exits for options that Weir had, and warns of misspelt ones. These are not an error, because other
-    programs may use this prefix: Kubernetes does so for a service called weir."""
-    removed = [f"WEIR_{name.upper()}" for name in REMOVED]
-    if found := [name for name in removed if name in os.environ]:
-        lines = "".join(
-            f"\n  {name}: there is no such option{what_replaces(name.removeprefix('WEIR_').lower())}"
-            for name in found
-        )
-        raise SystemExit(f"weir serve: the settings are wrong{lines}")
-    known = [f"WEIR_{name.upper()}" for name in ServeSettings.model_fields]
+def environment() -> dict[str, Any]:
+    """The options in the environment."""
+    variables = {name.lower(): value for name, value in os.environ.items()}
+    return {
+        name: variables[f"weir_{name}"] for name in options_of(ServeSettings) if f"weir_{name}" in variables
+    }
+
+
+def _merged(content: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """The content with what stands `over` it. Two mappings are merged one by one."""
+    both = {
+        name: _merged(content[name], value)
+        for name, value in over.items()
+        if isinstance(value, dict) and isinstance(content.get(name), dict)
+    }
+    return {**content, **over, **both}
+
+
+def _warn_of_variables() -> None:
+    """Warns of misspelt variables. They are not an error, because other programs may use this prefix:
+    Kubernetes does so for a service called weir."""
+    known = [f"WEIR_{name.upper()}" for name in options_of(ServeSettings)]
     for name in os.environ:
         is_unknown = re.match("WEIR_(?!SERVICE_|PORT_)", name) and name not in known
         if is_unknown and (hint := did_you_mean(name, known)):
             logger.warning("the variable %s is no option%s", name, hint)
 
 
-def _file_of(arguments: list[str]) -> str | None:
-    """The YAML file that `arguments` or the environment name. Exits if it cannot be used."""
-    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    early.add_argument("--config", default=os.environ.get("WEIR_CONFIG"))
-    file: str | None = early.parse_known_args(arguments)[0].config
-    if not file:
-        return None
-    file = os.path.expanduser(file)
-    if not Path(file).is_file():
+def _content_of(name: str | None) -> dict[str, Any]:
+    """The content of a YAML file. Exits if the file cannot be used."""
+    if not name:
+        return {}
+    file = Path(os.path.expanduser(name))
+    if not file.is_file():
         raise SystemExit(f"weir serve: there is no configuration file {file}")
     from proxy.settings.duplicates import duplicates  # PyYAML is imported for those who have a file
     from proxy.settings.yaml_file import read_yaml
 
     try:
-        content, tree = read_yaml(Path(file))
+        content, tree = read_yaml(file)
     except ValueError as error:
         raise SystemExit(f"weir serve: {error}") from None
     for line, name in duplicates(tree):
@@ -265,15 +227,54 @@ def _file_of(arguments: list[str]) -> str | None:
     if found := named_variables(content, ServeSettings):
         lines = "".join(f"\n  {fault}" for fault in found)
         raise SystemExit(f"weir serve: the settings are wrong{lines}")
-    return file
+    return content
 
 
-def _add_argument(parser: argparse.ArgumentParser, *flags: str, **options: Any) -> argparse.Action:
-    """`parser.add_argument` without the names of Python's types in the help."""
-    metavar = str(options.get("metavar", "{"))
-    if not metavar.startswith("{") or "[" in metavar:
-        options["metavar"] = flags[-1].removeprefix("--").replace("-", "_").upper()
-    text, _, value = str(options.get("help", "")).rpartition(" (default: ")
-    if "(default:" in text or value in ("None)", "[])", "())", "{})"):
-        options["help"] = text
-    return parser.add_argument(*flags, **options)
+def _on_command_line(arguments: list[str]) -> dict[str, Any]:
+    """The options among the arguments. Exits for others. Prints the help and exits for `--help`."""
+    parser = CommandParser(
+        prog="weir serve",
+        description=inspect.getdoc(ServeSettings),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    wants_help = any(argument.startswith(("-h", "--help")) for argument in arguments)
+    texts = option_texts() if wants_help else {}
+    for name, (field, _) in options_of(ServeSettings).items():
+        flags, text = flags_of(name), texts.get(name, "")
+        if "(default: " not in text and field.default is not None and field.default not in ([], (), {}):
+            text += f" (default: {field.default})"
+        how = _reading(field.annotation, flags[-1])
+        parser.add_argument(*flags, dest=name, help=text.replace("%", "%%"), **how)
+    given = vars(parser.parse_args(arguments))
+    for name, value in given.items():
+        if isinstance(value, list):  # it is one text here, as in the environment
+            given[name] = value = ",".join(value)
+        if value == "None":
+            given[name] = None
+    return given
+
+
+def flags_of(name: str) -> list[str]:
+    """The option's names on the command line."""
+    flag = f"--{name.replace('_', '-')}"
+    return [flag, flag.removesuffix("s")] if name in _PLURALS else [flag]
+
+
+def option_texts() -> dict[str, str]:
+    """The help of each option."""
+    options = options_of(ServeSettings)
+    texts = {group: help_texts(group) for group in {option.settings for option in options.values()}}
+    return {name: texts[option.settings][name] for name, option in options.items()}
+
+
+def _reading(annotation: Any, flag: str) -> dict[str, Any]:
+    """How the parser reads the option's value, and what it calls it."""
+    kind = next(members(annotation))
+    if kind is bool:
+        return {"action": argparse.BooleanOptionalAction}
+    if get_origin(kind) is Literal:
+        return {"metavar": f"{{{','.join(get_args(kind))}}}"}
+    action = "append" if get_origin(kind) in (list, tuple, dict) else "store"
+    return {"metavar": flag.removeprefix("--").replace("-", "_").upper(), "action": action}

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from proxy.settings.serve import ServeSettings
+
 
 @dataclass(frozen=True, slots=True)
 class Start:
@@ -12,10 +14,9 @@ class Start:
 
     number: int
     """Tells the workers apart, from 1. A worker that replaces another one has its number."""
-    settings: dict[str, Any]
-    """The fields of `ServeSettings`, as they were read."""
+    settings: ServeSettings
     configuration: int
-    """How often they were read (`Deployment.number`)."""
+    """How often the settings were read (`Deployment.number`)."""
     predecessor: str | None
     """The name of the process that had the number before. Its requests no longer count."""
     salt: bytes | None

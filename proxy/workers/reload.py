@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
 
 from proxy.service.peers import Answerer, Ask
 from proxy.service.reload import ReloadError, ReloadingError, Reloads
@@ -22,8 +21,7 @@ RELOAD_SECONDS = 300.0
 class PrepareReload:
     """A question to all workers: prepare this configuration. The answer says what is wrong, or is empty."""
 
-    settings: dict[str, Any]
-    """The fields of `ServeSettings`."""
+    settings: ServeSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ class ReloadAnswers:
         async with self._answering:
             try:
                 with self._loading():
-                    await self._reloads.prepare(ServeSettings.model_construct(**question.settings))
+                    await self._reloads.prepare(question.settings)
             except ReloadError as error:
                 return str(error)
             return ""

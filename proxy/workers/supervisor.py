@@ -203,7 +203,7 @@ class Supervisor:
         while True:
             start = Start(
                 number,
-                vars(self._settings),
+                self._settings,
                 self._configuration,
                 self._processes.get(number),
                 self._salt,
@@ -311,7 +311,7 @@ class Supervisor:
         `ReloadError` unless all can use it. One that is killed because it is silent does not count."""
         prepared: set[WorkerProcess] = set()
         while asked := {n: worker for n, worker in self._serving.items() if worker not in prepared}:
-            answers = await self._ask(PrepareReload(vars(settings)), asked, RELOAD_SECONDS)
+            answers = await self._ask(PrepareReload(settings), asked, RELOAD_SECONDS)
             for number, worker in asked.items():
                 reason = answers.get(number)
                 if reason is None and not worker.is_silent:

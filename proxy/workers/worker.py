@@ -13,7 +13,6 @@ from proxy.deployment.start_errors import START_ERRORS, start_error
 from proxy.http.arrival import needs_keys
 from proxy.network.listener import SharedPort
 from proxy.service.service import Service
-from proxy.settings.serve import ServeSettings
 from proxy.storage.errors import StateError
 from proxy.telemetry.logs import log_to_stderr
 from proxy.workers.board import Board
@@ -52,7 +51,7 @@ def _inherited_sockets(descriptors: Iterable[int]) -> list[socket.socket]:
 
 
 async def _serve(start: Start, connection: Connection) -> None:
-    settings = ServeSettings.model_construct(**start.settings)
+    settings = start.settings
     log_to_stderr(settings.log_level, settings.log_format, f"worker {start.number}")
     board, index = Board(start.folder), start.number - 1
     shared = [SharedPort(_inherited_sockets(port), board.connections, index) for port in start.sockets]

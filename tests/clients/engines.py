@@ -14,7 +14,6 @@ import aiohttp
 from engine.protocol import Engine, EngineStats
 from engine.streams.recording import Recording, TimedDelta
 from engine.upstream.replay import ReplayEngine
-from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from proxy.deployment.deployment import Deployment
 from proxy.deployment.engines import make_engine
@@ -89,8 +88,9 @@ async def serving(
 ) -> AsyncIterator[Weir]:
     """A started server with these settings. `own` replaces the engine of the settings."""
     made = ServeSettings(port=0, hooks=hooks, served_model_name=[MODEL], **settings)
-    pipeline = await Pipeline.load(made.hook_specs, made.allowed_hooks, made.options(PipelineOptions))
-    server = Server(Deployment.of_one(own or make_engine(made), pipeline, made, [MODEL]), made)
+    model, policy = made.base_model, made.base_policy
+    pipeline = await Pipeline.load(made.hook_specs, policy.allowed_hooks, policy.options)
+    server = Server(Deployment.of_one(own or make_engine(model), pipeline, model, [MODEL]), made)
     url = await server.start()
     try:
         yield Weir(server, url, behind)

@@ -17,7 +17,6 @@ from proxy.deployment.directory import Directory, PolicyEntry
 from proxy.service.metrics import Metrics
 from proxy.settings.model import ModelSettings
 from proxy.settings.policy import PolicySettings
-from proxy.settings.serve import ServeSettings
 from tests.helpers import ScriptedEngine, pipeline_of
 from tests.serving import ROOT
 
@@ -41,7 +40,7 @@ def exposed() -> Iterator[Metric]:
     """The metrics of a server with several models and policies."""
     names = ("one", "two")
     directory = Directory(
-        [ModelSettings.of(ServeSettings(), (name,), policy=name) for name in names],
+        [ModelSettings(policy=name).named((name,)) for name in names],
         [PolicyEntry(name, PolicySettings()) for name in names],
     )
     deployment = Deployment(

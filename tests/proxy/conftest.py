@@ -16,6 +16,7 @@ from hooks.pipeline.pipeline import Pipeline
 from proxy.deployment.deployment import Deployment
 from proxy.deployment.read import keys_of
 from proxy.http.app import Server
+from proxy.settings.groups import options_of
 from proxy.settings.serve import ServeSettings
 from tests.helpers import constants_of, make_deltas, pipeline_of
 
@@ -95,13 +96,6 @@ class Client:
             return Events(200, response.headers, *read_events(raw))
 
 
-def settings_of(**given: Any) -> ServeSettings:
-    """The settings `given`. The environment is not read, which takes longer than most requests."""
-    made = ServeSettings.__new__(ServeSettings)
-    BaseModel.__init__(made, **given)
-    return made
-
-
 def set_constants(
     monkeypatch: pytest.MonkeyPatch, options: type[BaseModel], given: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -109,7 +103,7 @@ def set_constants(
     for name, value in constants_of(options, given).items():
         owner = next(cls for cls in options.__mro__ if name in vars(cls))
         monkeypatch.setattr(owner, name, value)
-    return {name: value for name, value in given.items() if name in options.model_fields}
+    return {name: value for name, value in given.items() if name in options_of(options)}
 
 
 Serve = Callable[..., Awaitable[Client]]
@@ -132,11 +126,11 @@ async def serve(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
             **settings: Any,
         ) -> Client:
             given = {"port": 0, "state_timeout": 600.0, "store_timeout": 600.0} | settings
-            made = settings_of(**set_constants(monkeypatch, ServeSettings, given))
+            made = ServeSettings(**set_constants(monkeypatch, ServeSettings, given))
             deployment = Deployment.of_one(
                 engine,
                 pipeline or pipeline_of(*hooks),
-                made,
+                made.base_model,
                 ["m"] if names is None else names,
                 keys=keys_of(made),
             )

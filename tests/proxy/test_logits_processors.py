@@ -109,14 +109,14 @@ def test_processors_are_configured_on_the_command_line_and_in_a_file(tmp_path: P
         "  - {name: other, path: d.E, args: {x: 1}, mandatory: true, params: {y: [2]}}\n"
         "  - {name: watermark, args: {key: hush}}\n"
     )
-    assert load_settings(["--config", str(file)]).logits_processors == (
+    assert load_settings(["--config", str(file)]).base_model.local.logits_processors == (
         LogitsProcessorConfig("bad_words", "bad_words"),
         LogitsProcessorConfig("mine", "a.b:C"),
         LogitsProcessorConfig("other", "d.E", {"x": 1}, True, {"y": [2]}),
         LogitsProcessorConfig("watermark", "watermark", {"key": "hush"}),
     )
     arguments = ["--logits-processor", "bad_words", "--logits-processor", "mine=path/to/file.py:C"]
-    assert load_settings(arguments).logits_processors == (
+    assert load_settings(arguments).base_model.local.logits_processors == (
         LogitsProcessorConfig(name="bad_words", path="bad_words"),
         LogitsProcessorConfig(name="mine", path="path/to/file.py:C"),
     )
@@ -128,7 +128,7 @@ def test_processors_are_configured_on_the_command_line_and_in_a_file(tmp_path: P
 async def serving_under(engine: LocalEngine, **policy: Any) -> tuple[Server, str]:
     """A server whose only policy has these settings, and its URL."""
     settings = ServeSettings(port=0, shutdown_timeout=0)
-    model, only = ModelSettings.of(settings, ("m",)), PolicyEntry("p", PolicySettings(**policy))
+    model, only = ModelSettings().named(("m",)), PolicyEntry("p", PolicySettings(**policy))
     directory = Directory([model], [only], default_policy="p")
     server = Server(Deployment(directory, {"m": engine}, {"p": pipeline_of()}), settings)
     return server, await server.start()

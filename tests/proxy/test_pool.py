@@ -10,9 +10,8 @@ from aiohttp import web
 
 from hooks import emit
 from proxy.deployment.engines import make_engine
-from proxy.settings.serve import ServeSettings
 from tests.engine.upstream.conftest import FakeUpstream, fake_upstream
-from tests.helpers import Script, options_with
+from tests.helpers import Script, pooled
 from tests.proxy.conftest import Client, Events, Serve
 from tests.proxy.service.test_metrics import scrape
 
@@ -94,7 +93,7 @@ async def fronted(serve: Serve) -> Any:
             url = bad.url if bad else f"http://127.0.0.1:{port}"
             upstream: Any = [{"url": good.url, "name": "good"}, {"url": url, "name": "bad"}]
             chosen: Any = {"routing": "least", "upstream_health_interval": 0, **settings}
-            engine = make_engine(options_with(ServeSettings, engine="openai", upstream=upstream, **chosen))
+            engine = make_engine(pooled(upstream=upstream, **chosen))
             hook = Script(lambda c: emit(c.pending))
             client = await serve(engine, hook, names=[])
             hook.chunks.clear()  # of its self-test

@@ -14,9 +14,8 @@ import pytest
 from engine.upstream.pool.engine import PoolEngine
 from hooks import Chunk, Verdict, emit
 from proxy.deployment.engines import make_engine
-from proxy.settings.serve import ServeSettings
 from tests.engine.upstream.conftest import FakeUpstream, fake_upstream
-from tests.helpers import Script, options_with, until
+from tests.helpers import Script, pooled, until
 from tests.proxy.conftest import CHAT, Client, Serve
 
 CHATS = "/v1/chat/completions"
@@ -128,11 +127,7 @@ async def test_nothing_is_left_over_and_no_hook_sees_a_text_twice(serve: Serve, 
     for upstream in upstreams:
         await upstream.live()
     urls: Any = [f"http://127.0.0.1:{upstream.port}" for upstream in upstreams]
-    engine = make_engine(
-        options_with(
-            ServeSettings, engine="openai", upstream=urls, upstream_health_interval=0.05, routing="least"
-        )
-    )
+    engine = make_engine(pooled(upstream=urls, upstream_health_interval=0.05, routing="least"))
     assert isinstance(engine, PoolEngine)
     client = await serve(engine, Script(traffic.hook), names=[])
     traffic.seen.clear()  # of the self-test

@@ -1,6 +1,6 @@
 """`/ready` names upstreams with a fault to the operator alone."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -10,8 +10,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from proxy.deployment.engines import make_engine
-from proxy.settings.serve import ServeSettings
-from tests.helpers import options_with
+from tests.helpers import pooled
 from tests.proxy.conftest import CHAT, Serve, send
 
 
@@ -34,7 +33,9 @@ async def ready(serve: Serve) -> AsyncIterator[Any]:
     """Starts a server before these upstreams. Returns a function that asks whether it is ready."""
     async with AsyncExitStack() as stack:
 
-        async def start(upstreams: dict[str, Upstream | str], **settings: Any) -> Any:
+        async def start(
+            upstreams: dict[str, Upstream | str], *, api_key: Sequence[str] = (), **of_model: Any
+        ) -> Any:
             urls = {}
             for name, upstream in upstreams.items():
                 if isinstance(upstream, Upstream):
@@ -44,12 +45,8 @@ async def ready(serve: Serve) -> AsyncIterator[Any]:
                     upstream.url = str(running.make_url("/v1"))
                 urls[name] = upstream if isinstance(upstream, str) else upstream.url
             listed: Any = [{"name": name, "url": url} for name, url in urls.items()]
-            engine = make_engine(
-                options_with(
-                    ServeSettings, engine="openai", upstream=listed, upstream_model="theirs", **settings
-                )
-            )
-            client = await serve(engine, **settings)
+            engine = make_engine(pooled(upstream=listed, upstream_model="theirs", **of_model))
+            client = await serve(engine, api_key=[*api_key])
 
             async def ask() -> tuple[int, Any]:
                 async with client.http.get(client.url + "/ready") as response:

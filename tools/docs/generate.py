@@ -16,10 +16,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from engine.protocol.help_texts import help_texts
 from hooks.builtin.secret_rules.issuers import FAMILIES, WORDED
 from hooks.loading.describe import Argument, GuardDescription, common_arguments, guards
-from proxy.settings.serve import ServeSettings
+from proxy.settings.groups import options_of
+from proxy.settings.serve import ServeSettings, flags_of, option_texts
 from tools.docs import entities, fields
 
 ROOT = Path(__file__).parents[2]
@@ -32,9 +32,9 @@ _TITLES = {
     "CallerOptions": "Callers",
     "ConnectionOptions": "Connections",
     "DirectorySettings": "Models, policies and keys",
-    "EngineChoice": "Which engine runs",
-    "EngineOptions": "The in-process engine",
-    "HookSettings": "Hooks",
+    "EngineConfig": "The in-process engine",
+    "ModelSettings": "Which engine runs",
+    "PolicySettings": "Hooks",
     "PipelineOptions": "Limits and effects of hooks",
     "MessagesOptions": "Upstreams of the Messages API",
     "OpenAIOptions": "Upstreams of OpenAI's API",
@@ -50,7 +50,6 @@ _TITLES = {
 }
 """Headings for the classes that define options."""
 _HEAD = ("option", "value", "default", "meaning")
-_SHORTCUTS = ServeSettings.model_config.get("cli_shortcuts") or {}
 _TYPES = {
     "str": "text",
     "SecretStr": "secret text",
@@ -126,9 +125,9 @@ def _of_fields(endpoint: str) -> str:
 def _of_options() -> str:
     """A table for each class that defines options."""
     groups: dict[type, list[tuple[str, ...]]] = {}
-    texts = help_texts(ServeSettings)
-    for name, field in ServeSettings.model_fields.items():
-        definer = next(cls for cls in reversed(ServeSettings.__mro__) if name in get_annotations(cls))
+    texts = option_texts()
+    for name, (field, settings) in options_of(ServeSettings).items():
+        definer = next(cls for cls in reversed(settings.__mro__) if name in get_annotations(cls))
         groups.setdefault(definer, []).append(_option(name, field, texts[name]))
     return "\n\n".join(f"{_head_of(cls)}\n\n{_table(_HEAD, rows)}" for cls, rows in groups.items())
 
@@ -141,17 +140,11 @@ def _head_of(cls: type) -> str:
 
 def _option(name: str, field: FieldInfo, help_text: str) -> tuple[str, ...]:
     return (
-        _code(_flag(name)),
+        _code(flags_of(name)[-1]),
         _type(field.annotation, field.metadata),
         _default(field.get_default()),
         " ".join(help_text.split()),
     )
-
-
-def _flag(name: str) -> str:
-    """The option's name on the command line."""
-    dashed = name.replace("_", "-")
-    return f"--{_SHORTCUTS.get(dashed, dashed)}"
 
 
 def _type(annotation: Any, notes: Iterable[Any] = ()) -> str:

@@ -56,7 +56,7 @@ class ClassifierCore:
         self.labels = labels_of(config.model, runner.model.labels)
         step_budget = JudgingBudget(config.max_num_prefill_tokens)
         self.metrics = EngineMetrics(step_budget)
-        self.scheduler = Scheduler.of(config, runner.kv_cache.num_blocks, step_budget)
+        self.scheduler = Scheduler(config, runner.kv_cache.num_blocks, step_budget)
         self.block_manager = self.scheduler.block_manager
         num_labels = sum(map(len, self.labels.values()))
         num_slots = self.block_manager.num_blocks * config.block_size

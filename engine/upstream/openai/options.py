@@ -1,8 +1,11 @@
 """The options of upstreams that speak OpenAI's API."""
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator
 
 from engine.protocol.fields.table import FIELDS, Relay
+from engine.protocol.options import parts
 
 
 class OpenAIOptions(BaseModel):
@@ -10,7 +13,7 @@ class OpenAIOptions(BaseModel):
 
     model_config = ConfigDict(defer_build=True)
 
-    relay_fields: tuple[str, ...] = ()
+    relay_fields: Annotated[tuple[str, ...], BeforeValidator(parts)] = ()
     """Field of requests that the upstream gets beside those that docs/fields.md lists; repeat. It may name
     hosts, adapters and other callers' sessions there (openai)"""
 

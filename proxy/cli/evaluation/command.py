@@ -10,7 +10,6 @@ from pathlib import Path
 
 from engine.streams.recording import Recording
 from hooks.loading.loader import HookLoadError
-from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import Judgement
 from hooks.testing.probe import Probe
@@ -117,9 +116,8 @@ async def _report(options: argparse.Namespace, exchanges: Sequence[Exchange]) ->
         raise ValueError("--hook or --config is needed: there is no guard to measure")
     for exchange in exchanges:
         check_scores(hooks, exchange.stream, exchange.name)
-    limits = PipelineOptions(**{name: getattr(chosen, name) for name in PipelineOptions.model_fields})
     models = DeployedModels(directory_of(settings), {})
-    async with aclosing(models), aclosing(Pipeline(hooks, options=limits)) as pipeline:
+    async with aclosing(models), aclosing(Pipeline(hooks, options=chosen.options)) as pipeline:
         await pipeline.give_models(models)
         before = _computed_tokens(models)
         trials = [one async for one in _trials(pipeline, judgements, exchanges, options)]

@@ -21,7 +21,6 @@ from engine.streams.generation import Generation
 from engine.streams.recording import Recording
 from engine.upstream.replay import ReplayEngine
 from hooks.loading.loader import HookLoadError, LoadedHook, load_hook
-from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import Judgement, Released
 from hooks.testing.play import collect
@@ -149,10 +148,10 @@ class _Player:
         chosen = chosen_policy(settings, policy)
         hooks = map(self._with_probe, load_named(chosen.hooks))
         allowed = [self._with_probe(load_hook(spec)) for spec in chosen.allowed_hooks]
-        options = {name: getattr(chosen, name) for name in PipelineOptions.model_fields}
-        self._pipeline = Pipeline(hooks, allowed, PipelineOptions(**options))
+        self._pipeline = Pipeline(hooks, allowed, chosen.options)
         self._models = DeployedModels(directory_of(settings), {})
-        self._parsers = Parsers(settings.reasoning_parser, settings.tool_call_parser)
+        local = settings.base_model.local
+        self._parsers = Parsers(local.reasoning_parser, local.tool_call_parser)
 
     async def start(self) -> None:
         """Give the hooks their models. Raises `HookLoadError`."""

@@ -118,10 +118,10 @@ def _wrong_processors(directory: Directory) -> Iterator[Fault]:
             reason = f"the model {model.name!r} has no logits for the logits processors of {policy.name!r}"
             yield Fault(place, reason)
         else:
-            known = names_of_processors(model.logits_processors)
+            known = names_of_processors(model.local.logits_processors)
             own = ("policies", policy.name, "logits_processors")
             yield from _unknown(own, "logits processor", names, known)
-            for one in model.logits_processors:
+            for one in model.local.logits_processors:
                 if one.mandatory and one.name in names:
                     yield Fault(
                         own, f"{one.name!r} is mandatory for the model {model.name!r}: it would run twice"

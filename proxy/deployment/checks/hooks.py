@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from engine.protocol.guard_models import GuardModels
+from engine.protocol.options import parts
 from hooks.api.probe_needs import ProbeNeeds
 from hooks.loading.loader import HookLoadError, LoadedHook, load_hook
 from hooks.pipeline.options import PipelineOptions
@@ -18,7 +19,6 @@ from proxy.deployment.read import DEFAULT
 from proxy.settings.fault import Fault, Place
 from proxy.settings.model import ModelSettings
 from proxy.settings.policy import Hooks
-from proxy.settings.values import parts
 
 _HOOKS: TypeAdapter[Any] = TypeAdapter(Hooks)
 

@@ -7,10 +7,10 @@ from engine.protocol import ProbeInfo
 from engine.protocol.parts import load
 from proxy.deployment.engines import engine_config
 from proxy.settings.fault import Fault, Place
-from proxy.settings.model import EngineSettings
+from proxy.settings.model import ModelSettings
 
 
-def probe_faults(place: Place, model: EngineSettings) -> Iterator[Fault]:
+def probe_faults(place: Place, model: ModelSettings) -> Iterator[Fault]:
     """`place`: the model's. Reads the headers of the model's files, and the beginnings of its tensors."""
     try:
         probes_of(model)
@@ -20,15 +20,15 @@ def probe_faults(place: Place, model: EngineSettings) -> Iterator[Fault]:
         yield Fault((*place, "probes"), str(error))
 
 
-def probes_of(model: EngineSettings) -> tuple[ProbeInfo, ...]:
+def probes_of(model: ModelSettings) -> tuple[ProbeInfo, ...]:
     """Raises `ValueError` and `OSError` for probes that the model cannot have, as loading would;
     `NotImplementedError` for a model whose layers only loading can tell, `ImportError` without torch. Of the
     probes of a model on the hub, only the files are read."""
-    if not model.probes:
+    if not model.local.probes:
         return ()
     from engine.execution.outline import Outline
 
-    probes = load("engine.execution.probes.load:read_probes", "the code of probes")(model.probes)
-    if not Path(model.model).is_dir():
+    probes = load("engine.execution.probes.load:read_probes", "the code of probes")(model.local.probes)
+    if not Path(model.local.model).is_dir():
         return tuple(probe.info for probe in probes)
-    return Outline(engine_config(model, can_withhold=True)).probes()
+    return Outline(engine_config(model)).probes()

@@ -23,7 +23,7 @@ def processor_faults(settings: ServeSettings) -> Iterator[Fault]:
     """Imports the classes of the processors."""
     directory = directory_of(settings)
     for model in directory.models.values():
-        configs = model.logits_processors
+        configs = model.local.logits_processors
         place = ("models", model.name, "logits_processors") if settings.models else ("logits_processors",)
         try:
             classes = {config.name: cls for config, cls in find_processors(configs)}

@@ -21,11 +21,10 @@ from proxy.deployment.read import directory_of
 from proxy.network.tls import make_context
 from proxy.settings.did_you_mean import message_of
 from proxy.settings.fault import Fault, Place
-from proxy.settings.model import UPSTREAM_ENGINES, EngineSettings
+from proxy.settings.groups import visible
+from proxy.settings.model import NAMING, UPSTREAM_ENGINES, ModelSettings
 from proxy.settings.secrets import named_variables
-from proxy.settings.serve import ServeSettings
-
-_NAMING = ("aliases", "policy", "only_guards")
+from proxy.settings.serve import ServeSettings, environment
 
 _LIBRARIES = {"local": ("torch", "engine"), "vllm": ("vllm", "vllm")}
 """By engine: a library that it needs, and the extra of weir-proxy that brings it."""
@@ -57,17 +56,18 @@ def _read(content: dict[str, Any]) -> tuple[ServeSettings | None, list[Fault]]:
     found: list[Fault] = []
     for _ in range(5):  # a group as a whole is checked only once its own options are right
         try:
-            return ServeSettings(**content), found
+            return ServeSettings(**(environment() | content)), found
         except ValidationError as error:
             problems = error.errors(include_url=False)
-        problems = [problem for problem in problems if not _is_default(content, problem["loc"])]
+        problems = [problem for problem in problems if not _is_default(content, visible(problem["loc"]))]
         places = []
         for problem in problems:
-            known, text = _known(content, problem["loc"]), message_of(problem, ServeSettings)
+            place, text = visible(problem["loc"]), message_of(problem, ServeSettings)
+            known = _known(content, place)
             option, _, rest = text.partition(": ")
             if not known and option in content:  # of the settings as a whole
                 known, text = (option,), rest
-            found.append(Fault(problem["loc"] if problem["type"] == "missing" else known, text))
+            found.append(Fault(place if problem["type"] == "missing" else known, text))
             places.append(known)
         for place in reversed(places):  # so that positions in lists stay right
             content = _without(content, place)
@@ -96,7 +96,7 @@ def _without(content: Any, place: Place) -> Any:
     keys name other settings."""
     match place, content:
         case ("models", str(name)), Mapping():
-            kept = {one: value for one, value in _group(content, place).items() if one in _NAMING}
+            kept = {one: value for one, value in _group(content, place).items() if one in NAMING}
             return {**content, "models": {**content["models"], name: {**kept, "engine": "echo"}}}
         case ("keys", str(name), *rest), Mapping() if rest in ([], ["hash"]):
             key = {**_group(content, place[:2]), "hash": f"sha256:{digest_of(name.encode())}"}
@@ -123,12 +123,12 @@ def _group(content: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
 
 def _model_faults(settings: ServeSettings) -> Iterator[Fault]:
     if not settings.models:
-        yield from _of_model((), settings)
+        yield from _of_model((), settings.base_model)
     for name, model in settings.models.items():
         yield from _of_model(("models", name), model)
 
 
-def _of_model(place: Place, model: EngineSettings) -> Iterator[Fault]:
+def _of_model(place: Place, model: ModelSettings) -> Iterator[Fault]:
     engine = engine_of(model)
     library, extra = _LIBRARIES.get(engine, ("", ""))
     if library and find_spec(library) is None:
@@ -136,7 +136,7 @@ def _of_model(place: Place, model: EngineSettings) -> Iterator[Fault]:
         yield Fault((*place, "engine"), text)
     if engine == "local":
         try:
-            check_folder("model", model.model)
+            check_folder("model", model.local.model)
         except ValueError as error:
             yield Fault((*place, "model"), str(error).removeprefix("model: "))
         else:
@@ -148,12 +148,13 @@ def _of_model(place: Place, model: EngineSettings) -> Iterator[Fault]:
             yield Fault((*place, "recordings"), text)
 
 
-def _of_upstreams(place: Place, model: EngineSettings) -> Iterator[Fault]:
+def _of_upstreams(place: Place, model: ModelSettings) -> Iterator[Fault]:
     """Each upstream by itself, or else all together."""
 
     def wrong(upstreams: list[UpstreamConfig]) -> Iterator[str]:
         try:
-            make_engine(model.model_copy(update={"upstream": upstreams, "tokenizer": None, "record": None}))
+            local = model.local.model_copy(update={"tokenizer": None})
+            make_engine(model.model_copy(update={"upstream": upstreams, "local": local, "record": None}))
         except ValueError as error:
             yield str(error)
 

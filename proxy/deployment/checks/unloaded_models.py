@@ -20,7 +20,7 @@ from proxy.deployment.directory import Directory
 from proxy.deployment.engine_choice import engine_of
 from proxy.deployment.engines import classifier_config, engine_config, make_engine
 from proxy.deployment.guard_models import DeployedModels
-from proxy.settings.model import EngineSettings
+from proxy.settings.model import ModelSettings
 
 if TYPE_CHECKING:
     from engine.execution.outline import Outline
@@ -45,12 +45,14 @@ class UnloadedModels(DeployedModels):
         )
         self._in_worker = in_worker
 
-    def _settings(self, name: str) -> EngineSettings:
-        return EngineSettings(model=found_model(name)) if self._in_worker else super()._settings(name)
+    def _settings(self, name: str) -> ModelSettings:
+        if self._in_worker:
+            return ModelSettings(model=found_model(name), only_guards=True)
+        return super()._settings(name)
 
 
 class _Unloaded:
-    def __init__(self, settings: EngineSettings) -> None:
+    def __init__(self, settings: ModelSettings) -> None:
         self._settings = settings
 
     async def start(self) -> None:
@@ -73,7 +75,7 @@ class _Unloaded:
 class UnloadedEngine(_Unloaded):
     """Implements `Engine`. It can be asked for everything but answers."""
 
-    def __init__(self, settings: EngineSettings) -> None:
+    def __init__(self, settings: ModelSettings) -> None:
         super().__init__(settings)
         self.info = ModelInfo()
         self.fields = FieldSupport()
@@ -81,19 +83,19 @@ class UnloadedEngine(_Unloaded):
 
     def _read(self) -> None:
         settings = self._settings
-        engine = engine_of(settings, only_guards=True)
+        engine = engine_of(settings)
         if engine != "local":
-            _check_here(settings.tokenizer)
+            _check_here(settings.local.tokenizer)
             if engine == "vllm":
                 raise UnloadedError("vLLM reads its models itself.")
             made = make_engine(settings.model_copy(update={"record": None}))
             self.info, self.fields, self.tokenizer = made.info, made.fields, made.tokenizer
             return
-        outline, tokenizer = _files_of(engine_config(settings, can_withhold=True, only_guards=True))
+        outline, tokenizer = _files_of(engine_config(settings))
         from engine.core.input_processor import fields_of
         from engine.models.heads import check_generates
 
-        check_generates(settings.model, outline.labels)
+        check_generates(settings.local.model, outline.labels)
         self.tokenizer, self.fields = tokenizer, fields_of(tokenizer)
         self.info = ModelInfo(
             outline.max_model_len, outline.vocab_size, parses_tool_calls=False, can_rewind=True

@@ -7,7 +7,6 @@ from proxy.service.operator.decision_writer import DecisionWriter
 from proxy.service.operator.stored_keys import StoredKeys
 from proxy.service.operator_side import OperatorSide
 from proxy.settings.serve import ServeSettings
-from proxy.settings.storage import DecisionOptions, StoreOptions
 from proxy.storage.operator.store import Store
 from proxy.storage.records import Change
 from proxy.telemetry.feed import DecisionFeed
@@ -22,8 +21,8 @@ class OperatorStore(OperatorSide):
         self, settings: ServeSettings, feed: DecisionFeed, policies: Callable[[], Iterable[Policy]]
     ) -> None:
         """`policies`: those that requests run under now. Raises as `Store`."""
-        self.store = Store(settings.options(StoreOptions), has_admin_key=bool(settings.admin_key))
-        self.decisions = DecisionWriter(self.store, feed, settings.options(DecisionOptions), policies)
+        self.store = Store(settings, has_admin_key=bool(settings.admin_key))
+        self.decisions = DecisionWriter(self.store, feed, settings, policies)
         self.keys = StoredKeys(self.store)
         self._is_alone = settings.workers == 1
 

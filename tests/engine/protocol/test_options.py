@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from engine.protocol.help_texts import help_texts
-from engine.protocol.options import EngineConfig, EngineOptions
+from engine.protocol.options import EngineConfig
 
 
 def test_every_option_has_a_default_and_a_help_text() -> None:
     assert EngineConfig() == EngineConfig(share_outputs=True)
-    assert help_texts(EngineOptions).keys() == EngineOptions.model_fields.keys()
+    assert help_texts(EngineConfig).keys() == EngineConfig.model_fields.keys()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol import GenerationRequest, SamplingParams
+from engine.protocol.options import EngineConfig
 from engine.scheduling.block_hash import root_hash, unique_root
 from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.scheduler import MAX_PARTIAL_PREFILLS, Scheduler
@@ -51,14 +52,16 @@ def sequence(prompt: int | list[int], **fields: Any) -> Sequence:
 
 
 def scheduler(
-    num_blocks: int = 100, max_num_seqs: int = 8, max_num_batched_tokens: int = 100, **fields: Any
+    num_blocks: int = 100,
+    max_num_seqs: int = 8,
+    max_num_batched_tokens: int = 100,
+    step_budget: StepBudget | None = None,
+    **options: Any,
 ) -> Scheduler:
-    return Scheduler(
-        BlockManager(num_blocks, block_size=4),
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
-        **fields,
+    config = EngineConfig(
+        block_size=4, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, **options
     )
+    return Scheduler(config, num_blocks, step_budget)
 
 
 def step(scheduler: Scheduler) -> dict[Sequence, tuple[int, int]]:

@@ -18,10 +18,10 @@ from engine.core.drafting.draft_cache import DraftCache
 from engine.core.drafting.draft_model import DraftModel, DraftSpan
 from engine.core.drafting.drafter import Drafter
 from engine.protocol import GenerationRequest, SamplingParams
+from engine.protocol.options import EngineConfig
 from engine.sampling.sampling_state import Logprobs
 from engine.sampling.speculation import Speculation
 from engine.scheduling.block_hash import root_hash, unique_root
-from engine.scheduling.block_manager import BlockManager
 from engine.scheduling.prompt_cost import num_attended
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.sequence import ScheduledSequence, Sequence, SequenceGroup
@@ -105,12 +105,10 @@ class Machine(RuleBasedStateMachine):
     def begin(self, max_num_batched_tokens: int, is_caching: bool, speculation: Speculation) -> None:
         self.step_budget = StepBudget()
         self.max_num_batched_tokens = max_num_batched_tokens
-        self.scheduler = Scheduler(
-            BlockManager(NUM_BLOCKS, BLOCK_SIZE),
-            max_num_seqs=MAX_NUM_SEQS,
-            max_num_batched_tokens=max_num_batched_tokens,
-            step_budget=self.step_budget,
+        config = EngineConfig(
+            block_size=BLOCK_SIZE, max_num_seqs=MAX_NUM_SEQS, max_num_batched_tokens=max_num_batched_tokens
         )
+        self.scheduler = Scheduler(config, NUM_BLOCKS, self.step_budget)
         self.drafter = Drafter(
             speculation,
             self.scheduler.block_manager,

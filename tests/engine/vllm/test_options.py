@@ -10,7 +10,7 @@ import pytest
 from engine.protocol.options import EngineConfig
 from engine.vllm.options import VLLMOptions, check_names, engine_arguments
 from proxy.deployment.engines import make_engine
-from proxy.settings.serve import ServeSettings
+from proxy.settings.model import ModelSettings
 from tests.serving import ROOT
 
 
@@ -81,7 +81,7 @@ def test_an_unknown_argument_is_refused_and_the_nearest_one_named() -> None:
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
 def test_vllm_that_is_not_installed_is_named_with_its_extra() -> None:
     with pytest.raises(ValueError, match="extra 'vllm' of weir-proxy"):
-        make_engine(ServeSettings(engine="vllm"))
+        make_engine(ModelSettings(engine="vllm"))
 
 
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")

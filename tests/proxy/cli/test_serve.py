@@ -103,7 +103,6 @@ async def test_sigterm_ends_an_idle_server_with_0(echo: tuple[PipedWeir, str]) -
         (["--vllm", "[1"], "vllm: this is not JSON"),
         (["--port", "high"], "port: Input should be a valid integer"),
         (["--config", "/no/such.yaml"], "there is no configuration file /no/such.yaml"),
-        (["--skip-tokenizer-init"], "skip-tokenizer-init any more: it would leave hooks without text"),
         (["--hook", "examples/upper_case.py:Missing", "--hook-workers", "1"], "has no class 'Missing'"),
         (["--nonsense"], "unrecognized arguments: --nonsense\n"),
         (["--hook-timeot", "3"], "unrecognized arguments: --hook-timeot; did you mean '--hook-timeout'?"),

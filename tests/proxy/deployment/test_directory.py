@@ -9,17 +9,17 @@ from proxy.deployment.deployment import Deployment
 from proxy.deployment.directory import Directory, PolicyEntry
 from proxy.deployment.explain import explain
 from proxy.deployment.keys import Key
-from proxy.settings.model import EngineSettings, ModelSettings
+from proxy.settings.model import ModelSettings
 from proxy.settings.policy import PolicySettings
 from proxy.wire.errors import APIError
 from tests.helpers import ScriptedEngine, pipeline_of
 
-ECHO = EngineSettings(engine="echo")
+ECHO = ModelSettings(engine="echo")
 POLICIES = [PolicyEntry(name, PolicySettings()) for name in ("strict", "lax", "medium")]
 
 
 def directory(*keys: Key, of_model: str | None = None, default: str | None = "medium") -> Directory:
-    models = [ModelSettings.of(ECHO, ("a", "alias"), policy=of_model), ModelSettings.of(ECHO, ("b",))]
+    models = [ECHO.named(("a", "alias"), policy=of_model), ECHO.named(("b",))]
     return Directory(models, POLICIES, keys, default)
 
 
@@ -77,7 +77,7 @@ def test_the_policy_that_runs_is_the_one_that_is_explained(
     models: list[tuple[str, str | None]], key: Key, default: str | None, asked: str | None
 ) -> None:
     """Every second model is an alias's owner: `A` for `a`."""
-    entries = [ModelSettings.of(ECHO, (name.upper(), name), policy=policy) for name, policy in models]
+    entries = [ECHO.named((name.upper(), name), policy=policy) for name, policy in models]
     found = Directory(entries, POLICIES, [key], default)
     pipelines = {policy.name: pipeline_of() for policy in POLICIES}
     engines = {entry.name: ScriptedEngine(lambda _: []) for entry in entries}

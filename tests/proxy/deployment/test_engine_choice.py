@@ -33,19 +33,18 @@ GPU = Machine(has_gpu=True, torch_cuda="12.8", has_vllm=True)
 def test_the_machine_and_the_options_choose(
     options: dict[str, Any], machine: Machine, engine: str, device: str
 ) -> None:
-    chosen = choose_engine(ServeSettings(**options), machine)
+    chosen = choose_engine(ModelSettings(**options), machine)
     assert (chosen.engine, chosen.device) == (engine, device)
 
 
 def test_a_model_for_guards_runs_on_weir_s_own_code() -> None:
-    assert choose_engine(ServeSettings(model="org/some"), GPU, only_guards=True).engine == "local"
     assert choose_engine(ModelSettings(model="org/some", only_guards=True), GPU).engine == "local"
 
 
 def test_a_named_engine_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_choice, "this_machine", lambda: GPU)
-    assert engine_of(ServeSettings(model="org/some")) == "vllm"
-    assert engine_of(ServeSettings(model="org/some", engine="local")) == "local"
+    assert engine_of(ModelSettings(model="org/some")) == "vllm"
+    assert engine_of(ModelSettings(model="org/some", engine="local")) == "local"
 
 
 def test_each_model_of_a_directory_has_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ from engine.upstream.pool.routing import LeastOutstanding, PrefixAffinity
 from hooks.loading.loader import HookSpec
 from proxy.deployment.build import build
 from proxy.deployment.engines import make_classifier, make_engine
+from proxy.settings.model import ModelSettings
 from proxy.settings.serve import ServeSettings
-from tests.helpers import options_with
+from tests.helpers import pooled
 
 HOOK = "examples/upper_case.py:UpperCase"
 
@@ -49,13 +50,13 @@ async def test_the_cache_shares_answers_only_if_no_hook_can_run(
 )
 def test_a_folder_without_a_model_is_told_by_its_option(option: str, model: str, reason: str) -> None:
     given: dict[str, Any] = {"num_speculative_tokens": 2, "speculative_model": None, option: model}
-    settings = ServeSettings(**given)
+    settings = ModelSettings(**given)
     with pytest.raises(ValueError, match=f"^--{option.replace('_', '-')}: {re.escape(reason)}$"):
         make_engine(settings)
 
 
 def pool_of(upstream: Any, **settings: Any) -> PoolEngine:
-    engine = make_engine(options_with(ServeSettings, engine="openai", upstream=upstream, **settings))
+    engine = make_engine(pooled(upstream=upstream, **settings))
     assert isinstance(engine, PoolEngine)
     return engine
 
@@ -102,8 +103,8 @@ def test_zero_turns_timeouts_and_checks_off() -> None:
 
 
 def test_a_model_for_guards_may_be_one_that_ships() -> None:
-    classifier = make_classifier(ServeSettings(model="weir-demo-stream-guard"))
+    classifier = make_classifier(ModelSettings(model="weir-demo-stream-guard", only_guards=True))
     assert classifier.config.model == str(STREAM_GUARD_DIR)
-    generator = make_engine(ServeSettings(model="weir-demo-guard"), only_guards=True)
+    generator = make_engine(ModelSettings(model="weir-demo-guard", only_guards=True))
     assert isinstance(generator, LocalEngine)
     assert generator.config.model == str(GENERATIVE_GUARD_DIR)

@@ -207,9 +207,9 @@ async def test_a_server_without_torch_says_how_to_install_it(
     def make(*_: Any, **__: Any) -> Any:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
-    monkeypatch.setattr("proxy.deployment.guard_models.make_engine", make)
     given = settings(hook("guard"), guard=GUARD)
     server = Server(await build(given), given)
+    monkeypatch.setattr("proxy.deployment.engines._backend", make)
     with pytest.raises(HookLoadError, match=r"the model 'guard' needs torch: install the extra 'engine'"):
         await server.start()
 
@@ -272,7 +272,7 @@ async def test_classifiers_stand_beside_generators(hook: Make) -> None:
 def test_the_defaults_of_served_models_are_not_for_guards() -> None:
     guard = {"model": "g", "only_guards": True}
     given = ServeSettings(seed=3, record=Path("r"), models={"a": {"engine": "local"}, "g": guard})
-    assert (given.models["a"].seed, given.models["g"].seed) == (3, None)
+    assert (given.models["a"].local.seed, given.models["g"].local.seed) == (3, None)
     assert given.models["g"].record is None
 
 

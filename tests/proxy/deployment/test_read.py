@@ -25,7 +25,7 @@ def test_without_models_and_policies_there_is_one_of_each() -> None:
     found = directory_of(ServeSettings(engine="echo", hooks=["pii"], hook_timeout=3, api_key=["k"]))
     assert list(found.models) == ["echo"]
     assert [spec.path for spec in found.policies["default"].settings.hooks] == ["pii"]
-    assert (found.policies["default"].settings.hook_timeout, found.default_policy) == (3, "default")
+    assert (found.policies["default"].settings.options.hook_timeout, found.default_policy) == (3, "default")
     (key,) = found.keys.values()
     assert (key.name, key.tenant, key.digest) == ("", "default", digest_of(b"k"))
 
@@ -46,9 +46,9 @@ def test_the_options_beside_models_and_policies_are_the_defaults_of_each() -> No
     )
     models = found.models
     assert [one.engine for one in models.values()] == ["openai", "openai", "echo"]
-    assert [one.upstream_retries for one in models.values()] == [7, 0, 7]
-    assert (models["a"].tokenizer, models["c"].tokenizer) == ("folder", None)
-    assert [policy.settings.hook_timeout for policy in found.policies.values()] == [3, 4]
+    assert [one.parts.pool.upstream_retries for one in models.values()] == [7, 0, 7]
+    assert (models["a"].local.tokenizer, models["c"].local.tokenizer) == ("folder", None)
+    assert [policy.settings.options.hook_timeout for policy in found.policies.values()] == [3, 4]
 
 
 @pytest.mark.parametrize("engine", UPSTREAM_ENGINES)

@@ -273,9 +273,9 @@ def test_hooks_on_prompts_see_every_field_that_carries_text(name: str) -> None: 
 def test_the_operator_names_fields_by_model() -> None:
     upstream = "http://127.0.0.1:1/v1"
     models = {"a": {"engine": "openai", "upstream": upstream, "relay_fields": ["rid"]}}
-    assert ServeSettings(models=models).models["a"].relay_fields == ("rid",)
+    assert ServeSettings(models=models).models["a"].parts.openai.relay_fields == ("rid",)
     options = ["--engine", "openai", "--upstream", upstream, "--relay-fields", "rid,id_slot"]
-    assert load_settings(options).relay_fields == ("rid", "id_slot")
+    assert load_settings(options).base_model.parts.openai.relay_fields == ("rid", "id_slot")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ CHATS = "/v1/chat/completions"
 async def test_a_server_whose_hook_fails_its_self_test_does_not_start() -> None:  # contract 1.4
     hook = Script(lambda c: hold())
     settings = ServeSettings(port=0)
-    deployment = Deployment.of_one(ScriptedEngine(lambda r: []), pipeline_of(hook), settings)
+    deployment = Deployment.of_one(ScriptedEngine(lambda r: []), pipeline_of(hook), settings.base_model)
     server = Server(deployment, settings)
     with pytest.raises(HookLoadError, match="failed its self-test"):
         await server.start()

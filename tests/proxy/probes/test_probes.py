@@ -103,6 +103,6 @@ async def test_a_request_for_beams_is_refused(serve: Serve, file: str) -> None:
 
 
 def test_only_the_in_process_engine_takes_probes(capsys: pytest.CaptureFixture[str], file: str) -> None:
-    assert load_settings(["--probe", file]).probes == (file,)
+    assert load_settings(["--probe", file]).base_model.local.probes == (file,)
     with pytest.raises(SystemExit, match="engine 'echo' does not show its activations"):
         load_settings(["--engine", "echo", "--probe", file])

@@ -13,7 +13,6 @@ from proxy.deployment.deployment import Deployment
 from proxy.deployment.directory import Directory, PolicyEntry
 from proxy.settings.model import ModelSettings
 from proxy.settings.policy import PolicySettings
-from proxy.settings.serve import ServeSettings
 from tests.helpers import Script, ScriptedEngine, make_deltas, pipeline_of
 from tests.proxy.conftest import CHAT, COMPLETION, Client, Serve
 
@@ -204,7 +203,7 @@ async def test_metrics_name_models_policies_and_tenants(serve: Serve) -> None:
     """Where there are several; a tenant is always named."""
     names = ("one", "two")
     directory = Directory(
-        [ModelSettings.of(ServeSettings(), (name,), policy=name) for name in names],
+        [ModelSettings(policy=name).named((name,)) for name in names],
         [PolicyEntry(name, PolicySettings()) for name in names],
     )
     client = await serve(ScriptedEngine(counted("a", "b")), names=["m"])

@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from engine.protocol import GenerationRequest
+from engine.protocol.options import EngineConfig
 from engine.protocol.prompt_size import LONG_PROMPT
 from hooks import emit
 from tests.helpers import Script, ScriptedEngine, until
@@ -115,10 +116,11 @@ class SlowTokenizer:
         return [1]
 
 
-async def test_few_long_texts_are_tokenized_at_once(serve: Serve) -> None:
+async def test_few_long_texts_are_tokenized_at_once(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EngineConfig, "tokenizer_pool_size", 1)
     engine: Any = ScriptedEngine(hello)
     slow = engine.tokenizer = SlowTokenizer()
-    client = await serve(engine, tokenizer_pool_size=1)
+    client = await serve(engine)
     long = {"prompt": "a" * LONG_PROMPT}
     tasks = [asyncio.get_running_loop().create_task(client.post("/tokenize", long)) for _ in range(4)]
     try:

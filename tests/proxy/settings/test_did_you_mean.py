@@ -11,6 +11,7 @@ from engine.upstream.address import UpstreamConfig
 from hooks.loading.loader import HookSpec
 from proxy.settings import elsewhere
 from proxy.settings.did_you_mean import problems
+from proxy.settings.groups import options_of
 from proxy.settings.limits import Limits as RealLimits
 from proxy.settings.model import ModelSettings
 from proxy.settings.policy import KeySettings, PolicySettings
@@ -98,9 +99,9 @@ def test_all_problems_are_told_and_no_value() -> None:
 
 def test_the_names_of_other_servers_lead_to_options_that_exist() -> None:
     groups: list[Any] = [ServeSettings, ModelSettings, PolicySettings, KeySettings, RealLimits]
-    known = {name for group in groups for name in group.model_fields}
+    known = {name for group in groups for name in options_of(group)}
     known |= {field.name for group in (UpstreamConfig, HookSpec) for field in fields(group)}
     for name, options in elsewhere._OPTIONS.items():
         assert set(options) <= known, name
-    top = set(ServeSettings.model_fields)
+    top = set(options_of(ServeSettings))
     assert not top & (elsewhere._OPTIONS.keys() | elsewhere._WORDS.keys())

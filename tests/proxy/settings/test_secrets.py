@@ -11,8 +11,9 @@ from pydantic import ValidationError
 from engine.upstream.address import UpstreamConfig
 from proxy.deployment.checks.settings import check
 from proxy.deployment.engines import make_engine
-from proxy.settings.serve import ServeSettings, load_settings
-from tests.helpers import options_with
+from proxy.settings.model import ModelSettings
+from proxy.settings.serve import load_settings
+from tests.helpers import pooled
 
 URL = "http://127.0.0.1:9/v1"
 KEYS = [
@@ -75,14 +76,14 @@ def test_a_password_of_a_url_that_names_a_variable_is_refused(url: Any) -> None:
 def test_other_secrets_may_have_these_characters(secret: str, tmp_path: Path) -> None:
     file = tmp_path / "weir.yaml"
     file.write_text(repr({"engine": "openai", "upstream": {"url": URL, "api_key": secret}}))
-    (upstream,) = load_settings(["--config", str(file)]).upstream
+    (upstream,) = load_settings(["--config", str(file)]).base_model.upstream
     assert upstream.key(None) == secret
 
 
 def test_a_variable_may_begin_with_a_dollar(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a file names variables: in the environment, this is a key."""
     monkeypatch.setenv("WEIR_UPSTREAM_API_KEY", "$ecret")
-    settings = load_settings(["--engine", "openai", "--upstream", URL])
+    settings = load_settings(["--engine", "openai", "--upstream", URL]).base_model
     assert settings.upstream_api_key is not None
     assert settings.upstream_api_key.get_secret_value() == "$ecret"
 
@@ -105,9 +106,7 @@ async def test_each_upstream_gets_the_key_of_its_variable(monkeypatch: pytest.Mo
             {"url": urls[1], "api_key_env": "UP2"},
             urls[2],
         ]
-        engine = make_engine(
-            options_with(ServeSettings, engine="openai", upstream=upstream, upstream_api_key="common")
-        )
+        engine = make_engine(pooled(upstream=upstream, upstream_api_key="common"))
         await engine.start()
         await engine.aclose()
     assert {"Bearer hunter2", "Bearer hunter3", "Bearer common"} == set(seen)
@@ -125,7 +124,7 @@ def test_a_variable_that_is_not_set_keeps_the_server_from_starting(
     content: dict[str, Any] = {"engine": "openai", "upstream": [upstream], "upstream_api_key": "k"}
     reason = "api_key_env of the upstream h:8001 names a variable that is not set"
     with pytest.raises(ValueError, match=f"^{reason}$"):
-        make_engine(options_with(ServeSettings, **content))
+        make_engine(ModelSettings(**content))
     assert [str(fault) for fault in check(content)] == [f"upstream[0]: {reason}"]
 
 

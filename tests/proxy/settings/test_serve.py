@@ -8,18 +8,17 @@ import pytest
 from pydantic import BaseModel
 
 from engine.protocol.engines import ENGINES
-from engine.protocol.help_texts import help_texts
-from engine.protocol.options import EngineOptions
+from engine.protocol.options import EngineConfig
 from hooks.pipeline.options import PipelineOptions
-from proxy.settings.model import OF_VLLM
-from proxy.settings.removed import REMOVED
-from proxy.settings.serve import ServeSettings, load_settings
+from proxy.settings.groups import options_of
+from proxy.settings.serve import ServeSettings, load_settings, option_texts
 
 
 def test_the_defaults_serve_the_model_that_ships() -> None:
     settings = load_settings([])
-    assert (settings.engine, settings.host, settings.port, settings.hooks) == ("auto", "127.0.0.1", 8000, [])
-    assert Path(settings.model).name == "model"
+    assert (settings.host, settings.port) == ("127.0.0.1", 8000)
+    assert (settings.base_model.engine, settings.base_policy.hooks) == ("auto", [])
+    assert Path(settings.base_model.local.model).name == "model"
 
 
 def test_the_command_line_wins_over_the_environment_and_the_environment_over_the_file(
@@ -30,9 +29,10 @@ def test_the_command_line_wins_over_the_environment_and_the_environment_over_the
     monkeypatch.setenv("WEIR_PORT", "10")
     monkeypatch.setenv("WEIR_MAX_NUM_SEQS", "20")
     settings = load_settings(["--config", str(file), "--port", "100"])
-    assert (settings.port, settings.max_num_seqs, settings.max_model_len) == (100, 20, 3)
+    local = settings.base_model.local
+    assert (settings.port, local.max_num_seqs, local.max_model_len) == (100, 20, 3)
     monkeypatch.setenv("WEIR_CONFIG", str(file))
-    assert load_settings([]).max_model_len == 3
+    assert load_settings([]).base_model.local.max_model_len == 3
 
 
 def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,35 +44,18 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "api_key_file").write_text("secret")
     monkeypatch.setenv("WEIR_CONFIG", "~/weir.yaml")
     settings = load_settings([])
+    model = settings.base_model
+    values = {**vars(settings), **vars(model), **vars(model.local)}
     for name in names:
-        assert str(getattr(settings, name)) == f"{tmp_path}/{name}"
-    assert settings.probes == (f"{tmp_path}/harm",)
-    assert settings.models["a"].model == f"{tmp_path}/a"
-    assert load_settings(["--model=~/b", "--probe=~/c,~nobody-here/d"]).model == f"{tmp_path}/b"
+        assert str(values[name]) == f"{tmp_path}/{name}"
+    assert model.local.probes == (f"{tmp_path}/harm",)
+    assert settings.models["a"].local.model == f"{tmp_path}/a"
+    given = load_settings(["--model=~/b", "--probe=~/c,~nobody-here/d"])
+    assert given.base_model.local.model == f"{tmp_path}/b"
 
 
-def test_a_removed_option_is_refused_with_what_does_its_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    says = "any more: it is half of max_connections"
-    with pytest.raises(SystemExit):
-        load_settings(["--max-connections-per-address", "3"])
-    assert f"there is no --max-connections-per-address {says}" in capsys.readouterr().err
-    file = tmp_path / "weir.yaml"
-    file.write_text("max_connections_per_address: 3\nmodels: {a: {engine: echo, block_size: 8}}\n")
-    with pytest.raises(SystemExit) as left:
-        load_settings(["--config", str(file)])
-    assert f"max_connections_per_address: there is no such option {says}" in str(left.value)
-    assert "models.a.block_size: there is no such option any more: blocks have 16 tokens" in str(left.value)
-    monkeypatch.setenv("WEIR_MAX_CONNECTIONS_PER_ADDRESS", "3")
-    with pytest.raises(SystemExit, match=f"WEIR_MAX_CONNECTIONS_PER_ADDRESS: .* {says}"):
-        load_settings([])
-
-
-def test_a_removed_option_is_no_option_and_a_removed_limit_holds() -> None:
-    options = ServeSettings.model_fields.keys() | EngineOptions.model_fields.keys()
-    assert not options & REMOVED.keys()
-    assert len(ServeSettings.model_fields) <= 99
+def test_no_more_options_are_offered_than_somebody_needs() -> None:
+    assert len(options_of(ServeSettings)) <= 99
 
 
 def test_limits_of_stored_responses_follow_from_their_number() -> None:
@@ -85,7 +68,7 @@ def test_limits_of_stored_responses_follow_from_their_number() -> None:
 def test_hooks_come_with_arguments_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "weir.yaml"
     file.write_text("hooks:\n  - acme.Plain\n  - path: acme.Fancy\n    args: {phrases: [a, b]}\n")
-    hooks = load_settings(["--config", str(file)]).hooks
+    hooks = load_settings(["--config", str(file)]).base_policy.hooks
     assert [(hook.path, hook.args) for hook in hooks] == [
         ("acme.Plain", {}),
         ("acme.Fancy", {"phrases": ["a", "b"]}),
@@ -94,7 +77,7 @@ def test_hooks_come_with_arguments_from_a_file(tmp_path: Path) -> None:
 
 def test_lists_are_given_by_repeating_or_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load_settings(["--hook", "a.B", "--hook", "c.py:D", "--served-model-name", "x"])
-    assert [hook.path for hook in settings.hooks] == ["a.B", "c.py:D"]
+    assert [hook.path for hook in settings.base_policy.hooks] == ["a.B", "c.py:D"]
     assert settings.served_model_name == ["x"]
     monkeypatch.setenv("WEIR_API_KEY", "k1,k2")
     assert [key.get_secret_value() for key in load_settings([]).api_key] == ["k1", "k2"]
@@ -146,7 +129,7 @@ def test_the_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None
         load_settings(["--help"])
     assert left.value.code == 0
     text = capsys.readouterr().out
-    for name in ServeSettings.model_fields:
+    for name in options_of(ServeSettings):
         assert f"--{name.replace('_', '-')}" in text
     assert "list[" not in text
 
@@ -237,8 +220,8 @@ def test_each_group_of_options_reaches_the_part_that_defines_it() -> None:
     settings = load_settings(
         ["--max-num-seqs", "3", "--max-rewinds", "2", "--terminate-finish-reason", "stop"]
     )
-    assert settings.options(EngineOptions) == EngineOptions(max_num_seqs=3)
-    assert settings.options(PipelineOptions) == PipelineOptions(max_rewinds=2, terminate_finish_reason="stop")
+    assert settings.base_model.local == EngineConfig(max_num_seqs=3)
+    assert settings.base_policy.options == PipelineOptions(max_rewinds=2, terminate_finish_reason="stop")
 
 
 def test_arguments_of_vllm_win_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,14 +229,15 @@ def test_arguments_of_vllm_win_one_by_one(tmp_path: Path, monkeypatch: pytest.Mo
     file.write_text("engine: vllm\nvllm:\n  tensor_parallel_size: 4\n  seed: 1\n")
     arguments = ["--config", str(file), "--vllm-tensor-parallel-size", "2", "--max-model-len", "9"]
     settings = load_settings(arguments)
-    assert settings.vllm == {"tensor_parallel_size": 2, "seed": 1}
-    assert settings.max_model_len == 9
+    assert settings.base_model.parts.vllm.vllm == {"tensor_parallel_size": 2, "seed": 1}
+    assert settings.base_model.local.max_model_len == 9
     monkeypatch.setenv("WEIR_VLLM", '{"seed": 2, "dtype": "float32"}')
-    assert load_settings(arguments).vllm == {"tensor_parallel_size": 2, "seed": 2, "dtype": "float32"}
+    changed = {"tensor_parallel_size": 2, "seed": 2, "dtype": "float32"}
+    assert load_settings(arguments).base_model.parts.vllm.vllm == changed
 
 
 def test_every_option_has_a_help_text() -> None:
-    assert help_texts(ServeSettings).keys() == ServeSettings.model_fields.keys()
+    assert option_texts().keys() == options_of(ServeSettings).keys()
 
 
 def test_upstreams_are_given_by_repeating_with_commas_or_with_more_about_them(
@@ -263,14 +247,15 @@ def test_upstreams_are_given_by_repeating_with_commas_or_with_more_about_them(
     repeated = load_settings(["--upstream", both[0], "--upstream", both[1]])
     monkeypatch.setenv("WEIR_UPSTREAM", ", ".join(both))
     for settings in (repeated, load_settings([])):
-        assert [upstream.url for upstream in settings.upstream] == both
+        assert [upstream.url for upstream in settings.base_model.upstream] == both
     monkeypatch.delenv("WEIR_UPSTREAM")
     file = tmp_path / "weir.yaml"
     for text in (f"upstream: {both[0]}", f"upstream: [{both[0]}]", f"upstream: {{url: '{both[0]}'}}"):
         file.write_text(text)
-        assert [upstream.url for upstream in load_settings(["--config", str(file)]).upstream] == both[:1]
+        (one,) = load_settings(["--config", str(file)]).base_model.upstream
+        assert one.url == both[0]
     file.write_text(f"upstream: [{both[0]}, {{url: '{both[1]}', weight: 2, api_key: k, max_connections: 3}}]")
-    first, second = load_settings(["--config", str(file)]).upstream
+    first, second = load_settings(["--config", str(file)]).base_model.upstream
     assert (first.weight, second.weight, second.max_connections) == (1.0, 2.0, 3)
 
 
@@ -302,5 +287,5 @@ def test_a_model_takes_only_the_defaults_that_its_engine_can_obey(engine: str) -
     needs = {"recordings": "r", "upstream": ["http://u"]}
     given: dict[str, Any] = {**defaults, **needs, "models": {"a": {"engine": engine}}}
     model = ServeSettings(**given).models["a"]
-    assert bool(model.logits_processors) is (engine in ("local", "vllm"))
-    assert any(getattr(model, name) for name in OF_VLLM) is (engine == "vllm")
+    assert bool(model.local.logits_processors) is (engine in ("local", "vllm"))
+    assert model.has_vllm_options is (engine == "vllm")

@@ -15,7 +15,6 @@ from proxy.deployment.keys import ANONYMOUS, Key
 from proxy.http.dialect import error_answer
 from proxy.network.errors import Handler
 from proxy.settings.model import ModelSettings
-from proxy.settings.serve import ServeSettings
 from tests.helpers import Script, ScriptedEngine
 from tests.proxy.conftest import CHAT, Serve, hello, send
 
@@ -54,7 +53,7 @@ async def test_a_misspelt_value_gets_the_one_that_was_meant(
 
 
 def test_only_models_that_the_key_may_use_are_suggested() -> None:
-    entries = [ModelSettings.of(ServeSettings(), (name,)) for name in ("small-one", "small-on2")]
+    entries = [ModelSettings().named((name,)) for name in ("small-one", "small-on2")]
     directory = Directory(entries, [])
     with pytest.raises(RequestError, match="did you mean 'small-one'"):
         directory.model_for(ANONYMOUS, "small-one2")

@@ -10,7 +10,7 @@ from engine.protocol import Delta, Usage
 from proxy.deployment.deployment import Deployment
 from proxy.deployment.keys import ANONYMOUS
 from proxy.service.metrics import Metrics
-from proxy.settings.serve import ServeSettings
+from proxy.settings.model import ModelSettings
 from proxy.workers.metrics import CommonMetrics, forget_gauges
 from tests.helpers import ScriptedEngine, make_deltas, pipeline_of
 from tests.proxy.service.test_metrics import Samples
@@ -18,7 +18,7 @@ from tests.proxy.service.test_metrics import Samples
 
 def counted(num_requests: int) -> Metrics:
     """The metrics of a worker that has answered so many requests, and has one more under way."""
-    deployment = Deployment.of_one(ScriptedEngine(lambda _: []), pipeline_of(), ServeSettings())
+    deployment = Deployment.of_one(ScriptedEngine(lambda _: []), pipeline_of(), ModelSettings())
     metrics = Metrics(lambda: [deployment])
     for _ in range(num_requests):
         with metrics.request("chat", deployment.route(ANONYMOUS, None).model.name, "default") as request:

@@ -11,7 +11,7 @@ from hooks.workers.messages import Connection
 from proxy.deployment.deployment import Deployment
 from proxy.service.metrics import Metrics
 from proxy.service.peers import Answerer, Peers
-from proxy.settings.serve import ServeSettings
+from proxy.settings.model import ModelSettings
 from proxy.workers.messages import Answer, AskAll, Asked, Question
 from proxy.workers.metrics import CommonMetrics
 from proxy.workers.siblings import Siblings
@@ -29,7 +29,7 @@ async def worker(
 ) -> AsyncIterator[tuple[Siblings, Connection]]:
     """A worker, and the supervisor's end of its connection."""
     ours, theirs = [Connection(*await asyncio.open_connection(sock=sock)) for sock in socket.socketpair()]
-    deployment = Deployment.of_one(ScriptedEngine(lambda _: []), pipeline_of(), ServeSettings(), ["m"])
+    deployment = Deployment.of_one(ScriptedEngine(lambda _: []), pipeline_of(), ModelSettings(), ["m"])
     metrics = CommonMetrics(Metrics(lambda: [deployment]), folder, 1)
     siblings = Siblings(theirs, metrics, answers or {})
     listening = asyncio.get_running_loop().create_task(siblings.listen())

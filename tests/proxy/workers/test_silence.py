@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.settings.serve import load_settings
+from proxy.settings.serve import ServeSettings, load_settings
 from proxy.workers.board import Board, create_board
 from proxy.workers.messages import Start
 from proxy.workers.reload import PrepareReload, ReloadAnswers, Reloaded
@@ -168,7 +168,7 @@ def pid_of(worker: WorkerProcess) -> int:
 
 
 def test_a_worker_is_silent_after_some_looks_in_a_row_without_a_sign(tmp_path: Path) -> None:
-    start = Start(1, {}, 1, None, None, tmp_path, ())
+    start = Start(1, ServeSettings(), 1, None, None, tmp_path, ())
     worker = WorkerProcess(start, lambda *_: None)
     for sign in (1, 2):
         worker.look(sign)
@@ -191,5 +191,5 @@ async def test_a_worker_shows_that_it_lives_while_hooks_are_loaded_on_its_event_
     reloads: Any = SimpleNamespace(prepare=load)
     answers = ReloadAnswers(reloads, partial(Board(tmp_path).loading, 1)).answers
     async with Board(tmp_path).living(1):
-        assert await answers[PrepareReload](PrepareReload({})) == ""
+        assert await answers[PrepareReload](PrepareReload(ServeSettings())) == ""
     assert board.signs[0] == 0

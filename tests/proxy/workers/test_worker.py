@@ -15,6 +15,7 @@ from hooks.workers.messages import Connection
 from proxy.deployment.deployment import Deployment
 from proxy.service.metrics import Metrics
 from proxy.service.peers import Peers
+from proxy.settings.model import ModelSettings
 from proxy.settings.serve import ServeSettings
 from proxy.workers import worker
 from proxy.workers.board import create_board
@@ -30,7 +31,7 @@ class Service:
 
     def __init__(self) -> None:
         engine = ScriptedEngine(lambda _: [])
-        self.deployment = Deployment.of_one(engine, pipeline_of(), ServeSettings(), ["m"])
+        self.deployment = Deployment.of_one(engine, pipeline_of(), ModelSettings(), ["m"])
         self.metrics = Metrics(lambda: [self.deployment])
         self.render_metrics: Any = self.metrics.render
         self.state = self
@@ -59,7 +60,7 @@ async def serving(
     monkeypatch.setattr(worker, "leave_within", lambda _: None)
     ours, theirs = [Connection(*await asyncio.open_connection(sock=sock)) for sock in socket.socketpair()]
     create_board(folder, 1)
-    start = Start(1, {"log_level": "info"}, 1, predecessor="p1", salt=None, folder=folder, sockets=())
+    start = Start(1, ServeSettings(), 1, predecessor="p1", salt=None, folder=folder, sockets=())
     task = asyncio.get_running_loop().create_task(worker._serve(start, theirs))
     yield ours, task
     await task

@@ -13,10 +13,11 @@ from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
 from proxy.service.operator import decision_writer
 from proxy.service.operator.operator_store import OperatorStore
+from proxy.settings.serve import ServeSettings
 from proxy.storage.records import Asker
 from proxy.telemetry.feed import DecisionFeed
 from tests.helpers import Script, ScriptedEngine, make_deltas
-from tests.proxy.conftest import CHAT, Client, Serve, settings_of
+from tests.proxy.conftest import CHAT, Client, Serve
 from tests.proxy.http.admin.conftest import ADMIN, ask
 
 
@@ -214,7 +215,7 @@ async def test_a_newcomers_server_keeps_the_latest_decisions_from_the_first_look
 @pytest.mark.parametrize(("workers", "is_heard"), [(1, True), (2, False)])
 async def test_one_of_several_processes_keeps_none_in_memory(workers: int, is_heard: bool) -> None:
     feed = DecisionFeed()
-    operator = OperatorStore(settings_of(engine="echo", workers=workers), feed, lambda: ())
+    operator = OperatorStore(ServeSettings(engine="echo", workers=workers), feed, lambda: ())
     await operator.start()
     operator.keep_latest_decisions()
     await asyncio.sleep(0)

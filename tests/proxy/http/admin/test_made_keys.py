@@ -186,7 +186,9 @@ async def test_a_server_that_cannot_read_the_keys_yet_is_open_to_nobody(
     made = (await ask(client, "POST", KEYS, {"name": "alice"}))[1]["key"]
     monkeypatch.setattr(StoreOptions, "store_timeout", 0.1)
     settings = client.server.service.settings
-    server = Server(Deployment.of_one(ScriptedEngine(hello), pipeline_of(), settings, ["m"]), settings)
+    server = Server(
+        Deployment.of_one(ScriptedEngine(hello), pipeline_of(), settings.base_model, ["m"]), settings
+    )
     with closing(sqlite3.connect(tmp_path / "weir.sqlite", isolation_level=None)) as database:
         database.execute("BEGIN EXCLUSIVE")
         other = replace(client, url=await server.start(salt=bytes(16)))

@@ -211,7 +211,7 @@ async def test_a_worker_that_prepares_too_late_drops_what_it_has_prepared(
     one.write("B")
     reloads = client.server.service.reloads
     assert reloads.read is not None
-    questions = PrepareReload(vars(reloads.read())), FinishReload(takes=False)
+    questions = PrepareReload(reloads.read()), FinishReload(takes=False)
     answering = ReloadAnswers(reloads, nullcontext).answers
     answers = asyncio.gather(*(answering[type(question)](question) for question in questions))
     await asyncio.sleep(0)

@@ -31,8 +31,9 @@ from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from hooks.workers.pool import WorkerPool
 from proxy.http.moderate import PIECE
+from proxy.settings.serve import ServeSettings
 from tests.helpers import Script, ScriptedEngine, until
-from tests.proxy.conftest import CHAT, Client, Serve, hello, settings_of
+from tests.proxy.conftest import CHAT, Client, Serve, hello
 
 URL = "/v1/moderations"
 MAIL = "Write to ada@example.com today."
@@ -349,4 +350,4 @@ async def test_reasons_are_categories_if_the_operator_says_so(serve: Serve) -> N
 )
 def test_wrong_protocols_and_categories_are_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=r"guard_api"):
-        settings_of(guard_api=[wrong])
+        ServeSettings(guard_api=[wrong])

@@ -14,7 +14,7 @@ from engine.upstream.pool.engine import PoolEngine
 from engine.upstream.pool.replica import Replica
 from hooks import emit, refuse, with_prompt_texts
 from proxy.deployment.engines import make_engine
-from proxy.settings.serve import ServeSettings
+from proxy.settings.model import ModelSettings
 from tests.helpers import Script
 from tests.proxy.conftest import Serve
 
@@ -155,7 +155,7 @@ async def test_the_tokens_of_a_message_are_counted_by_the_upstream(serve: Serve,
 
 
 def test_a_tokenizer_that_cannot_be_loaded_keeps_the_server_from_starting() -> None:
-    settings = ServeSettings(engine="openai", upstream=["http://127.0.0.1:1"], tokenizer="/nowhere")
+    settings = ModelSettings(engine="openai", upstream=["http://127.0.0.1:1"], tokenizer="/nowhere")
     with pytest.raises(ValueError, match="tokenizer: /nowhere cannot be loaded"):
         make_engine(settings)
 
@@ -163,7 +163,7 @@ def test_a_tokenizer_that_cannot_be_loaded_keeps_the_server_from_starting() -> N
 async def test_a_tokenizer_of_the_servers_own_asks_no_upstream(
     serve: Serve, upstream: Upstream
 ) -> None:  # contract 8.9
-    settings = ServeSettings(engine="openai", upstream=[upstream.url], tokenizer=str(MODEL_DIR))
+    settings = ModelSettings(engine="openai", upstream=[upstream.url], tokenizer=str(MODEL_DIR))
     engine = make_engine(settings)
     client = await serve(engine, Reads())
     _, answer, _ = await client.post("/tokenize", {"prompt": "a secret", "return_token_strs": True})
