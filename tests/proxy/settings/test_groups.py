@@ -53,7 +53,7 @@ def test_a_file_names_no_group_of_a_policy(name: str) -> None:
     assert problem.startswith(f"policies.p.{name}: there is no such option")
 
 
-@pytest.mark.parametrize("name", EngineChoices.model_fields.keys() - {"only_guards"})
+@pytest.mark.parametrize("name", sorted(EngineChoices.model_fields.keys() - {"only_guards"}))
 def test_what_no_deployment_chooses_is_no_option(name: str) -> None:
     assert name not in options_of(ServeSettings)
     assert "there is no such option" in problems_of(models={"m": {name: 1}})[0]
