@@ -263,6 +263,29 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 250
 
 
+def make(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["make", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_make_lists_every_target_that_people_name() -> None:
+    listed = re.findall(r"^  make ([\w-]+)", make("help").stdout, re.MULTILINE)
+    (targets,) = re.findall(r"^\.PHONY: help (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(targets.split())
+    assert make().stdout == make("help").stdout
+
+
+def test_make_lists_the_benches_of_the_page_and_runs_each() -> None:
+    listed = re.findall(r"^  (\w+) +\S", make("bench").stdout, re.MULTILINE)
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    (rows,) = re.findall(r"^\| `NAME=` \|.*\n\|.*\n((?:\|.*\n)+)", page, re.MULTILINE)
+    assert sorted(listed) == sorted(re.findall(r"^\| `(\w+)` \|", rows, re.MULTILINE))
+    for name in listed:
+        assert re.search(rf"python -m benchmarks\.{name}\b", make("-n", "bench", f"NAME={name}").stdout)
+    refused = make("-n", "bench", "NAME=no_such")
+    assert refused.returncode != 0
+    assert "There is no bench no_such" in refused.stderr
+
+
 def test_no_page_and_no_message_installs_a_package_that_does_not_exist() -> None:
     """The distribution is on no package index: pip finds it in a checkout, or in a wheel's file."""
     files = [*PAGES, *(ROOT / "deploy").rglob("*"), *(ROOT / "examples").rglob("*")]
