@@ -40,7 +40,7 @@ from tests.weir import ROOT, run_weir
 from tools.docs.generate import updated
 
 ROOT_PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
-PAGES = [*ROOT_PAGES, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*ROOT_PAGES, *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 BLOCK = re.compile(r"^(?:<!-- not run: ([^\n]+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TEXTS = (".md", ".py", ".yaml", ".toml", ".service", ".gpu", "")
@@ -251,6 +251,12 @@ def test_the_picture_of_the_life_of_a_request_is_the_function_that_composes_it()
     calls = ["admit(", "generate(", "Rewindable(", "parsed(", "guarded("]
     places = [inspect.getsource(Exchange.generation).index(call) for call in calls]
     assert places == sorted(places)
+
+
+def test_the_architecture_and_the_site_list_every_decision() -> None:
+    decisions = {f"decisions/{page.name}" for page in (ROOT / "docs" / "decisions").iterdir()}
+    for page in ("docs/architecture.md", "mkdocs.yml"):
+        assert set(re.findall(r"decisions/[\w-]+\.md", (ROOT / page).read_text())) == decisions
 
 
 def test_the_readme_names_the_versions_of_python_that_the_package_names() -> None:
