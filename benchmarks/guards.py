@@ -1,4 +1,4 @@
-"""What the guards that ship cost: `make bench-guards`.
+"""What the guards that ship cost: `make bench NAME=guards`.
 
 `call`: wall time of a call of the hook. `chunk`: CPU time of a chunk through the pipeline, with what holding
 and cutting costs there, over that of a hook that lets all through. `ratio`: `chunk` divided by the CPU time

@@ -1,4 +1,4 @@
-"""What guarding a stream costs: `make bench-hooks`.
+"""What guarding a stream costs: `make bench NAME=hooks`.
 
 One run measures everything, in turn, and prints medians: quote the ratios. The times are CPU time if one
 thread works alone, and wall time if a server and its clients share the machine.

@@ -1,4 +1,4 @@
-"""What a public judge of gateways says of Weir: `make bench-leak-judge`.
+"""What a public judge of gateways says of Weir: `make bench NAME=leak_judge`.
 
     python -m benchmarks.leak_judge [--seeds 1,2] [--config FILE] [--reports DIR] [options of the judge]
 

@@ -1,4 +1,4 @@
-"""Does anything of a forbidden span get out? `make bench-leaks`.
+"""Does anything of a forbidden span get out? `make bench NAME=leaks`.
 
 Random streams, full of a few phrases and of what almost is one, in random tokens and random chunks, go
 through guards that redact the phrases or end at them. Of each stream all that is released is compared with

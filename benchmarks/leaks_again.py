@@ -1,4 +1,4 @@
-"""Does a value get out that a guard has found before? A part of `make bench-leaks`.
+"""Does a value get out that a guard has found before? A part of `make bench NAME=leaks`.
 
 Random streams hold values that only the words before them show, and later the same values by themselves. They
 go through several guards in random order, in random chunks, with tokens and without, with a joint reading and

@@ -1,4 +1,4 @@
-"""Does a value of any family get out of `pii` or `secrets`? A part of `make bench-leaks`.
+"""Does a value of any family get out of `pii` or `secrets`? A part of `make bench NAME=leaks`.
 
 Random texts hold values of every family of the two guards, drawn from the rules' own patterns, plain or in
 one dress or two: typographic signs, escapes, percent-encoding, line breaks. The texts may be JSON. Each text

@@ -1,4 +1,4 @@
-"""Does a forbidden address get out of `links`? A part of `make bench-leaks`.
+"""Does a forbidden address get out of `links`? A part of `make bench NAME=leaks`.
 
 Random texts have addresses in every writing that some reader takes, and one that every reader knows, of a
 host that no other text names. Each text goes through the guard in random pieces, once whole and once cut

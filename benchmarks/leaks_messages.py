@@ -1,4 +1,4 @@
-"""Does anything of a forbidden span get out over the Messages API? A part of `make bench-leaks`.
+"""Does anything of a forbidden span get out over the Messages API? A part of `make bench NAME=leaks`.
 
 Clients ask a server for random answers with reasoning, text and calls of tools. At times the name of a tool,
 an upstream's id of a call and the stop string are forbidden, too. Each request names a guard: it redacts,

@@ -1,4 +1,4 @@
-"""Does a phrase get out that begins in a prompt, or in within a name? A part of `make bench-leaks`.
+"""Does a phrase get out that begins in a prompt, or in within a name? A part of `make bench NAME=leaks`.
 
 Random texts are cut in two. A message, whoever wrote it, holds the first part, and the output is to continue
 it. The engine says the second part in random pieces. Nothing of a phrase may be released, whether the phrase

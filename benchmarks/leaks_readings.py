@@ -1,4 +1,4 @@
-"""Does it matter where a text is cut within its escapes and markup? A part of `make bench-leaks`.
+"""Does it matter where a text is cut within its escapes and markup? A part of `make bench NAME=leaks`.
 
 Random texts of escapes, markup, invisible characters and their parts go through guards of a few short rules,
 in each reading. Short rules match such a text almost anywhere, so a cut that changes the reading shows. The

@@ -1,7 +1,7 @@
 """Does anything that an upstream says of its own get out of an answer to embeddings, ranks or scores?
 
-`make bench-leaks` runs it. Random answers hold a secret anywhere: in names, in values, and in the place of a
-vector. No hook has seen it.
+`make bench NAME=leaks` runs it. Random answers hold a secret anywhere: in names, in values, and in the place
+of a vector. No hook has seen it.
 """
 
 import random

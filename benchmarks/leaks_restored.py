@@ -1,4 +1,4 @@
-"""Do values leave, or others come back? A part of `make bench-leaks`.
+"""Do values leave, or others come back? A part of `make bench NAME=leaks`.
 
 Random prompts hold e-mail addresses, card numbers and names. The model writes their placeholders, those of
 other callers, beginnings and other forms of both, the values themselves, and values that were never sent. One

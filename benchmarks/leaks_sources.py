@@ -1,4 +1,4 @@
-"""Does a stranger's text count as the user's? A part of `make bench-leaks`.
+"""Does a stranger's text count as the user's? A part of `make bench NAME=leaks`.
 
 Prompts of every API are drawn, with every kind of part and every role, also unknown ones. Each text has a
 word of its own, and so its source is known: who said it. The request passes the service's own reader. Then

@@ -1,4 +1,4 @@
-"""Does a denied tool call leave? A part of `make bench-leaks`.
+"""Does a denied tool call leave? A part of `make bench NAME=leaks`.
 
 Tool calls are drawn with denied paths, hosts and numbers in spellings that programs read in different ways,
 and with names of arguments in another case or twice. They pass the guard `tools` in random pieces and whole.

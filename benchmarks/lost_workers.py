@@ -1,4 +1,4 @@
-"""How long lost workers are missed: `make bench-lost-workers`.
+"""How long lost workers are missed: `make bench NAME=lost_workers`.
 
     python -m benchmarks.lost_workers [--workers 4] [--lost 3] [--repeats 3]
 

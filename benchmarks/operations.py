@@ -1,4 +1,4 @@
-"""Measures the cost of operating Weir as a team: `make bench-operations`.
+"""Measures the cost of operating Weir as a team: `make bench NAME=operations`.
 
     python -m benchmarks.operations [--streams 64] [--rounds 7] [--before DIR]
 

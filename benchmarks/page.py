@@ -1,4 +1,4 @@
-"""Measures the cost of the page: `make bench-page`.
+"""Measures the cost of the page: `make bench NAME=page`.
 
     python -m benchmarks.page [--streams 1000] [--seconds 10] [--loads 20]
 

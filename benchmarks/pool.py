@@ -1,4 +1,4 @@
-"""A pool of upstreams that fail, and of upstreams with prefix caches: `make bench-pool`.
+"""A pool of upstreams that fail, and of upstreams with prefix caches: `make bench NAME=pool`.
 
     python -m benchmarks.pool [--router PATH/TO/vllm-router] [faults] [affinity] [cost]
 

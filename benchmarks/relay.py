@@ -1,4 +1,4 @@
-"""What Weir costs between a client and an upstream, beside a bare relay: `make bench-relay`.
+"""What Weir costs between a client and an upstream, beside a bare relay: `make bench NAME=relay`.
 
     python -m benchmarks.relay [--streams 64] [--step 10] [--at-once] [--rounds 5] [--also NAME=COMMAND]
 

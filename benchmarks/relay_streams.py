@@ -1,4 +1,4 @@
-"""Measures streams through Weir beside streams through a bare relay: `make bench-relay-streams`.
+"""Measures streams through Weir beside streams through a bare relay: `make bench NAME=relay_streams`.
 
     python -m benchmarks.relay_streams [--streams 1 64 512] [--rounds 3] [--idle 2000] [--also NAME=COMMAND]
 

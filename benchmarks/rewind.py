@@ -1,4 +1,4 @@
-"""Does a rewound answer end well, and what does a rewind cost? `make bench-rewind`.
+"""Does a rewound answer end well, and what does a rewind cost? `make bench NAME=rewind`.
 
 The embedded model is asked for what it must not say, and drawn from at random. A guard has it say it
 otherwise. Of each answer all that is released is searched for what is forbidden: its text, and the bytes of

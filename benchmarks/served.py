@@ -1,4 +1,4 @@
-"""Weir's in-process engine and vLLM's server, both serving the same model over HTTP: `make bench-served`.
+"""Weir's in-process engine and vLLM's server, both serving the same model over HTTP.
 
     python -m benchmarks.served [--shape tiny] [--concurrency 1,8,32] [--vllm-python .venv-vllm/bin/python]
 

@@ -1,4 +1,4 @@
-"""What drafts gain: prompt lookup, a small draft model, and both, beside no drafts. `make bench-speculation`.
+"""What drafts gain: prompt lookup, a small draft model, and both, beside no drafts.
 
     python -m benchmarks.speculation [--draft DIR] [--batches 1,4,16] [--guesses 4] [--layers 24]
 

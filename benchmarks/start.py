@@ -1,4 +1,4 @@
-"""How long a start takes: `make bench-start`.
+"""How long a start takes: `make bench NAME=start`.
 
     python -m benchmarks.start [--before DIR] [--repeats 5] [--install]
 

@@ -1,4 +1,4 @@
-"""What streams feel of each other on the in-process engine: `make bench-streams`.
+"""What streams feel of each other on the in-process engine: `make bench NAME=streams`.
 
     python -m benchmarks.streams [--shape tiny] [--minutes 3]
 

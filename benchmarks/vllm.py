@@ -1,4 +1,4 @@
-"""CPU time a token outside of vLLM's engine core: `make bench-vllm`.
+"""CPU time a token outside of vLLM's engine core: `make bench NAME=vllm`.
 
     python -m benchmarks.vllm [--streams 16] [--max-tokens 128] [--logprobs 1] [--hook ...]
 

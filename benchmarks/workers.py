@@ -1,4 +1,4 @@
-"""What another core brings: `make bench-workers`.
+"""What another core brings: `make bench NAME=workers`.
 
     python -m benchmarks.workers [--workers 1 2] [--streams 64] [--seconds 5] [--repeats 3]
 

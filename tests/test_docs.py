@@ -40,7 +40,7 @@ from tests.weir import ROOT, run_weir
 from tools.docs.generate import updated
 
 ROOT_PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
-PAGES = [*ROOT_PAGES, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*ROOT_PAGES, *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 BLOCK = re.compile(r"^(?:<!-- not run: ([^\n]+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TEXTS = (".md", ".py", ".yaml", ".toml", ".service", ".gpu", "")
@@ -253,6 +253,12 @@ def test_the_picture_of_the_life_of_a_request_is_the_function_that_composes_it()
     assert places == sorted(places)
 
 
+def test_the_architecture_and_the_site_list_every_decision() -> None:
+    decisions = {f"decisions/{page.name}" for page in (ROOT / "docs" / "decisions").iterdir()}
+    for page in ("docs/architecture.md", "mkdocs.yml"):
+        assert set(re.findall(r"decisions/[\w-]+\.md", (ROOT / page).read_text())) == decisions
+
+
 def test_the_readme_names_the_versions_of_python_that_the_package_names() -> None:
     classifiers = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
     *first, last = classifiers
@@ -261,6 +267,29 @@ def test_the_readme_names_the_versions_of_python_that_the_package_names() -> Non
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 250
+
+
+def make(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["make", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_make_lists_every_target_that_people_name() -> None:
+    listed = re.findall(r"^  make ([\w-]+)", make("help").stdout, re.MULTILINE)
+    (targets,) = re.findall(r"^\.PHONY: help (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(targets.split())
+    assert make().stdout == make("help").stdout
+
+
+def test_make_lists_the_benches_of_the_page_and_runs_each() -> None:
+    listed = re.findall(r"^  (\w+) +\S", make("bench").stdout, re.MULTILINE)
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    (rows,) = re.findall(r"^\| `NAME=` \|.*\n\|.*\n((?:\|.*\n)+)", page, re.MULTILINE)
+    assert sorted(listed) == sorted(re.findall(r"^\| `(\w+)` \|", rows, re.MULTILINE))
+    for name in listed:
+        assert re.search(rf"python -m benchmarks\.{name}\b", make("-n", "bench", f"NAME={name}").stdout)
+    refused = make("-n", "bench", "NAME=no_such")
+    assert refused.returncode != 0
+    assert "There is no bench no_such" in refused.stderr
 
 
 def test_no_page_and_no_message_installs_a_package_that_does_not_exist() -> None:

@@ -1,4 +1,4 @@
-"""AgentDojo's tasks and attacks through a policy of `tools`, without a model: `make bench-agents`.
+"""AgentDojo's tasks and attacks through a policy of `tools`, without a model: `make bench NAME=agents`.
 
     python -m benchmarks.agents [--suite banking] [--show]
 

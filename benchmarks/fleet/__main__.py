@@ -1,4 +1,4 @@
-"""The pool over fleets that are larger than this machine: `make bench-fleet`.
+"""The pool over fleets that are larger than this machine: `make bench NAME=fleet`.
 
     python -m benchmarks.fleet [scenario ...] [--requests 30000] [--replicas 64] [--processes 8] [--seed 1]
 

@@ -8,7 +8,8 @@ from pathlib import Path
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Seconds. Weir's own engine, with a model of 19M parameters on one core of an AMD EPYC: the figures of
-    docs/engines.md, from `make bench-engine`. `make bench-fleet ARGS=--measure` measures this machine."""
+    docs/engines.md, from `make bench NAME=engine`. `make bench NAME=fleet ARGS=--measure` measures this
+    machine."""
 
     prefill: float = 0.000193
     """A prompt token."""

@@ -1,4 +1,4 @@
-"""Measures the cost of guards that are models. `make bench-guard-models ARGS="flatness --shape small"`
+"""Measures the cost of guards that are models. `make bench NAME=guard_models ARGS="flatness --shape small"`
 
 cost: tokens that guards compute over a stream of 2,048, as the engine counts them.
 flatness: the time of a judgement behind contexts of several lengths.

@@ -1,4 +1,4 @@
-"""What readers fetch or link of what the guard `links` lets pass: the second part of `make bench-links`.
+"""What readers fetch or link of what the guard `links` lets pass: `make bench NAME=link_readers`.
 
 Texts with addresses in every writing that some reader takes are drawn and mutated. Each goes through the
 guard whole, by characters, and in random pieces. What is released must be the same, and no program that reads

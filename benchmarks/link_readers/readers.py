@@ -1,7 +1,7 @@
 """The programs that read what a client shows, and which of the addresses that they find are wrong.
 
 They run in one process of Node.js: marked, markdown-it, micromark and commonmark.js with parse5, css-tree and
-the URL of Node.js, which is that of browsers. `make bench-links` installs them.
+the URL of Node.js, which is that of browsers. `make bench NAME=link_readers` installs them.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""The same guarded answers through Weir, LiteLLM's proxy and NeMo Guardrails' server: `make bench-peers`."""
+"""The same guarded answers through Weir, LiteLLM's proxy and NeMo Guardrails' server."""

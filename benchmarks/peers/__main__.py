@@ -1,4 +1,4 @@
-"""Weir beside LiteLLM's proxy and NeMo Guardrails' server, guarding the same answers: `make bench-peers`.
+"""Weir beside LiteLLM's proxy and NeMo Guardrails' server, guarding the same answers.
 
     python -m benchmarks.peers [--cuts 5] [--channels content] [--only leaks,delay,cost,faults]
 

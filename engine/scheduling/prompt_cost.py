@@ -65,7 +65,8 @@ class _Line:
 
     def __init__(self) -> None:
         self.error = 0.0
-        """The distances of the points from the line of the points before each. A weighted sum."""
+        """How wrong the line was: before each point was added, the line predicted it, and the differences are
+        added up. The latest ones weigh most."""
         self._n = self._x = self._y = self._xx = self._xy = 0.0
         """Weighted sums."""
 

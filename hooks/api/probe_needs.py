@@ -17,7 +17,8 @@ class ProbeNeeds:
     is_calibrated: bool = False
     """Whether the hook takes its threshold from the probe."""
     is_pointwise: bool = False
-    """Whether each token's score must count by itself, which those of an attention probe do not."""
+    """Whether the hook needs a score for each token alone. A token's score of an attention probe depends on
+    other tokens, so such a probe does not fit."""
 
     def choose(self, probes: Iterable[ProbeInfo]) -> ProbeInfo:
         """The probe. Raises `ValueError` if no probe fits."""

@@ -130,7 +130,8 @@ class RuleDetector:
         self._automaton = Automaton(
             [None if needed else one for needed, one in zip(words, sketches, strict=True)]
         )
-        # Words are enough: with the text behind too, there would be a state for each pair of states.
+        # These rules match only near their words, so the automaton need not check the text before a match.
+        # It would then have a state for each pair of a state of the match and a state of that text.
         self._worded = Automaton(
             [
                 one and one._replace(behind=None) if needed else None

@@ -111,14 +111,15 @@ def assert_never_released(
 
 
 def _attempts(secret: str, stream: Recording, not_tried: Collection[str]) -> list[Attempt]:
-    """The attempts to bring the secret as the stream says it. None if it stands in no text."""
+    """The attempts to get the secret past the hooks, in the text of the stream that contains it. Empty if no
+    single text contains it."""
     texts = (timed.delta.text for timed in cut(stream, ()).deltas)
     text = next((text for text in texts if secret in text), None)
     return [] if text is None else attempts(secret, text, request=stream.request, without=not_tried)
 
 
 async def _missed(hooks: list[LoadedHook], tried: list[Attempt]) -> AssertionError | None:
-    """The error that shows each way in which a client gets a secret. None: there is no such way."""
+    """An error that lists every attempt that delivered a secret to the client. None: no attempt did."""
     async with started(hooks), opened(hooks) as opener:
 
         async def play(stream: Recording, places: Places) -> Released:

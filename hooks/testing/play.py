@@ -137,11 +137,19 @@ def play(hooks: Hooks, source: Source, *, streaming: bool = True, in_worker: boo
     No model can continue the stream, so a `rewind` ends it, as `terminate` would. Raises a failing hook's own
     exception, `BadVerdictError` for a return value that is not a verdict, and `HookLoadError`.
     """
-    judgements: list[Judgement] = []
-    probed = [Probe(hook, judgements).hook for hook in load(hooks)]
-    released = run(_play(probed, stream_of(source), streaming, in_worker))
+    released = play_loaded(load(hooks), stream_of(source), streaming=streaming, in_worker=in_worker)
     if isinstance(released.failure, HookError):
         raise released.failure.__cause__ or released.failure
+    return released
+
+
+def play_loaded(
+    hooks: Iterable[LoadedHook], stream: Recording, *, streaming: bool = True, in_worker: bool = False
+) -> Released:
+    """Run loaded hooks on a stream. The result holds the error of a hook that failed."""
+    judgements: list[Judgement] = []
+    probed = [Probe(hook, judgements).hook for hook in hooks]
+    released = run(_play(probed, stream, streaming, in_worker))
     return replace(released, judgements=tuple(judgements))
 
 

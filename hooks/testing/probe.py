@@ -34,10 +34,27 @@ class Judgement:
     """The reason of a terminate, a rewind or a note; for an error, the exception's type."""
     is_shadow: bool = False
     """Whether the verdict had no effect."""
+    text_diff: str = ""
+    """The new text, which ends `pending`."""
 
     @property
     def end(self) -> int:
         return self.start + len(self.pending)
+
+    @property
+    def held(self) -> str:
+        return self.pending[len(self.pending) - self.num_held :]
+
+    @property
+    def released(self) -> str:
+        """The text that left the hook. In shadow mode, the text that would have left it."""
+        if self.action == "error":
+            return ""
+        pieces, done = [], self.start
+        for start, end, replacement in sorted(self.spans):
+            pieces += [self.pending[done - self.start : start - self.start], replacement]
+            done = end
+        return "".join(pieces) + self.pending[done - self.start : len(self.pending) - self.num_held]
 
 
 class Probe:
@@ -111,6 +128,7 @@ def _judgement(hook: LoadedHook, chunk: Chunk, verdict: Any) -> Judgement:
         pending=pending,
         start=start,
         is_shadow=hook.is_shadow,
+        text_diff=chunk.text_diff,
         **fields,
     )
 

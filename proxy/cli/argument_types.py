@@ -37,6 +37,14 @@ def number_or_zero(text: str) -> float:
     return _checked(text, float, lambda value: 0 <= value < math.inf, "a number from 0 on")
 
 
+def places(text: str) -> list[int]:
+    return _checked(text, _whole_numbers, lambda numbers: min(numbers) > 0, "numbers from 1 on, as 18,32")
+
+
+def _whole_numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
 def _checked(text: str, kind: Callable[[str], T], is_good: Callable[[T], bool], wanted: str) -> T:
     try:
         if is_good(value := kind(text)):

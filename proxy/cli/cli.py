@@ -22,6 +22,7 @@ Weir runs a language model behind guardrail hooks, on an OpenAI-compatible API.
   weir hooks list                             which guards ship, and their arguments
   weir hooks check acme.guards.NoSecrets      is it right at every chunk boundary?
   weir hooks fuzz acme.guards.NoSecrets       is it right on texts made to get around it?
+  weir hooks trace "..." --hook pii           what does it do with this text, call by call?
   weir replay FILE --hook acme.guards.NoSecrets
   weir eval-guard FILE --hook stream_guard    what does it find, how late, and what does it find wrongly?
   weir probe train EXCHANGES --out harm.safetensors

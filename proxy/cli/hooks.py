@@ -1,6 +1,7 @@
-"""`weir hooks`: list the guards that ship, check a hook over recordings, or fuzz it.
+"""`weir hooks`: list the guards that ship, check a hook over recordings, fuzz it, or trace one stream.
 
-`check` prints a table of the results. `fuzz` looks for a text that the hook is wrong on.
+`check` prints a table of the results. `fuzz` looks for a text that the hook is wrong on. `trace` shows each
+call.
 """
 
 import argparse
@@ -22,20 +23,23 @@ from hooks.testing.fuzzing.task import FuzzReport, FuzzTask, fuzz
 from hooks.testing.ways import not_tried
 from hooks.workers.watched import CheckError
 from proxy.cli.argument_types import json_object, number, some_text
+from proxy.cli.trace import add_trace_arguments
 
 _HEADER = ("recording", "runs", "same", "leaked", "held", "for calls", "µs a call")
 _WIDTHS = (max(map(len, RECORDINGS)), 4, 7, 6, 4, 9, 9)
 
 
 def add_hooks_arguments(parser: argparse.ArgumentParser) -> None:
-    """list, check or fuzz hooks: weir hooks check path/to/file.py:Class"""
-    commands = parser.add_subparsers(required=True, metavar="{check,fuzz,list}")
+    """list, check, fuzz or trace hooks: weir hooks check path/to/file.py:Class"""
+    commands = parser.add_subparsers(required=True, metavar="{check,fuzz,trace,list}")
     check_help = "run a hook over built-in recordings, cut at every place, and say what differs"
     checks = commands.add_parser("check", help=check_help)
     _add_hook(checks)
     checks.set_defaults(run=check_hook)
     fuzz_help = "run a hook on adversarial texts, and show the smallest that it is wrong on"
     _add_fuzz_arguments(commands.add_parser("fuzz", help=fuzz_help))
+    trace_help = "show what hooks do with one text or recording, call by call"
+    add_trace_arguments(commands.add_parser("trace", help=trace_help))
     lists = commands.add_parser("list", help="list the guards that ship, with their arguments")
     lists.add_argument("--json", action="store_true", help="print JSON")
     lists.set_defaults(run=list_hooks)

@@ -61,7 +61,7 @@ _LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def main() -> None:
-    for page in sorted((ROOT / "docs").glob("*.md")):
+    for page in sorted((ROOT / "docs").rglob("*.md")):
         written = page.read_text(encoding="utf-8")
         if (generated := updated(written)) != written:
             page.write_text(generated, encoding="utf-8")

@@ -29,8 +29,8 @@ class RequestField:
     dialect: str
     """The API or the server that documents it."""
     binds: bool = True
-    """Whether it changes what the caller gets: an engine with a model honours or refuses it then. It may
-    ignore any other."""
+    """Whether the field changes the answer. An engine with a model must then honour or refuse it. A field
+    that does not change the answer may be ignored."""
     relay: Relay = Relay.BY_DEFAULT
     limit: Literal["max_tokens"] | None = None
     """The limit that it is a name for."""

@@ -105,7 +105,8 @@ class Positions:
         return found | self._before_special(special) if special else found
 
     def _of_special(self, positions: int) -> int:
-        """Return the positions before special ones: the same sets of these come again and again."""
+        """Return the positions that may come directly before one of `positions`, which are all special. The
+        result is cached, because few such sets ever occur."""
         found = 0
         for alike, before in self._special:
             if positions & alike:

@@ -20,7 +20,7 @@ from hooks.workers.watched import Ended, Task, watched
 class FuzzTask(Task):
     secrets: tuple[str, ...]
     texts: tuple[str, ...] = ()
-    """Texts to try. A secret is tried in the first one that says it."""
+    """Texts to try. Each secret is also tried inside the first of these texts that contains it."""
     seconds: float
     seed: int
 

@@ -126,7 +126,7 @@ def _decision(decision: Decision) -> JSONObject:
     return {
         "hook": decision.hook,
         "action": decision.action,
-        # An error's reason is a place in the hook's code, and for the log.
+        # The reason of an error is the place in the hook's code that raised it. It goes to the log alone.
         "reason": None if decision.action == "error" else decision.reason,
         "mode": decision.mode,
         "channel": decision.channel,

@@ -9,7 +9,9 @@ from benchmarks.link_readers.measure import measure
 from benchmarks.link_readers.readers import IS_INSTALLED, readers, wrong
 from benchmarks.link_readers.texts import SAMPLES
 
-needs_readers = pytest.mark.skipif(not IS_INSTALLED, reason="the readers are not installed: make bench-links")
+needs_readers = pytest.mark.skipif(
+    not IS_INSTALLED, reason="the readers are not installed: make bench NAME=link_readers"
+)
 
 
 @needs_readers

@@ -42,7 +42,7 @@ BY_KIND = [(name, kind) for name, (_, kinds) in GUARDS.items() for kind in kinds
 @pytest.mark.parametrize("mode", ["no stream"], indirect=True)
 @pytest.mark.parametrize(("name", "kind"), BY_KIND, ids=[kind.entity for _, kind in BY_KIND])
 def test_each_entity_is_found_and_little_else(name: str, kind: Any) -> None:
-    """Less than the figures that the README states, of which `make bench-detection` tells."""
+    """Less than the figures that the README states, of which `make bench NAME=detection` tells."""
     score = measure(GUARDS[name][0].detector, [kind], seed=11, count=100)
     assert score.recall(kind.entity) >= 0.97, score.wrong
     assert score.precision(kind.entity) >= 0.97, score.wrong

@@ -20,7 +20,7 @@ def mode() -> str:
 @pytest.mark.parametrize("kind", NUMBERS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("name", RATED)
 def test_numbers_that_programs_write_pass(name: str, kind: Number) -> None:
-    """A smaller draw than that of `make bench-detection`: one find more than its limit may be chance."""
+    """A smaller draw than that of `make bench NAME=detection`: one find more than its limit may be chance."""
     shares = share_found(RATED[name], kind, seed=4, count=COUNT)
     assert [*shares] == [*CONTEXTS]
     assert max(shares.values()) * COUNT <= kind.most * COUNT + 1, shares

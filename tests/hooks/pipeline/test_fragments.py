@@ -1,4 +1,7 @@
-"""Fragments are cut anywhere, and nothing of a forbidden span gets out (a longer run: `make bench-leaks`)."""
+"""Fragments are cut anywhere, and nothing of a forbidden span gets out.
+
+`make bench NAME=leaks` runs longer.
+"""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Phrases that a prompt begins or that names hold (a longer run: `make bench-leaks`)."""
+"""Phrases that a prompt begins or that names hold (a longer run: `make bench NAME=leaks`)."""
 
 import pytest
 

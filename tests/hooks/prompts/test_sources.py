@@ -1,4 +1,4 @@
-"""Every text of a prompt has its source, whatever API it came by (a longer run: `make bench-leaks`)."""
+"""Every text of a prompt has its source, whatever API it came by (a longer run: `make bench NAME=leaks`)."""
 
 from dataclasses import replace
 from typing import Any

@@ -64,7 +64,7 @@ async def test_a_worker_that_hangs_gets_no_new_request_and_is_replaced(tmp_path:
 
 @pytest.mark.slow
 async def test_three_of_four_that_are_stopped_or_killed_at_once_are_all_replaced(tmp_path: Path) -> None:
-    """`make bench-lost-workers` measures how long that takes."""
+    """`make bench NAME=lost_workers` measures how long that takes."""
     with workers(tmp_path, "--engine", "echo", number=4) as service:
         lost = dict(list(service.pids().items())[:3])
         for pid, number in zip(lost.values(), (signal.SIGSTOP, signal.SIGKILL, signal.SIGSTOP), strict=True):
