@@ -101,8 +101,7 @@ async def in_hooks(num_rounds: int, piece: int) -> tuple[float, float, float]:
         guard = pipeline.open(request)
         for one in pieces:
             delta = Delta(text=one, tokens=(Token(1, one, one.encode()),))
-            if not isinstance(first := guard.pass_through(delta), Delta | list):
-                await guard.feed(delta, first)
+            await guard.feed(delta)
             if looks_ahead:
                 await guard.look_ahead()
         await guard.feed(Delta(finish_reason="stop"))

@@ -23,7 +23,7 @@ from benchmarks import pii_samples, secret_samples
 from benchmarks.cases import files
 from benchmarks.families import halves_and_all, rules_of
 from benchmarks.guards_worst import print_worst, seconds_of
-from benchmarks.hooks import MESSAGES, REQUEST, PassThrough, cpu_per_chunk, medians_of, pipeline, vet
+from benchmarks.hooks import MESSAGES, REQUEST, PassThrough, cpu_per_chunk, medians_of, pipeline
 from benchmarks.machine import processor
 from benchmarks.samples import Kind, Sample, near_misses, positives
 from engine.protocol import Delta, GenerationRequest, Token
@@ -115,7 +115,7 @@ async def flat(hooks: Sequence[Any], items: list[Delta], request: GenerationRequ
     for i in range(late + 2_001):
         if i in (200, 2_200, late, late + 2_000):
             marks[i] = time.process_time()
-        await vet(guard, items[i % len(items)])
+        await guard.feed(items[i % len(items)])
     await guard.close()
     return (marks[late + 2_000] - marks[late]) / (marks[2_200] - marks[200])
 

@@ -18,13 +18,13 @@ from aiohttp import web
 
 from benchmarks.machine import processor
 from engine.protocol import Delta, Deltas, GenerationRequest, Token
-from engine.streams.generation import Generation
+from engine.streams.feeding import feed_given
+from engine.streams.flow import Stage, StagedFlow
 from engine.streams.recording import Recording, TimedDelta
 from engine.upstream.replay import ReplayEngine
 from hooks import Chunk, Verdict, emit, hold, redact, terminate
 from hooks.loading.loader import HookSpec, LoadedHook
-from hooks.pipeline.driver import guarded
-from hooks.pipeline.open_guard import OpenGuard
+from hooks.pipeline.driver import Guarding
 from hooks.pipeline.pipeline import GuardFactory, Pipeline
 from hooks.workers.pool import WorkerPool
 from proxy.deployment.deployment import Deployment
@@ -106,11 +106,11 @@ async def source(items: Iterable[Delta]) -> Deltas:
     yield Delta(finish_reason="stop")
 
 
-async def vet(guard: OpenGuard, delta: Delta) -> None:
-    """Take one delta through the hooks, as `guarded` does."""
-    first = guard.pass_through(delta)
-    if not isinstance(first, (Delta, list)):
-        await guard.feed(delta, first)
+class Nowhere(Stage):
+    """The end of a flow that nobody reads."""
+
+    def feed(self, delta: Delta) -> None:
+        pass
 
 
 def pipeline(*hooks: Callable[..., Any]) -> Pipeline:
@@ -122,12 +122,10 @@ def cpu_per_chunk(
 ) -> float:
     """Microseconds, with these hooks."""
 
-    async def drain() -> None:
-        async for _ in guarded(pipeline(*hooks).open(request), Generation(source(items))):
-            pass
-
+    guard = Guarding(pipeline(*hooks).open(request))
+    flow = StagedFlow(partial(feed_given, [*items, Delta(finish_reason="stop")]), guard=[guard])
     started = time.process_time()
-    asyncio.run(drain())
+    asyncio.run(flow.run(Nowhere()))
     return (time.process_time() - started) / len(items) * 1e6
 
 
@@ -170,7 +168,7 @@ def flatness(repetitions: int) -> None:
         for i, item in enumerate(items):
             if i in (100, 1_100, 29_500, 30_500):
                 marks[i] = time.process_time()
-            await vet(guard, item)
+            await guard.feed(item)
         await guard.close()
         return (marks[30_500] - marks[29_500]) / (marks[1_100] - marks[100])
 
@@ -276,7 +274,7 @@ async def workers(repetitions: int) -> None:
     async def feed(opener: GuardFactory, request: GenerationRequest, more: Callable[[], bool]) -> None:
         guard = opener.open(request)
         while more():
-            await vet(guard, items[0])
+            await guard.feed(items[0])
             await asyncio.sleep(0)
         await guard.close()
 

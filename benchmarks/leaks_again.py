@@ -10,17 +10,18 @@ import asyncio
 import random
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 
 from benchmarks.hooks import REQUEST
 from engine.protocol import Delta, Token
+from engine.streams.feeding import feed_given, iterated
+from engine.streams.flow import StagedFlow
 from hooks.builtin.links import Links
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
 from hooks.detect.span_guard import SpanGuard
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.driver import as_deltas
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import vetted
 
@@ -100,9 +101,8 @@ def pipeline_of(guards: tuple[SpanGuard, ...], *, joint: bool) -> Pipeline:
 
 async def released(guards: Iterable[SpanGuard], deltas: list[Delta], last: Delta, *, joint: bool) -> str:
     pipeline = pipeline_of(tuple(guards), joint=joint)
-    return "".join(
-        [d.text async for d in vetted(pipeline.open(REQUEST), lambda _: as_deltas([*deltas, last]))]
-    )
+    given = StagedFlow(partial(feed_given, [*deltas, last]))
+    return "".join([d.text async for d in vetted(pipeline.open(REQUEST), lambda _: iterated(given))])
 
 
 def standing(text: str, value: str) -> int:

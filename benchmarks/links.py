@@ -18,6 +18,7 @@ import time
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,11 @@ from urllib.parse import quote, unquote
 
 from benchmarks.hooks import REQUEST, pipeline
 from benchmarks.machine import processor
-from engine.protocol import Delta, Deltas
-from engine.streams.generation import Generation
+from engine.protocol import Delta
+from engine.streams.feeding import feed_given, iterated
+from engine.streams.flow import StagedFlow
 from hooks.builtin.links import Links
-from hooks.pipeline.driver import guarded
+from hooks.pipeline.driver import Guarding
 
 SECRET = "the password is hunter2 and the meeting is at nine"
 ALLOW = ["example.org"]
@@ -98,13 +100,9 @@ def addresses(text: str) -> Iterator[str]:
 
 
 async def released(guard: Links, pieces: Sequence[str]) -> str:
-    async def source() -> Deltas:
-        for piece in pieces:
-            yield Delta(text=piece)
-        yield Delta(finish_reason="stop")
-
-    stream = guarded(pipeline(guard).open(REQUEST), Generation(source()))
-    return "".join([delta.text async for delta in stream])
+    deltas = [*(Delta(text=piece) for piece in pieces), Delta(finish_reason="stop")]
+    flow = StagedFlow(partial(feed_given, deltas), guard=[Guarding(pipeline(guard).open(REQUEST))])
+    return "".join([delta.text async for delta in iterated(flow)])
 
 
 def cuts(text: str, every: bool) -> Iterator[Sequence[str]]:

@@ -10,13 +10,16 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 
 from benchmarks.machine import processor
 from engine.local.engine import LocalEngine
-from engine.protocol import Delta, GenerationRequest, SamplingParams
+from engine.protocol import Delta, Deltas, GenerationRequest, SamplingParams
 from engine.protocol.demo import MODEL_DIR
 from engine.protocol.options import EngineConfig
-from engine.streams.generation import Generation, Rewindable
+from engine.streams.feeding import iterated
+from engine.streams.flow import StagedFlow
+from engine.streams.rewindable import Rewindable
 from hooks.loading.loader import HookSpec
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import vetted
@@ -94,9 +97,11 @@ async def ask(engine: LocalEngine, pipeline: Pipeline, question: str, seed: int)
     )
     guard = pipeline.open(request, can_rewind=engine.info.can_rewind)
     answer = Answer()
-    async with aclosing(
-        vetted(guard, lambda asked: Rewindable(Generation(engine.generate(asked))))
-    ) as released:
+
+    def generate(asked: GenerationRequest) -> Deltas:
+        return iterated(StagedFlow(partial(engine.feed, asked), [Rewindable()]))
+
+    async with aclosing(vetted(guard, generate)) as released:
         async for delta in released:
             answer.deltas.append(delta)
     return answer

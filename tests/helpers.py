@@ -5,13 +5,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
 from pydantic import BaseModel
 
-from engine.parsers import Parsers, parsed
+from engine.parsers import Parsers, Parsing
 from engine.protocol import (
     Delta,
     Deltas,
@@ -23,13 +24,14 @@ from engine.protocol import (
     Prompt,
     Rewind,
     SamplingParams,
-    Take,
     Token,
     TopLogprob,
     Usage,
 )
 from engine.protocol.fields.support import FieldSupport
-from engine.streams.generation import Generation, Rewindable
+from engine.streams.feeding import feed_all, iterated
+from engine.streams.flow import Stage, StagedFlow
+from engine.streams.rewindable import Rewindable
 from engine.upstream.pool.options import PoolOptions
 from hooks.api import Chunk, Verdict
 from hooks.api.decision import Listener
@@ -144,9 +146,11 @@ class Teller:
         self.said: list[list[str]] = []
         """By each output, as it stands."""
 
-    def __call__(self, request: GenerationRequest) -> Deltas | Generation:
-        deltas = Rewindable(Generation(self.generate(request)))
-        return deltas if self.parsers is None else parsed(self.parsers, request, deltas)
+    def __call__(self, request: GenerationRequest) -> Deltas:
+        stages: list[Stage] = [Rewindable()]
+        if self.parsers is not None:
+            stages.append(Parsing(self.parsers, request))
+        return iterated(StagedFlow(partial(feed_all, self.generate(request)), stages))
 
     async def generate(self, request: GenerationRequest) -> Deltas:
         self.said = [[] for _ in range(request.num_outputs)]
@@ -292,9 +296,9 @@ async def until(is_so: Callable[[], Any]) -> None:
 
 class ScriptedEngine:
     """An engine that plays what a function makes of the request: deltas to yield, errors to raise, awaitables
-    to wait for. Counts as the real ones do, and hands deltas over."""
+    to wait for. Counts as the real ones do."""
 
-    info = ModelInfo(max_model_len=1024, can_hand_over=True)
+    info = ModelInfo(max_model_len=1024)
     fields = FieldSupport()
     tokenizer = None
 
@@ -312,13 +316,10 @@ class ScriptedEngine:
     async def generate(self, request: GenerationRequest) -> Deltas:
         self.requests.append(request)
         self.running += 1
-        take: Take | None = None
         try:
             for item in self.script(request):
                 if isinstance(item, Delta):
-                    if take is None or item.finish_reason is not None or not take(item):
-                        sent = yield item
-                        take = sent if callable(sent) else take
+                    yield item
                     await asyncio.sleep(0)
                 elif isinstance(item, Exception):
                     raise item

@@ -246,10 +246,10 @@ def test_the_picture_of_the_life_of_a_request_is_the_function_that_composes_it()
     readme = (ROOT / "README.md").read_text()
     (picture,) = re.findall(r"^ client (.*)client$", readme, re.MULTILINE)
     _read, *steps, _answer = re.findall(r"\w+", picture)
-    first_line = (Exchange.generation.__doc__ or "").partition("\n")[0]
-    assert first_line == f"The released deltas: {', '.join(steps)}."
-    calls = ["admit(", "generate(", "Rewindable(", "parsed(", "guarded("]
-    places = [inspect.getsource(Exchange.generation).index(call) for call in calls]
+    first_line = (Exchange.flow.__doc__ or "").partition("\n")[0]
+    assert first_line == f"The way of the answer's deltas: {', '.join(steps)}."
+    calls = ["_admit(", "ChatEcho(", "Rewindable(", "Parsing(", "Guarding(", "feed, engine"]
+    places = [inspect.getsource(Exchange.flow).index(call) for call in calls]
     assert places == sorted(places)
 
 

@@ -1,45 +1,59 @@
 """Counts the functions of this project that one guarded request passes, and one delta of it.
 
-    python -m tools.path            # the two numbers, streaming and not
+    python -m tools.path            # the numbers on each way that users take, streaming and not
     python -m tools.path --list     # the functions of a delta too, in the order of their first call
     python -m tools.path --request  # and those of the request, by file
 
-A server on loopback runs the echo engine behind a hook that holds text. A client asks for twelve tokens. A
-delta's path is what runs from the engine's delta to the bytes on the socket: the functions that run for the
-sixth token and again for the seventh. Comprehensions and generator expressions count as functions.
+A server on loopback has one plain hook, and runs a model in this process or asks an upstream that sends one
+word an event. A delta's path is what runs from the upstream's bytes, or the engine's step, to the bytes on
+the socket: the functions that run for the sixth delta and again for the seventh. Comprehensions and generator
+expressions count as functions.
 """
 
 import argparse
 import asyncio
-import inspect
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import aiohttp
+import orjson
+from aiohttp import web
 
-from engine.upstream import echo
+from engine.local.engine import LocalEngine
+from engine.protocol.demo import MODEL_DIR
+from engine.upstream.body import _Listener
+from hooks import Chunk, Verdict, emit
 from proxy.deployment.build import build
 from proxy.http.app import Server
 from proxy.settings.serve import ServeSettings
 
 ROOT = Path(__file__).parents[1]
-ENGINES = f"{ROOT / 'engine' / 'upstream'}/"
 ROOMS = tuple(f"{ROOT / package}/" for package in ("proxy", "engine", "hooks"))
-HOOK = f"{ROOT / 'examples' / 'banned_phrase.py'}:BannedPhrase"
-WORDS = "one two three four five six seven eight nine ten eleven twelve"
+WORDS = "one two three four five six seven eight nine ten eleven twelve".split()
+STARTS = {"upstream": _Listener.data_received.__code__, "in process": LocalEngine._deliver.__code__}
+"""By the way of a delta, the function that begins it."""
+
+
+class Emits:
+    """A plain hook that lets everything through."""
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        return emit(chunk.pending)
 
 
 class Calls:
-    """The calls of this project's functions while it is entered."""
+    """The calls of this project's functions on this thread while it is entered."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: CodeType) -> None:
+        """`start`: the function that begins a delta."""
+        self._start = start
         self.made: list[CodeType] = []
-        self.resumed: set[int] = set()
-        """The numbers of the calls that only go on behind an await."""
         self.deltas: list[int] = []
-        """The number of calls made when each token left the engine."""
+        """The number of calls made when each delta began."""
 
     def __enter__(self) -> "Calls":
         sys.setprofile(self._called)
@@ -48,14 +62,13 @@ class Calls:
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
 
-    def _called(self, frame: FrameType, event: str, value: Any) -> None:
+    def _called(self, frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(ROOMS):
-            self.made.append(code)
-            if code.co_flags & inspect.CO_COROUTINE and frame.f_lasti > 0:
-                self.resumed.add(len(self.made) - 1)
-        elif event == "return" and code is ENGINE and type(value).__name__ == YIELDED:
+        if event != "call" or not code.co_filename.startswith(ROOMS):
+            return
+        if code is self._start:
             self.deltas.append(len(self.made))
+        self.made.append(code)
 
     @property
     def of_request(self) -> list[CodeType]:
@@ -67,41 +80,73 @@ class Calls:
         return [code for code in sixth if code in seventh]
 
     def _between(self, number: int) -> dict[CodeType, None]:
-        """What runs from one token to the next, in order; what the engine runs for itself left out."""
-        numbers = range(*self.deltas[number : number + 2])
-        begun = (self.made[i] for i in numbers if i not in self.resumed)
-        return dict.fromkeys(code for code in begun if not code.co_filename.startswith(ENGINES))
-
-
-YIELDED = "async_generator_wrapped_value"
-"""The type of what an asynchronous generator hands to the interpreter when it yields."""
-ENGINE = echo.EchoEngine.generate.__code__
+        """What runs from one delta to the next, in order."""
+        return dict.fromkeys(self.made[slice(*self.deltas[number : number + 2])])
 
 
 def name_of(code: CodeType) -> str:
     return f"{Path(code.co_filename).relative_to(ROOT)}: {code.co_qualname}"
 
 
-async def calls_of(stream: bool) -> Calls:
+def files_of(codes: list[CodeType]) -> set[str]:
+    return {code.co_filename for code in codes}
+
+
+async def calls_of(way: str, stream: bool) -> Calls:
     """The calls of one request, after another one that warmed everything up."""
-    settings = ServeSettings.model_validate({"engine": "echo", "port": 0, "hooks": [HOOK]})
-    server = Server(await build(settings), settings)
-    url = await server.start()
-    body = {"model": "echo", "stream": stream, "messages": [{"role": "user", "content": WORDS}]}
-    try:
-        async with aiohttp.ClientSession() as session:
-            await _ask(session, f"{url}/v1/chat/completions", body)
-            with Calls() as calls:
-                await _ask(session, f"{url}/v1/chat/completions", body)
-    finally:
-        await server.stop()
+    async with _upstream() as url:
+        engine = {"engine": "openai", "upstream": url} if way == "upstream" else {"model": str(MODEL_DIR)}
+        given = {**engine, "port": 0, "hooks": [f"{__name__}:Emits"]}
+        settings = ServeSettings.model_validate(given)
+        server = Server(await build(settings), settings)
+        ours = await server.start()
+        messages = [{"role": "user", "content": "Say the numbers."}]
+        body = {"model": "m", "stream": stream, "messages": messages, "max_tokens": 24, "temperature": 0}
+        try:
+            async with aiohttp.ClientSession() as session:
+                if way == "in process":
+                    async with session.get(f"{ours}/v1/models") as models:
+                        body["model"] = (await models.json())["data"][0]["id"]
+                await _ask(session, f"{ours}/v1/chat/completions", body)
+                with Calls(STARTS[way]) as calls:
+                    await _ask(session, f"{ours}/v1/chat/completions", body)
+        finally:
+            await server.stop()
     return calls
 
 
 async def _ask(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> None:
     async with session.post(url, json=body) as answer:
         assert answer.status == 200, await answer.text()
-        assert "twelve" in await answer.text()
+        await answer.read()
+
+
+@asynccontextmanager
+async def _upstream() -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_get("/v1/models", lambda _: web.json_response({"data": [{"id": "m"}]}))
+    app.router.add_post("/v1/chat/completions", _say)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    try:
+        yield f"http://{host}:{port}/v1"
+    finally:
+        await runner.cleanup()
+
+
+async def _say(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    choices: list[dict[str, Any]] = [{"index": 0, "delta": {"content": f" {word}"}} for word in WORDS]
+    for choice in [*choices, {"index": 0, "delta": {}, "finish_reason": "stop"}]:
+        chunk = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "m", "choices": [choice]}
+        await response.write(b"data: " + orjson.dumps(chunk) + b"\n\n")
+        await asyncio.sleep(0.01)  # each event comes alone
+    await response.write(b"data: [DONE]\n\n")
+    return response
 
 
 def main() -> None:
@@ -109,16 +154,17 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="print the functions of a delta")
     parser.add_argument("--request", action="store_true", help="print the functions of the request by file")
     chosen = parser.parse_args()
-    for stream in (True, False):
-        calls = asyncio.run(calls_of(stream))
-        files = {code.co_filename for code in calls.of_request}
-        kind = "streaming" if stream else "whole    "
-        print(f"{kind}  a request: {len(calls.of_request)} functions in {len(files)} files", end="; ")
-        print(f"a delta: {len(calls.of_delta)} functions")
-        if chosen.list:
-            print(*(f"  {name_of(code)}" for code in calls.of_delta), sep="\n")
-        if chosen.request:
-            print(*(f"  {name_of(code)}" for code in calls.of_request), sep="\n")
+    for way in STARTS:
+        for stream in (True, False):
+            calls = asyncio.run(calls_of(way, stream))
+            request, delta = calls.of_request, calls.of_delta
+            kind = "streaming" if stream else "whole"
+            print(f"{way}, {kind}: a request {len(request)} functions in {len(files_of(request))} files", end="; ")
+            print(f"a delta {len(delta)} in {len(files_of(delta))}")
+            if chosen.list:
+                print(*(f"  {name_of(code)}" for code in delta), sep="\n")
+            if chosen.request:
+                print(*(f"  {name_of(code)}" for code in request), sep="\n")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ tokens. A hypothesis leaves this module when it is chosen, as a whole, best firs
 """
 
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from collections.abc import Sequence as Seq
 from contextlib import aclosing, closing
 from dataclasses import dataclass, field, replace
@@ -133,7 +133,7 @@ class BeamSearch:
 
 async def beam_search(
     request: GenerationRequest, processor: InputProcessor, process: Process, generate: Generate
-) -> AsyncGenerator[Delta, None]:
+) -> Deltas:
     """The request's outputs, each in one delta. `process` calls `processor.process` when it is the caller's
     turn. Raises `RequestError`."""
     length_penalty = _check(request)

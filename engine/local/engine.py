@@ -14,12 +14,11 @@ from engine.core.engine_core import EngineCore, Output
 from engine.core.input_processor import FIELDS, InputProcessor
 from engine.execution.model_runner import ModelRunner
 from engine.local.admission import Admission
-from engine.local.delta_queue import DeltaQueue
 from engine.local.preparation import Preparation, PreparingEngine, not_started
 from engine.local.running_core import RunningCore
+from engine.local.stream import LocalStream
 from engine.protocol import (
     DeadEngineError,
-    Deltas,
     EngineError,
     EngineStats,
     GenerationRequest,
@@ -30,6 +29,7 @@ from engine.protocol import (
     Tokenizer,
 )
 from engine.protocol.errors import Failure
+from engine.protocol.flow import Flow
 from engine.protocol.options import EngineConfig
 from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, Span
 from engine.sampling.logits_processors.load import find_processors
@@ -50,7 +50,9 @@ class LocalEngine(PreparingEngine):
         self._failure: Failure | None = not_started
         self._core = RunningCore(config, self._load, self._deliver, self._fail)
         self._preparation = Preparation(config.tokenizer_pool_size)
-        self._streams: dict[SequenceGroup, DeltaQueue] = {}
+        self._streams: dict[SequenceGroup, LocalStream] = {}
+        self._unfed: dict[SequenceGroup, LocalStream] = {}
+        """Those with deltas of steps that the event loop is behind with."""
         self._admission = Admission(config)
         self._stats = EngineStats()
 
@@ -66,15 +68,14 @@ class LocalEngine(PreparingEngine):
             processor.vocab_size,
             parses_tool_calls=False,
             can_rewind=True,
-            can_hand_over=True,
             max_prompt_bytes=processor.tokenizer.max_prompt_bytes,
             probes=processor.probes,
             eos_token_ids=processor.end_ids,
         )
 
-    async def _generate(
-        self, request: GenerationRequest, *, is_admitted: bool = False, is_counted: bool = False
-    ) -> Deltas:
+    async def _feed(
+        self, request: GenerationRequest, flow: Flow, *, is_admitted: bool = False, is_counted: bool = False
+    ) -> None:
         self.check_health()
         if not is_admitted:
             self._admission.check(request.caller)
@@ -85,28 +86,18 @@ class LocalEngine(PreparingEngine):
                 self.check_health()
                 if is_counted:
                     group.num_prompt_tokens = 0
-                stream = self._streams[group] = DeltaQueue()
+                stream = self._streams[group] = LocalStream(flow, request.num_outputs)
+                flow.on_rewind = partial(self._rewind, group, stream)
                 self._core.call(partial(EngineCore.add, group=group))
-                finished: set[int] = set()
-                while len(finished) < request.num_outputs:
-                    void: set[int] = set()
-                    for delta in await stream.get():
-                        if delta.index in void:
-                            continue
-                        if delta.finish_reason is not None:
-                            finished.add(delta.index)
-                        sent = yield delta
-                        if isinstance(sent, Rewind):
-                            void.add(sent.index)
-                            finished.discard(sent.index)
-                            stream.rewind(sent.index)
-                            self._core.call(partial(self._rewind, group=group, rewind=sent))
-                        elif sent is not None:
-                            stream.take = sent
+                await stream.wait()
             finally:
                 _trace_phases(span, group)
                 if self._streams.pop(group, None) is not None:
                     self._core.call(partial(EngineCore.leave, group=group))
+
+    def _rewind(self, group: SequenceGroup, stream: LocalStream, rewind: Rewind) -> None:
+        stream.rewind(rewind.index)
+        self._core.call(partial(self._rewind_core, group=group, rewind=rewind))
 
     def check_room(self, caller: str) -> None:
         self._admission.check(caller)
@@ -136,11 +127,16 @@ class LocalEngine(PreparingEngine):
         for group, output in outputs:
             stream = self._streams.get(group)
             if stream is None:
-                continue  # the reader has closed the stream
+                continue  # nobody takes its deltas any more
             if isinstance(output, EngineError | RequestError):
                 stream.fail(output)
             else:
-                stream.put(output, may_hand_over=not self._core.is_ahead)
+                stream.put(output)
+                self._unfed[group] = stream
+        if not self._core.is_ahead:
+            unfed, self._unfed = self._unfed, {}
+            for stream in unfed.values():
+                stream.feed()
 
     def _resume(self, group: SequenceGroup, rewind: Rewind) -> None:
         if group in self._streams:
@@ -166,7 +162,7 @@ class LocalEngine(PreparingEngine):
         self._processor = InputProcessor.make(tokenizer, runner, config)
         return EngineCore(runner, tokenizer, config)
 
-    def _rewind(self, core: EngineCore, group: SequenceGroup, rewind: Rewind) -> None:
+    def _rewind_core(self, core: EngineCore, group: SequenceGroup, rewind: Rewind) -> None:
         core.rewind(group, rewind)
         self._core.post(self._resume, group, rewind)
 

@@ -3,7 +3,6 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from contextlib import aclosing
 from functools import partial
 
 from engine.core.beam_search import beam_search, is_beam_search
@@ -11,10 +10,13 @@ from engine.core.input_processor import InputProcessor
 from engine.local.admission import Admission
 from engine.protocol import Deltas, EngineError, GenerationRequest
 from engine.protocol.errors import Failure
+from engine.protocol.flow import Flow
 from engine.protocol.processor_specs import NamedProcessorSpec
 from engine.protocol.prompt_size import prompt_size
 from engine.sampling.guided.compiler import NUM_COMPILERS
 from engine.scheduling.sequence import SequenceGroup
+from engine.streams.feeding import feed_all, iterated
+from engine.streams.flow import StagedFlow
 from engine.turns.fair_threads import FairThreads
 from engine.turns.prompt_threads import PromptThreads
 
@@ -56,24 +58,28 @@ class PreparingEngine(ABC):
     """None: the engine has been started, and serves."""
 
     def generate(self, request: GenerationRequest) -> Deltas:
+        return iterated(StagedFlow(partial(self.feed, request)))
+
+    async def feed(self, request: GenerationRequest, flow: Flow) -> None:
         if is_beam_search(request) and self._failure is None:
-            return self._search(request)
-        return self._generate(request)
+            await self._search(request, flow)
+        else:
+            await self._feed(request, flow)
 
     @abstractmethod
-    def _generate(
-        self, request: GenerationRequest, *, is_admitted: bool = False, is_counted: bool = False
-    ) -> Deltas:
+    async def _feed(
+        self, request: GenerationRequest, flow: Flow, *, is_admitted: bool = False, is_counted: bool = False
+    ) -> None:
         """`is_admitted`: the request is a step of an admitted one. `is_counted`: an earlier step has counted
         the prompt."""
 
-    async def _search(self, request: GenerationRequest) -> Deltas:
+    async def _search(self, request: GenerationRequest, flow: Flow) -> None:
         self._admission.check(request.caller)  # once, as a whole: its steps are requests, too
         process = partial(self._preparation.process, processor=self._processor)
-        step = partial(self._generate, is_admitted=True)
-        async with aclosing(beam_search(request, self._processor, process, step)) as deltas:
-            async for delta in deltas:
-                yield delta
+        await feed_all(beam_search(request, self._processor, process, self._step), flow)
+
+    def _step(self, request: GenerationRequest, *, is_counted: bool = False) -> Deltas:
+        return iterated(StagedFlow(partial(self._feed, request, is_admitted=True, is_counted=is_counted)))
 
     async def check_processors(self, specs: Iterable[NamedProcessorSpec]) -> None:
         """Raises `ProcessorLoadError`."""

@@ -11,7 +11,7 @@ a `Markers` for reasoning, a `ToolCalls` for tool calls (`engine.protocol.parser
 """
 
 from engine.parsers.reasoning import Markers
-from engine.parsers.registry import Parsers, ToolCalls, parsed
+from engine.parsers.registry import Parsers, Parsing, ToolCalls
 from engine.protocol.parser_names import REASONING_PARSERS, TOOL_CALL_PARSERS
 
-__all__ = ["REASONING_PARSERS", "TOOL_CALL_PARSERS", "Markers", "Parsers", "ToolCalls", "parsed"]
+__all__ = ["REASONING_PARSERS", "TOOL_CALL_PARSERS", "Markers", "Parsers", "Parsing", "ToolCalls"]

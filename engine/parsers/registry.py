@@ -1,8 +1,7 @@
-"""The parsers by name (`Parsers`), and their use on one request's deltas (`parsed`)."""
+"""The parsers by name (`Parsers`), and their use on one request's deltas (`Parsing`)."""
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from engine.parsers.tool_calls import hermes, llama3_json, llama3_marked, mistra
 from engine.protocol import Delta, GenerationRequest, Rewind, Tokenizer
 from engine.protocol.parser_names import PARSERS
 from engine.protocol.parts import PartError
-from engine.streams.generation import Generation, InstantStage
+from engine.streams.flow import Stage
 
 HARMONY_REASONING = "openai_gptoss"
 """The reasoning parser of a format that has tool calls, too."""
@@ -90,30 +89,35 @@ class Parsers:
         return opened
 
 
-def parsed(
-    parsers: Parsers, request: GenerationRequest, source: Generation, tokenizer: Tokenizer | None = None
-) -> Generation:
-    """The deltas of `source` on their channels, as soon as the channel of each text is known.
+class Parsing(Stage):
+    """Feeds the deltas on their channels, as soon as the channel of each text is known.
 
-    After a rewind, `source` must begin the output anew (`Rewindable`).
-
-    `tokenizer` decodes the prompt's end, if the deltas hold the prompt's ids. Reasoning tokens are counted
-    here unless the engine counts them.
+    After a rewind, the source must begin the output anew (`Rewindable`).
     """
-    return _Parsed(parsers, request, source, tokenizer)
 
-
-class _Parsed(InstantStage[list[Delta]]):
     __slots__ = ("_num_reasoning", "_open", "_outputs", "_rewound")
 
     def __init__(
-        self, parsers: Parsers, request: GenerationRequest, source: Generation, tokenizer: Tokenizer | None
+        self, parsers: Parsers, request: GenerationRequest, tokenizer: Tokenizer | None = None
     ) -> None:
-        super().__init__(source, self._parse, self._pieces)
+        """`tokenizer` decodes the prompt's end, if the deltas hold the prompt's ids. Reasoning tokens are
+        counted here unless the engine counts them."""
         self._open = partial(self._opened, parsers, request, tokenizer)
         self._outputs: dict[int, list[OutputParser]] = {}
         self._num_reasoning: Counter[int] = Counter()
         self._rewound = False
+
+    def feed(self, delta: Delta) -> None:
+        self._rewound = False
+        if delta.index not in self._outputs:
+            self._outputs[delta.index] = self._open(delta)
+        pieces = [delta]
+        for parser in self._outputs[delta.index]:
+            pieces = [made for piece in pieces for made in parser.feed(piece)]
+        for piece in pieces:
+            self.next.feed(self._counted(piece))
+            if self._rewound:
+                break  # the rewind makes the other pieces void
 
     def rewind(self, rewind: Rewind) -> None:
         """The output begins anew, with new parsers."""
@@ -128,23 +132,6 @@ class _Parsed(InstantStage[list[Delta]]):
         ids = first.prompt_token_ids
         prompt_end = tokenizer.decode(ids[-NUM_PROMPT_TOKENS:]) if tokenizer and ids else ""
         return parsers.open(request, prompt_end)
-
-    async def _pieces(self, source: Generation) -> AsyncGenerator[Delta, None]:
-        async with aclosing(source):
-            async for delta in source:
-                self._rewound = False
-                for piece in self.made_of(delta):
-                    yield piece
-                    if self._rewound:
-                        break  # the rewind makes the other pieces void
-
-    def _parse(self, delta: Delta) -> list[Delta]:
-        if delta.index not in self._outputs:
-            self._outputs[delta.index] = self._open(delta)
-        pieces = [delta]
-        for parser in self._outputs[delta.index]:
-            pieces = [made for piece in pieces for made in parser.feed(piece)]
-        return [self._counted(piece) for piece in pieces]
 
     def _counted(self, piece: Delta) -> Delta:
         """The piece, with the reasoning tokens so far if the engine does not count them."""

@@ -7,11 +7,11 @@ An `Engine` takes a `GenerationRequest` and yields `Delta`s:
             print(delta.text)
 
 All values that cross the seam are immutable. Closing the iterator cancels the engine's work on the request.
-Sending a `Rewind` into it rewinds an output to an earlier token. After a `Take` was sent into it, the engine
-gives most deltas to the `Take` by a call.
+Sending a `Rewind` into it rewinds an output to an earlier token. Weir's own engines feed deltas by calls
+(`engine.protocol.flow`).
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -200,7 +200,7 @@ class Token(NamedTuple):
     """The top alternatives, the most likely first, or those of `SamplingParams.logprob_token_ids`."""
     position: int | None = None
     """The token's place among its output's tokens, from 0, for `Rewind.num_tokens`. Parts of a token have the
-    whole token's place. `engine.streams.generation` sets it. Clients never see it."""
+    whole token's place. `engine.streams.rewindable` sets it. Clients never see it."""
     rank: int | None = None
     """The number of tokens of the vocabulary that are at least as likely here, this one included. Only tokens
     of a prompt have it, and only if the engine says it."""
@@ -262,8 +262,7 @@ class Delta:
 class Rewind:
     """Rewinds an output to its first `num_tokens` tokens, and has it continue differently.
 
-    A reader sends it to the iterator of `Engine.generate` by `asend`, in answer to a delta of this output
-    (`engine.streams.generation` does).
+    A reader sends it to the iterator of `Engine.generate` by `asend`, in answer to a delta of this output.
     Deltas of later tokens become void, even the output's end. The output's next deltas continue behind the
     kept tokens. If no other token may come there, the next delta ends the output with the finish reason
     `content_filter`, without a token.
@@ -277,14 +276,7 @@ class Rewind:
     """Token ids that must not come next, beside those banned here before. None: the withdrawn token's id."""
 
 
-Take = Callable[[Delta], bool]
-"""Takes a delta at once, while its reader waits for one. A reader sends it to the iterator of
-`Engine.generate`, like a `Rewind`. False: it did not take all of the delta, and the engine yields this delta
-next, joined with no other. Until then it calls `Take` with no other. It never raises. A delta with a finish
-reason is always yielded. A turn of the event loop costs more than all else of a delta.
-"""
-
-Deltas = AsyncGenerator[Delta, Rewind | Take | None]
+Deltas = AsyncGenerator[Delta, Rewind | None]
 """An answer as it comes. An engine that cannot rewind ignores a `Rewind`."""
 
 
@@ -304,8 +296,6 @@ class ModelInfo:
     """Whether the engine accepts a `Rewind`, except for requests with `GenerationRequest.is_searched`."""
     can_rewind_guided: bool = True
     """Whether the engine also accepts a `Rewind` for requests with `GenerationRequest.is_guided`."""
-    can_hand_over: bool = False
-    """Whether the engine accepts a `Take`. If not, it never receives one."""
     max_prompt_bytes: int | None = None
     """A longer text has more than `max_model_len` tokens, whatever it is. None: not known."""
     probes: tuple[ProbeInfo, ...] = ()

@@ -10,9 +10,8 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -27,14 +26,15 @@ from engine.protocol import (
     GenerationRequest,
     ModelInfo,
     Rewind,
-    Take,
     Tokenizer,
 )
 from engine.protocol.fields.support import FieldSupport
+from engine.protocol.flow import Flow
 from engine.protocol.policy_processors import check_processors
 from engine.protocol.processor_specs import NamedProcessorSpec
 from engine.protocol.relay import counted, relayed
-from engine.streams.generation import Generation
+from engine.streams.feeding import feed, iterated
+from engine.streams.flow import StagedFlow
 from engine.streams.recording import Failure, Line, TimedDelta, TimedRewind, encode, seconds_since
 from engine.streams.recording_name import RECORDING_NAME
 
@@ -98,31 +98,16 @@ class RecordingEngine:
     async def check_processors(self, specs: Iterable[NamedProcessorSpec]) -> None:
         await check_processors(self._engine, specs)
 
-    async def generate(self, request: GenerationRequest) -> Deltas:
-        file: RecordingFile | None = None
-        started = time.perf_counter()
-        try:
-            deltas = self._engine.generate(request)
-            async with aclosing(Generation(deltas, can_hand_over=self.info.can_hand_over)) as answer:
-                async for delta in answer:
-                    file = file or self._folder.open(request)
-                    self._folder.add(file, TimedDelta(seconds_since(started), delta))
-                    sent = yield delta
-                    if isinstance(sent, Rewind):
-                        answer.rewind(sent)
-                        self._folder.add(file, TimedRewind(seconds_since(started), sent))
-                    elif sent is not None:
-                        answer.hand_to(partial(self._take, sent, file, started))
-        except EngineError as error:
-            if file is not None:
-                self._folder.add(file, Failure(seconds_since(started), str(error), error.status))
-            raise
+    def generate(self, request: GenerationRequest) -> Deltas:
+        return iterated(StagedFlow(partial(self.feed, request)))
 
-    def _take(self, take: Take, file: "RecordingFile", started: float, delta: Delta) -> bool:
-        is_taken = take(delta)
-        if is_taken:
-            self._folder.add(file, TimedDelta(seconds_since(started), delta))
-        return is_taken
+    async def feed(self, request: GenerationRequest, flow: Flow) -> None:
+        recorded = _RecordedFlow(flow, self._folder, request)
+        try:
+            await feed(self._engine, request, recorded)
+        except EngineError as error:
+            recorded.fail(error)
+            raise
 
     def stats(self) -> EngineStats:
         return self._engine.stats()
@@ -136,6 +121,60 @@ class RecordingEngine:
     async def aclose(self) -> None:
         await self._engine.aclose()
         await self._folder.aclose()
+
+
+class _RecordedFlow:
+    """A flow, and the recording of what it is fed. Implements `engine.protocol.flow.Flow`."""
+
+    def __init__(self, flow: Flow, folder: "RecordingFolder", request: GenerationRequest) -> None:
+        self._flow = flow
+        self._folder = folder
+        self._request = request
+        self._file: RecordingFile | None = None
+        self._started = time.perf_counter()
+
+    @property
+    def on_first(self) -> Callable[[], None] | None:
+        return self._flow.on_first
+
+    @on_first.setter
+    def on_first(self, begin: Callable[[], None] | None) -> None:
+        self._flow.on_first = begin
+
+    @property
+    def on_rewind(self) -> Callable[[Rewind], None] | None:
+        return self._flow.on_rewind
+
+    @on_rewind.setter
+    def on_rewind(self, rewind: Callable[[Rewind], None] | None) -> None:
+        self._flow.on_rewind = None if rewind is None else partial(self._rewind, rewind)
+
+    @property
+    def is_full(self) -> bool:
+        return self._flow.is_full
+
+    @property
+    def is_over(self) -> bool:
+        return self._flow.is_over
+
+    def feed(self, delta: Delta) -> None:
+        if self._flow.is_over:
+            return  # the engine goes on until it is cancelled
+        self._file = self._file or self._folder.open(self._request)
+        self._folder.add(self._file, TimedDelta(seconds_since(self._started), delta))
+        self._flow.feed(delta)
+
+    async def has_room(self) -> None:
+        await self._flow.has_room()
+
+    def fail(self, error: EngineError) -> None:
+        if self._file is not None:
+            self._folder.add(self._file, Failure(seconds_since(self._started), str(error), error.status))
+
+    def _rewind(self, rewind_engine: Callable[[Rewind], None], rewind: Rewind) -> None:
+        assert self._file is not None
+        self._folder.add(self._file, TimedRewind(seconds_since(self._started), rewind))
+        rewind_engine(rewind)
 
 
 class RecordingFile:

@@ -3,25 +3,38 @@
 The text is the caller's own, so no engine is asked for it: every engine's answer begins in the same way.
 """
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 from engine.protocol import Delta, GenerationRequest
 from engine.protocol.deltas import with_prompt_of, without_prompt
-from engine.streams.generation import Generation, Stage
+from engine.streams.flow import Stage
 
 
-def with_echo(request: GenerationRequest, source: Generation) -> Generation:
-    """`source`, each output with its echo first if the request is a chat that wants one."""
-    text = echoed_text(request) if request.echo and request.is_chat else ""
-    return Stage(source, partial(_with_text, text)) if text else source
+class ChatEcho(Stage):
+    """Feeds each output's echo before its first delta."""
+
+    __slots__ = ("_begun", "_text")
+
+    def __init__(self, text: str) -> None:
+        """`text`: of `echoed_text`."""
+        self._text = text
+        self._begun: set[int] = set()
+
+    def feed(self, delta: Delta) -> None:
+        if delta.index not in self._begun:
+            self._begun.add(delta.index)
+            echo = Delta(index=delta.index, text=self._text, channel="echo")
+            self.next.feed(with_prompt_of(echo, delta))
+            delta = without_prompt(delta)
+        self.next.feed(delta)
 
 
 def echoed_text(request: GenerationRequest) -> str:
-    """The last message's text if the assistant said it, or if the prompt begins no new message. Parts of text
-    are joined by a line's end."""
+    """The text to echo: the last message's, if the assistant said it or if the prompt begins no new message.
+    Parts of text are joined by a line's end. Empty: the request wants no echo, or is no chat."""
+    if not (request.echo and request.is_chat):
+        return ""
     last = request.messages[-1] if request.messages else {}
     begins_new = not (
         request.extra.get("continue_final_message") or request.extra.get("add_generation_prompt") is False
@@ -35,14 +48,3 @@ def echoed_text(request: GenerationRequest) -> str:
 def _part_text(part: Any) -> str:
     text = part.get("text") if isinstance(part, Mapping) else part
     return text if isinstance(text, str) else ""
-
-
-async def _with_text(text: str, source: Generation) -> AsyncGenerator[Delta, None]:
-    begun: set[int] = set()
-    async with aclosing(source):
-        async for delta in source:
-            if delta.index not in begun:
-                begun.add(delta.index)
-                yield with_prompt_of(Delta(index=delta.index, text=text, channel="echo"), delta)
-                delta = without_prompt(delta)
-            yield delta

@@ -11,21 +11,23 @@ from typing import Any, ClassVar
 import aiohttp
 import orjson
 
-from engine.protocol import Delta, Deltas, EngineError, GenerationRequest, ModelInfo, RequestError
-from engine.protocol.deltas import in_pieces, join
+from engine.protocol import Deltas, EngineError, GenerationRequest, ModelInfo, RequestError
 from engine.protocol.fields.asked import check_fields
+from engine.protocol.flow import Flow
 from engine.protocol.tracing import CURRENT_SPAN
+from engine.streams.feeding import iterated
+from engine.streams.flow import StagedFlow
 from engine.turns.fair_threads import FairThreads
 from engine.upstream.address import without_password
-from engine.upstream.alike import AlikeTranslator
+from engine.upstream.answer import UpstreamAnswer
 from engine.upstream.body import Body
 from engine.upstream.call import Call
 from engine.upstream.certificate import UNTRUSTED, certificate_fault
-from engine.upstream.errors import stream_error, upstream_error
+from engine.upstream.errors import upstream_error
 from engine.upstream.events import EventReader, WholeReader
 from engine.upstream.health import UNREACHABLE, UpstreamHealth
-from engine.upstream.json_text import read_event, read_object, strict_json
-from engine.upstream.limits import LONG_TEXT, Patience, TooMuchError, UpstreamOptions
+from engine.upstream.json_text import read_object, strict_json
+from engine.upstream.limits import Patience, TooMuchError, UpstreamOptions
 from engine.upstream.request_tracker import TrackedEngine
 from engine.upstream.sse import Event, EventTooLongError, SSEDecoder
 
@@ -37,8 +39,6 @@ _BURST = 64
 """Events of one read after which other tasks get a turn: an upstream may send thousands at once."""
 _MAX_ERROR = 64 * 1024
 """Bytes of an upstream's error that are read."""
-_VOID = (b"", b"null")
-"""The data of events that say nothing: some servers send them to keep a connection."""
 _ERROR_TIMEOUT = 10.0
 """Seconds that an upstream's error may take to come."""
 _MAX_MODELS = 4 * 1024 * 1024
@@ -82,7 +82,7 @@ class UpstreamEngine(TrackedEngine, ABC):
         options: UpstreamOptions | None = None,
     ) -> None:
         super().__init__()
-        self.info = ModelInfo(can_hand_over=True)
+        self.info = ModelInfo()
         url, password = without_password(upstream)
         self.url = self._with_version(url)
         self.model = model
@@ -130,55 +130,39 @@ class UpstreamEngine(TrackedEngine, ABC):
         except EngineError as error:
             _log.warning("upstream %s: %s", self.url, error)
 
-    async def generate(self, request: GenerationRequest) -> Deltas:
+    def generate(self, request: GenerationRequest) -> Deltas:
+        return iterated(StagedFlow(partial(self.feed, request)))
+
+    async def feed(self, request: GenerationRequest, flow: Flow) -> None:
         check_fields(request, self.fields)
         call = self._call(request)
-        fields, translator = call.fields, call.translator
         patience = Patience(self._options, asyncio.get_running_loop().time)
-        has_begun = False
         with self._requests.track() as tracked, self._engine_errors():
             # No name keeps the body while the answer comes.
-            post = self._post(call.path, orjson.dumps(fields, default=dict), call.headers)
+            post = self._post(call.path, orjson.dumps(call.fields, default=dict), call.headers)
             async with await self._requests.wait(post, patience.deadline) as response:
-                await self._check_status(response, request, fields)
-                with Body(response, self._requests, patience) as answer:
-                    events = self._events(call, patience)
-                    feed_alike = partial(events.feed_alike, translate=translator.feed_alike)
-                    alike = AlikeTranslator(feed_alike, tracked, patience)
+                await self._check_status(response, request, call.fields)
+                events = self._events(call, patience)
+                answer = UpstreamAnswer(call, events, flow, tracked, patience, self._error_statuses)
+                with Body(response, self._requests, patience) as body:
+                    body.consume_by(answer.feed_alike)
                     while not events.has_ended:
-                        data = await answer.read()
-                        # Most reads are events like those before them.
-                        if (delta := alike.feed(data)) is not None:
-                            if callable(sent := (yield delta)):
-                                answer.consume_by(partial(alike.hand_over, sent))
+                        data = await body.read()
+                        if flow.is_full:
+                            await flow.has_room()
                             patience.renew()
+                        # Most reads are events like those before them.
+                        if answer.feed_alike(data):
                             continue
                         for burst in _bursts(events.feed(data)):
                             if call.is_whole:
-                                read = partial(self._translated, burst, call, has_begun=has_begun)
-                                deltas, error = await self._reader.run(read, request.caller)
+                                read = partial(answer.translated, burst)
+                                await answer.feed(*await self._reader.run(read, request.caller))
                             else:
-                                deltas, error = self._translated(burst, call, has_begun=has_begun)
-                            for delta in in_pieces(deltas, LONG_TEXT):
-                                has_begun = True
-                                tracked.usage = delta.usage or tracked.usage
-                                if callable(sent := (yield delta)):
-                                    answer.consume_by(partial(alike.hand_over, sent))
-                                patience.renew()
-                                if len(delta.text) >= LONG_TEXT:
-                                    await asyncio.sleep(0)
-                            if error is not None:
-                                try:
-                                    raise error
-                                finally:
-                                    del error  # it refers to this frame, which refers to all deltas
-                            if translator.is_finished:
-                                patience.end()
+                                await answer.feed(*answer.translated(burst))
                             if len(burst) == _BURST:
                                 await asyncio.sleep(0)
-                for delta in in_pieces(translator.finish(complete=events.is_complete), LONG_TEXT):
-                    tracked.usage = delta.usage or tracked.usage
-                    yield delta
+                await answer.feed(call.translator.finish(complete=events.is_complete))
                 if events.is_complete:
                     await _drain(response)
 
@@ -267,7 +251,7 @@ class UpstreamEngine(TrackedEngine, ABC):
         async with session.get(self.url + self._models_path, timeout=_PROBE_TIMEOUT) as response:
             self.health.listed(response.status)
             if response.status != 200:
-                return ModelInfo(can_hand_over=True)
+                return ModelInfo()
             with Body(response, self._requests) as body:
                 data = await body.beginning(_MAX_MODELS)
         listed = read_object(data)
@@ -280,31 +264,7 @@ class UpstreamEngine(TrackedEngine, ABC):
         length = lengths[0] if lengths else None
         is_length = type(length) is int and 0 < length < _MAX_LENGTH
         longest = length if is_length else None
-        return ModelInfo(max_model_len=longest, names=names, can_hand_over=True)
-
-    def _translated(
-        self, events: list[Event], call: Call, *, has_begun: bool
-    ) -> tuple[list[Delta], Exception | None]:
-        """The deltas of events that came together, joined; and the error of the event that ends the stream.
-
-        Events come together when Weir reads more slowly than the upstream writes. Joined, they cost little
-        more than one: hooks are called once, and the client gets one event.
-        """
-        deltas: list[Delta] = []
-        feed = call.translator.feed
-        try:
-            for event in events:
-                data = event.data.lstrip()
-                if not data.startswith(b"{") and (call.translator.is_finished or data.rstrip() in _VOID):
-                    continue  # the answer has its finish, or goes on with the next event
-                chunk = read_event(event.data)
-                if event.event == "error" or chunk.get("error"):
-                    begun = has_begun or bool(deltas)
-                    raise stream_error(chunk, begun=begun, fields=call.fields, statuses=self._error_statuses)
-                deltas += feed(chunk, event.data)
-        except Exception as error:  # noqa: BLE001 - it is raised once the deltas before it have left
-            return join(deltas), error
-        return join(deltas), None
+        return ModelInfo(max_model_len=longest, names=names)
 
     @contextmanager
     def _engine_errors(self) -> Iterator[None]:

@@ -22,7 +22,6 @@ def info_of(infos: Sequence[ModelInfo]) -> ModelInfo:
         names=names,
         parses_tool_calls=all(info.parses_tool_calls for info in infos),
         can_rewind=all(info.can_rewind for info in infos),
-        can_hand_over=all(info.can_hand_over for info in infos),
         max_prompt_bytes=max(bytes_) if len(bytes_) == len(infos) else None,
     )
 

@@ -17,19 +17,12 @@ from engine.core.input_processor import FIELDS, InputProcessor
 from engine.core.output_processor import OutputProcessor
 from engine.local.admission import Admission
 from engine.local.preparation import Preparation, PreparingEngine, not_started
-from engine.protocol import (
-    DeadEngineError,
-    Deltas,
-    EngineStats,
-    GenerationRequest,
-    ModelInfo,
-    Rewind,
-    ShutdownError,
-)
+from engine.protocol import DeadEngineError, EngineStats, GenerationRequest, ModelInfo, ShutdownError
+from engine.protocol.flow import Flow
 from engine.protocol.options import EngineConfig
 from engine.scheduling.sequence import SequenceGroup
 from engine.text.tokenizer import LocalTokenizer
-from engine.upstream.request_tracker import TrackedEngine
+from engine.upstream.request_tracker import TrackedEngine, TrackedRequest
 from engine.vllm.options import VLLMOptions, engine_arguments
 from engine.vllm.places import FairPlaces
 
@@ -72,9 +65,9 @@ class VLLMEngine(PreparingEngine, TrackedEngine):
         self._runtime = await asyncio.to_thread(self._launch)
         self._failure = None
 
-    async def _generate(
-        self, request: GenerationRequest, *, is_admitted: bool = False, is_counted: bool = False
-    ) -> Deltas:
+    async def _feed(
+        self, request: GenerationRequest, flow: Flow, *, is_admitted: bool = False, is_counted: bool = False
+    ) -> None:
         self.check_health()
         if not is_admitted:
             self._admission.check(request.caller)
@@ -85,32 +78,17 @@ class VLLMEngine(PreparingEngine, TrackedEngine):
                 self._runtime.limits.check(group.sequences[0], self._processor.eos_token_ids)
             if is_counted:
                 group.num_prompt_tokens = 0
-            async with self._outputs(group) as outputs:
-                try:
-                    finished: set[int] = set()
-                    while len(finished) < request.num_outputs:
-                        void: set[int] = set()
-                        deltas = await outputs.queue.get()
-                        tracked.usage = group.usage
-                        for delta in deltas:
-                            if delta.index in void:
-                                continue
-                            if delta.finish_reason is not None:
-                                finished.add(delta.index)
-                            rewind = yield delta
-                            if isinstance(rewind, Rewind):
-                                void.add(rewind.index)
-                                finished.discard(rewind.index)
-                                await outputs.rewind(rewind)
-                finally:
-                    tracked.usage = group.usage
+            async with self._outputs(group, flow, tracked) as outputs:
+                await outputs.wait()
 
     @asynccontextmanager
-    async def _outputs(self, group: SequenceGroup) -> "AsyncIterator[Outputs]":
+    async def _outputs(
+        self, group: SequenceGroup, flow: Flow, tracked: TrackedRequest
+    ) -> "AsyncIterator[Outputs]":
         """The request's outputs, which vLLM generates inside the context."""
         from engine.vllm.outputs import Outputs
 
-        outputs = Outputs(self._runtime, group)
+        outputs = Outputs(self._runtime, group, flow, tracked)
         self._running.add(outputs)
         outputs.start()
         try:
@@ -147,7 +125,7 @@ class VLLMEngine(PreparingEngine, TrackedEngine):
     async def aclose(self) -> None:
         await super().aclose()
         for outputs in self._running:
-            outputs.queue.fail(ShutdownError())
+            outputs.stream.fail(ShutdownError())
         self._preparation.close()
         await self._end()
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import count
@@ -19,12 +19,14 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 from engine.core.best_of import hold_candidates
 from engine.core.output_processor import OutputProcessor
-from engine.local.delta_queue import DeltaQueue
+from engine.local.stream import LocalStream
 from engine.protocol import DeadEngineError, Delta, EngineError, LogitsProcessorError, RequestError, Rewind
+from engine.protocol.flow import Flow
 from engine.sampling.logits_processors.names import OTHER_FIELDS, PARAMETER_FIELDS
 from engine.sampling.sampler import SampledToken
 from engine.sampling.sampling_state import Logprobs, NoOtherToken
 from engine.scheduling.sequence import Sequence, SequenceGroup
+from engine.upstream.request_tracker import TrackedRequest
 from engine.vllm.limits import RunnerLimits
 from engine.vllm.places import FairPlaces
 from engine.vllm.processors import FailureNotes
@@ -69,34 +71,43 @@ def lora_requests(folders: Mapping[str, str]) -> dict[str, LoRARequest]:
 
 
 class Outputs:
-    """The tasks of one request, and the queue of its deltas."""
+    """The tasks of one request, and the stream of its deltas."""
 
-    def __init__(self, runtime: Runtime, group: SequenceGroup) -> None:
-        self.queue = DeltaQueue()
-        self._runtime, self._group = runtime, group
+    def __init__(self, runtime: Runtime, group: SequenceGroup, flow: Flow, tracked: TrackedRequest) -> None:
+        self.stream = LocalStream(flow, group.request.num_outputs)
+        flow.on_rewind = self._rewind
+        self._runtime, self._group, self._tracked = runtime, group, tracked
         self._lora = runtime.loras.get(group.request.model)
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     def start(self) -> None:
         for seq in self._group.sequences:
-            self._begin(seq)
+            self._begin(self._run(seq), seq.index)
 
-    async def rewind(self, rewind: Rewind) -> None:
+    async def wait(self) -> None:
+        """Wait until every output has ended. Raises the error of one that failed."""
+        await self.stream.wait()
+
+    def _rewind(self, rewind: Rewind) -> None:
         """Rewind an output, and let it continue from there."""
+        self.stream.rewind(rewind.index)
+        self._begin(self._run_again(self._tasks[rewind.index], rewind), rewind.index)
+
+    async def _run_again(self, before: "asyncio.Task[None]", rewind: Rewind) -> None:
         seq = self._group.sequences[rewind.index]
-        await self._end([self._tasks[rewind.index]])
-        self.queue.rewind(rewind.index)
-        self.queue.resume(rewind.index)
+        await self._end([before])
+        self.stream.resume(rewind.index)
         seq.rewind(rewind.num_tokens, rewind.banned)
-        self._begin(seq)
+        await self._run(seq)
 
     async def aclose(self) -> None:
         """End the work in vLLM."""
         await self._end(self._tasks.values())
+        self._tracked.usage = self._group.usage
         self._group.close()
 
-    def _begin(self, seq: Sequence) -> None:
-        self._tasks[seq.index] = asyncio.get_running_loop().create_task(self._run(seq))
+    def _begin(self, work: Coroutine[Any, Any, None], index: int) -> None:
+        self._tasks[index] = asyncio.get_running_loop().create_task(work)
 
     async def _end(self, tasks: Iterable["asyncio.Task[None]"]) -> None:
         tasks = list(tasks)
@@ -111,16 +122,16 @@ class Outputs:
                 while seq.finish_reason is None:
                     await self._ask(seq)
         except (EngineError, RequestError) as error:
-            self.queue.fail(error)
+            self.stream.fail(error)
         except EngineDeadError:
-            self.queue.fail(DeadEngineError("The engine has failed."))
+            self.stream.fail(DeadEngineError("The engine has failed."))
         except (VLLMClientError, ValueError) as error:
             reason = str(error.args[0]) if error.args else type(error).__name__
-            self.queue.fail(RequestError(reason, param=getattr(error, "parameter", None)))
+            self.stream.fail(RequestError(reason, param=getattr(error, "parameter", None)))
         except Exception as error:
             logger.error("vLLM failed a request: %s", type(error).__name__)
             logger.debug("vLLM failed a request", exc_info=True)
-            self.queue.fail(EngineError("The engine failed this request."))
+            self.stream.fail(EngineError("The engine failed this request."))
 
     async def _ask(self, seq: Sequence) -> None:
         """Let the sequence continue from where it stands, until it ends, or a ban is over."""
@@ -243,5 +254,7 @@ class Outputs:
     def _put(self, deltas: list[Delta]) -> None:
         if self._group.has_choice:
             deltas = [delta for _, delta in hold_candidates((self._group, delta) for delta in deltas)]
+        self._tracked.usage = self._group.usage
         for delta in deltas:
-            self.queue.put(delta)
+            self.stream.put(delta)
+        self.stream.feed()

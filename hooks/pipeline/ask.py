@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from engine.protocol import Delta, GenerationRequest, Rewind
 from hooks.api import Chunk
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.fragments import Fragment
 
 Reply = Any
 """The hook's own return value, unchecked, or a `HookFailure`."""
@@ -47,19 +46,19 @@ class Ask:
 
 @dataclass(slots=True)
 class HookReply:
-    """The first reply of a stream's hooks that `pass_through` does not carry out."""
+    """A reply that is there before its hook is asked."""
 
     place: int
     """The stage's place in the stream."""
     chunk: Chunk
+    """The chunk that it answers."""
     reply: Reply
-    fragments: list[Fragment] | None
-    """The fragments that the chunk shows. None: all of the delta, and the ledger does not have it yet."""
 
 
 @dataclass(slots=True)
 class Step:
-    """All that comes of one thing that the guard was given."""
+    """All that comes of one thing that the guard was given. Awaiting it returns it: often nothing must be
+    awaited for a step."""
 
     released: list[Delta]
     """The deltas that the client may have now."""
@@ -71,6 +70,10 @@ class Step:
     """The reason of a hook that refused the prompt and gave no text to answer with."""
     error: Exception | None = None
     """The error that ends the request: a hook failed, or the engine broke its protocol."""
+
+    def __await__(self) -> Generator[Any, None, "Step"]:
+        yield from ()
+        return self
 
 
 Machine = Generator[Ask | Step, None, None]

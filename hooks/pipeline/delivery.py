@@ -67,13 +67,6 @@ class Delivery:
         self.num_tokens = max(self.num_tokens, _end(delta.tokens))
         return is_known and self.num_tokens <= self.num_kept
 
-    def pass_on(self, delta: Delta) -> None:
-        """The delta is delivered as it is: all of it is decided."""
-        end = _end(delta.tokens)
-        self.num_tokens = max(self.num_tokens, end)
-        self.num_decided = max(self.num_decided, end)
-        self._add(delta, delta.text, delta.tokens)
-
     def depart(
         self, stream: Stream, fed: list[Fragment], released: list[Fragment], ends: Ending | None
     ) -> list[Fragment]:

@@ -1,4 +1,4 @@
-"""Runs guards: `admit` before the engine, `guarded` behind it, and the driver of the guard's machine.
+"""Runs guards: `admit` before the engine, `Guarding` after it, and the driver of the guard's machine.
 
 The driver calls plain hooks, awaits async ones, and reports decisions to listeners. Time, tasks, cancellation
 and deadlines live here and nowhere else, but for a joint screen, which times the methods of hooks that it
@@ -7,30 +7,21 @@ calls. The service and the hook workers both use it.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from copy import copy
 from functools import partial
 from time import monotonic
 from typing import Any
 
-from engine.protocol import (
-    Delta,
-    Deltas,
-    EngineError,
-    GenerationRequest,
-    QueueFullError,
-    RequestError,
-    Tokenizer,
-)
+from engine.protocol import Delta, EngineError, GenerationRequest, QueueFullError, RequestError, Tokenizer
 from engine.protocol.prompt_size import prompt_size
-from engine.streams.generation import Generation, InstantStage
+from engine.streams.flow import Stage
 from engine.turns.prompt_threads import PromptThreads
 from hooks.api.decision import Held, Listener
 from hooks.loading.async_call import LateAndCancelledError
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.admission import RefusedError
-from hooks.pipeline.ask import Ask, HookReply, Machine, Reply, Step
+from hooks.pipeline.ask import Ask, Machine, Reply, Step
 from hooks.pipeline.decision import DecisionLog
 from hooks.pipeline.failure import HookError, HookFailure, count_failure
 from hooks.pipeline.guard import Guard
@@ -44,10 +35,6 @@ from hooks.prompts.token_ids import has_token_ids, in_ids, in_text
 READ_BESIDE = 512
 """Characters of a prompt that is read beside the event loop. A guard takes 2 to 4 microseconds for each, and
 many prompts may come at once."""
-
-
-PassDelta = Callable[[Delta], Delta | list[Delta] | HookReply | None]
-"""As `OpenGuard.pass_through`."""
 
 
 async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> GenerationRequest | list[Delta]:
@@ -76,15 +63,6 @@ async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> Generat
     return without_unread(admitted) if guard.decides_prompts else admitted
 
 
-def guarded(guard: OpenGuard, source: Generation) -> Generation:
-    """The deltas that the guard releases, each at once. Closes `source` and the guard at its end.
-
-    Each output's last delta, and only that, has a finish reason. Raises `HookError` and the errors of
-    `source`. An upstream server's own words are replaced, because no hook was shown them (contract 5.3).
-    """
-    return _Guarded(guard, source)
-
-
 def in_own_words(error: RequestError | QueueFullError, guard: OpenGuard) -> RequestError | QueueFullError:
     """The error without another server's words, if hooks must see all text first (contract 5.3)."""
     if error.unquoted is None or isinstance(guard, PassThrough):
@@ -92,43 +70,38 @@ def in_own_words(error: RequestError | QueueFullError, guard: OpenGuard) -> Requ
     return copy(error.unquoted)  # once raised, it refers to `error`, which must not refer back to it
 
 
-class _Guarded(InstantStage[Delta | list[Delta] | HookReply | None]):
+class Guarding(Stage):
+    """Feeds what the guard releases, each at once, and closes the guard at the end.
+
+    Each output's last delta, and only that, has a finish reason. Raises `HookError`, and `EngineError` for an
+    invalid delta.
+    """
+
     __slots__ = ("_guard",)
 
-    def __init__(self, guard: OpenGuard, source: Generation) -> None:
-        super().__init__(source, guard.pass_through, self._released)
+    def __init__(self, guard: OpenGuard) -> None:
         self._guard = guard
 
-    async def _released(self, source: Generation) -> AsyncGenerator[Delta, None]:
-        guard = self._guard
-        try:
-            async with aclosing(source):
-                async for delta in source:
-                    first = self.made_of(delta)
-                    if isinstance(first, Delta):
-                        yield first
-                        continue
-                    if isinstance(first, list):
-                        for released in first:
-                            yield released
-                        continue
-                    step = await guard.feed(delta, first)
-                    for released in step.released:
-                        yield released
-                    if step.is_over:
-                        return
-                    if step.rewind is not None:
-                        source.rewind(step.rewind)
-        except (RequestError, QueueFullError) as error:
-            raise in_own_words(error, guard) from None
-        finally:
-            await guard.close()
+    def feed(self, delta: Delta) -> None:
+        step = self._guard.feed(delta)
+        if isinstance(step, Step):
+            self._go_on(step)
+        else:
+            self.flow.wait_for(self._wait(step))
 
+    async def _wait(self, step: Awaitable[Step]) -> None:
+        self._go_on(await step)
 
-async def as_deltas(answer: list[Delta]) -> Deltas:
-    """An answer that is there already, as a stream."""
-    for delta in answer:
-        yield delta
+    def _go_on(self, step: Step) -> None:
+        for released in step.released:
+            self.next.feed(released)
+        if step.is_over:
+            self.flow.finish()
+        elif step.rewind is not None:
+            self.source.rewind(step.rewind)
+
+    async def close(self) -> None:
+        await self._guard.close()
 
 
 class GuardDriver:
@@ -171,17 +144,14 @@ class GuardDriver:
             request, hooks, tallies, options, can_rewind=can_rewind, decisions=self._log, runs=runs
         )
         self.may_rewind = self._guard.may_rewind
-        self.pass_through: PassDelta = partial(self._guard.pass_through, monotonic)
-        if self._log is not None:
-            self.pass_through = partial(self._pass_and_report, self._log)
 
     @property
     def request(self) -> GenerationRequest:
         return self._guard.guarded.request
 
-    def admit(self, shown: GenerationRequest) -> Awaitable[Step]:
+    async def admit(self, shown: GenerationRequest) -> Step:
         size = 0 if self._prompt_threads is None else prompt_size(shown)
-        return self._run(self._guard.admit(shown), size if size >= READ_BESIDE else 0)
+        return await self._run(self._guard.admit(shown), size if size >= READ_BESIDE else 0)
 
     async def look_ahead(self) -> str | None:
         asking = self._guard.look_ahead()
@@ -196,47 +166,59 @@ class GuardDriver:
     def held(self) -> Iterable[Held]:
         return self._guard.held()
 
-    def _pass_and_report(self, log: DecisionLog, delta: Delta) -> Delta | list[Delta] | HookReply | None:
-        try:
-            return self._guard.pass_through(monotonic, delta)
-        finally:
-            if log and (failed := self._report(log)) is not None:
-                raise failed
-
-    def feed(self, delta: Delta, first: HookReply | None = None) -> Awaitable[Step]:
-        return self._run(self._guard.feed(delta, first))
+    def feed(self, delta: Delta) -> Step | Awaitable[Step]:
+        machine, log = self._guard.feed(delta), self._log
+        if log is not None:
+            log.now = monotonic()
+        said = self._answered(machine, 0)
+        if type(said) is not Step:
+            return self._wait(machine, said, 0)
+        return said if said.error is None and not log else self._ended(said)
 
     async def close(self) -> None:
         # A listener that fails now is counted and logged; nothing is left to end.
         with contextlib.suppress(HookError):
             await self._run(self._guard.close())
-        self.pass_through = _no_shortcut  # it may refer to this guard, which would wait for a collection
 
-    async def _run(self, machine: Machine, size: int = 0) -> Step:
+    def _run(self, machine: Machine, size: int = 0) -> Step | Awaitable[Step]:
         """Answer the machine's questions. Listeners receive the decisions before anything released leaves.
 
-        A cancelled last call of an aborted stream ends alone; the other last calls still come. Raises the
-        step's error, or `HookError` for a listener that failed. `size`: the characters
-        of a prompt, for calls that may run beside the event loop; 0: none may.
+        Waits only for a hook that must be awaited. Raises the step's error, or `HookError` for a listener
+        that failed. `size`: the characters of a prompt, for calls that may run beside the event loop; 0: none
+        may.
         """
-        cancelled: asyncio.CancelledError | None = None
         if self._log is not None:
             self._log.now = monotonic()
+        said = self._answered(machine, size)
+        return self._ended(said) if isinstance(said, Step) else self._wait(machine, said, size)
+
+    def _answered(self, machine: Machine, size: int) -> Step | Ask:
+        """Call plain hooks, up to the step or to a question for a hook that must be awaited."""
         for said in machine:
-            if isinstance(said, Step):
-                step = said
-            elif not said.is_async and not (size and said.may_run_beside):
-                said.reply = self._call(said.hook, said.method, said.shown)
-            else:
-                try:
-                    waiting = self._await(said) if said.is_async else self._beside(said, size)
-                    said.reply = await waiting
-                except asyncio.CancelledError as error:
-                    if not said.is_aborted:
-                        said.is_abandoned = isinstance(error, LateAndCancelledError)
-                        machine.close()
-                        raise
-                    cancelled, said.reply = error, None
+            if type(said) is Step:
+                return said
+            assert isinstance(said, Ask)
+            if said.is_async or (size and said.may_run_beside):
+                return said
+            said.reply = self._call(said.hook, said.method, said.shown)
+        raise RuntimeError("the guard's machine ends with a step")
+
+    async def _wait(self, machine: Machine, said: Step | Ask, size: int) -> Step:
+        """A cancelled last call of an aborted stream ends alone; the other last calls still come."""
+        cancelled: asyncio.CancelledError | None = None
+        while isinstance(said, Ask):
+            try:
+                said.reply = await (self._await(said) if said.is_async else self._beside(said, size))
+            except asyncio.CancelledError as error:
+                if not said.is_aborted:
+                    said.is_abandoned = isinstance(error, LateAndCancelledError)
+                    machine.close()
+                    raise
+                cancelled, said.reply = error, None
+            said = self._answered(machine, size)
+        return self._ended(said, cancelled)
+
+    def _ended(self, step: Step, cancelled: asyncio.CancelledError | None = None) -> Step:
         failed = self._report(self._log) if self._log else None
         if cancelled is not None:
             raise cancelled
@@ -254,7 +236,11 @@ class GuardDriver:
             reply = method(shown)
         except BaseException as error:  # noqa: BLE001 - any error of a hook fails its request (contract 4.1)
             reply = HookFailure(error)
-        if self._count(hook, started) <= self._timeout or isinstance(reply, HookFailure):
+        now = monotonic()
+        self._tallies[hook.name].seconds += now - started
+        if self._log is not None:
+            self._log.now = now
+        if now - started <= self._timeout or isinstance(reply, HookFailure):
             return reply
         return HookFailure.late()
 
@@ -277,13 +263,12 @@ class GuardDriver:
         self._count(ask.hook, monotonic() - seconds)
         return reply if seconds <= self._timeout or isinstance(reply, HookFailure) else HookFailure.late()
 
-    def _count(self, hook: LoadedHook, started: float) -> float:
-        """Count a call that began at `started`. Returns the seconds that it took."""
+    def _count(self, hook: LoadedHook, started: float) -> None:
+        """Count a call that was waited for since `started`."""
         now = monotonic()
         self._tallies[hook.name].seconds += now - started
         if self._log is not None:
             self._log.now = now
-        return now - started
 
     def _report(self, log: DecisionLog) -> HookError | None:
         """Report to every listener. Returns the error of the last that failed; a failed one gets no more."""
@@ -303,10 +288,6 @@ class GuardDriver:
                     failed = HookError(listener.name)
                     failed.__cause__ = failure.error
         return failed
-
-
-def _no_shortcut(_: Delta) -> None:
-    """The shortcut of a closed guard: there is none."""
 
 
 def _timed(method: Callable[[Any], Any], shown: Any) -> tuple[Reply, float]:

@@ -7,7 +7,7 @@ however many hooks stand between the halves.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 from engine.protocol import Token
@@ -211,6 +211,8 @@ def are_aligned(tokens: tuple[Token, ...], text: str) -> bool:
     """Whether there is text, the tokens' texts joined are that text, and the last token has some of it."""
     if not tokens or not text:
         return text != ""
+    if len(tokens) == 1:
+        return tokens[0].text == text
     return tokens[-1].text != "" and "".join([token.text for token in tokens]) == text
 
 
@@ -269,14 +271,7 @@ class HeldText:
     pieces: tuple[list[str], int] | None = None
     """The text as `Chunk` takes it. None: nothing is held. The list only grows or is replaced: earlier chunks
     continue to read their part of it."""
-    _fragments: list[Fragment] | None = None
-    """None: the text is the first of `pieces`, without tokens. Its fragment is made when it is needed."""
-
-    @property
-    def fragments(self) -> list[Fragment]:
-        if self._fragments is None:
-            self._fragments = [] if self.pieces is None else [Fragment(self.pieces[0][0])]
-        return self._fragments
+    fragments: list[Fragment] = field(default_factory=list)
 
     def copied(self) -> "HeldText":
         return HeldText(self.num_characters, self.pieces, copies(self.fragments))
@@ -284,7 +279,7 @@ class HeldText:
     def replace(self, fragments: Sequence[Fragment]) -> None:
         """Hold just these fragments."""
         pieces = [fragment.text for fragment in fragments]
-        self._fragments = [*fragments]
+        self.fragments = [*fragments]
         self.num_characters = sum(map(len, pieces))
         self.pieces = (pieces, len(pieces)) if pieces else None
 
@@ -311,14 +306,3 @@ class HeldText:
         pieces.append(new)
         self.pieces = (pieces, len(pieces))
         return []
-
-    def hold_back_text(self, num_held: int, new: str) -> str:
-        """As `hold_back`, for text without tokens behind held text without tokens."""
-        if self._fragments is not None:
-            new = text_of(self._fragments) + new
-            self._fragments = None
-        elif self.pieces is not None:
-            new = self.pieces[0][0] + new
-        self.num_characters = num_held
-        self.pieces = ([new[-num_held:]], 1) if num_held else None
-        return new[:-num_held] if num_held else new

@@ -17,22 +17,14 @@ from functools import partial
 from typing import Any
 
 from engine.protocol import Delta, EngineError, GenerationRequest, Rewind, Usage
-from hooks.api import Chunk, emit, hold, redact, suppress, terminate
+from hooks.api import terminate
 from hooks.api.decision import Action, Held
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.admission import checked_answer, checked_values
-from hooks.pipeline.ask import Ask, Asking, HookReply, Machine, Reply, Step
+from hooks.pipeline.ask import Ask, Asking, Machine, Step
 from hooks.pipeline.decision import DecisionLog, request_decision
 from hooks.pipeline.delivery import Delivery, DiffersError
-from hooks.pipeline.failure import HookError, HookFailure, count_failure, place_of
-from hooks.pipeline.fragments import (
-    Fragment,
-    have_alternatives,
-    num_incomplete_of,
-    restored_in,
-    text_of,
-    tokens_of,
-)
+from hooks.pipeline.failure import HookError, count_failure, place_of
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.joint_screen import Run
 from hooks.pipeline.look_ahead import look_ahead
@@ -42,9 +34,6 @@ from hooks.pipeline.tally import Tallies
 from hooks.prompts.texts import Refusal
 
 logger = logging.getLogger("weir.hooks")
-
-ENDS_NOTHING = {emit, hold, redact, suppress}
-"""The verdicts that `pass_through` carries out."""
 
 EndsRequest = HookError, EngineError
 
@@ -161,112 +150,8 @@ class Guard:
             released.append(output.end(self.guarded.options.terminate_finish_reason, reason))
         return released
 
-    def pass_through(
-        self, clock: Callable[[], float], delta: Delta
-    ) -> Delta | list[Delta] | HookReply | None:
-        """The shortcut: it asks plain hooks directly, and carries out verdicts that end nothing.
-
-        Returns the released delta or deltas; the first reply that only `feed` carries out, which continues
-        from it; or None if the delta cannot take the shortcut. Raises `HookError`. `clock`: seconds, for the
-        deadline and the tally. Decisions stay in the log: listeners get them before anything released leaves.
-        """
-        output = self._outputs[delta.index]
-        stream = output.stream_for_shortcut(delta)
-        if stream is None:
-            return None
-        if delta.usage is not None:
-            self.guarded.usage = delta.usage
-        # `HookStage.show` and `HookStage.lets_through`, spelt out: this runs for every chunk and hook.
-        text, tokens, timeout = delta.text, delta.tokens, self.guarded.options.hook_timeout
-        num_incomplete = 0
-        restored: tuple[tuple[int, int], ...] = ()
-        log = self.guarded.decisions
-        fragments: list[Fragment] | None = None  # None: all of the delta, and the ledger does not have it
-        reply: Reply
-        started = clock()
-        place, stages, readings = 0, stream.stages, stream.readings
-        while place < len(stages):
-            stage, reading = stages[place], readings[place]
-            place += 1
-            if stage.is_closed:
-                continue
-            if fragments is not None:
-                text, tokens, started = text_of(fragments), tokens_of(fragments), clock()
-                num_incomplete, restored = num_incomplete_of(fragments), restored_in(fragments)
-            if reading is not None and (state := reading.read(text)) is not None:
-                stage.pieces.append(text)
-                if state.held or stage.held.pieces is not None:
-                    if stream.is_read and not (tokens or output.ledger.groups):
-                        text = stage.held.hold_back_text(state.held, text)
-                        reading.count(state, clock() - started)
-                        if not text:
-                            return []
-                        released = stream.delta(text, (), self.guarded.usage)
-                        counted = self._released_usage
-                        return released if counted is None else counted.count(released)
-                    if fragments is None:
-                        fragments = output.take_in(delta)
-                    fragments = stage.held.hold_back(state.held, text, fragments)
-                ended = clock()
-                reading.count(state, ended - started)
-                started = ended
-                if fragments is not None and not fragments:
-                    break
-                place = reading.end
-                continue
-            if reading is not None and (failed := reading.failed) is not None:
-                failed.pieces.append(text)
-                held = failed.held.pieces
-                chunk = Chunk(failed.context, text, tokens, False, False, held, num_incomplete, restored)
-                return failed.failed_reply(stream.stages.index(failed), chunk, fragments)
-            call, held, tally, judged = stage.call, stage.held.pieces, stage.tally, stage.judged
-            stage.pieces.append(text)
-            chunk = Chunk(stage.context, text, tokens, False, False, held, num_incomplete, restored)
-            try:
-                reply = call(chunk)
-            except BaseException as error:  # noqa: BLE001 - it fails the request (contract 4.1)
-                reply = HookFailure(error)
-            ended = clock()
-            took = ended - started
-            tally.seconds += took
-            if took > timeout and not isinstance(reply, HookFailure):
-                reply = HookFailure.late()
-            started = ended
-            is_hold = type(reply) is hold
-            if (
-                held is None
-                and (
-                    (is_hold and type(reply.n) is int and reply.n == 0)
-                    or (type(reply) is emit and reply.text is text)
-                )
-                and reply.unjudged == 0
-                and (reply.alternatives or (fragments is None and not have_alternatives(tokens)))
-                and (judged is None or (fragments is None and judged.pass_on(text, len(tokens))))
-            ):
-                if is_hold:
-                    tally.num_holds += 1
-                else:
-                    tally.num_emitted += 1
-                continue
-            if type(reply) not in ENDS_NOTHING or self.may_rewind:
-                return HookReply(stream.stages.index(stage), chunk, reply, fragments)
-            if fragments is None:
-                fragments = output.take_in(delta)
-            if log is not None:
-                log.now = ended
-            fragments, _ = stage.settle(chunk, reply, fragments, None)
-            if not fragments:
-                break
-        if fragments is None and stream.kept is None and not output.ledger.groups:
-            released = output.pass_on(stream, delta)
-            if output.delivery is not None:
-                output.delivery.pass_on(released)
-            return released if self._released_usage is None else self._released_usage.count(released)
-        deltas = output.deliver(stream, output.take_in(delta) if fragments is None else fragments)
-        return deltas if self._released_usage is None else [self._released_usage.count(d) for d in deltas]
-
-    def feed(self, delta: Delta, first: HookReply | None = None) -> Machine:
-        """Take one delta of the engine's through the hooks. `first`: the reply of `pass_through`."""
+    def feed(self, delta: Delta) -> Machine:
+        """Take one delta of the engine's through the hooks."""
         guarded = self.guarded
         output = self._outputs[delta.index]
         if delta.usage is not None:
@@ -280,7 +165,7 @@ class Guard:
         rewound: Rewind | None = None
         error: Exception | None = None
         try:
-            released, ends = yield from output.feed(delta, first)
+            released, ends = yield from output.feed(delta)
             if isinstance(ends, Rewind):
                 rewound = ends
                 yield from self._restart_output(output)
@@ -295,7 +180,10 @@ class Guard:
                 guarded.decisions.forget_repeated(num_decisions)
         if self._released_usage is not None:
             released = [self._released_usage.count(one) for one in released]
-        yield self._step(released, rewound, error=error)
+        if self._is_terminated or error is not None:
+            yield self._step(released, rewound, error=error)
+        else:
+            yield Step(released, rewound)
 
     def _restart_output(self, output: Output) -> Asking[None]:
         self.guarded.num_rewinds += 1

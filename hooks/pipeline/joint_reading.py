@@ -6,8 +6,11 @@ The screen reads again once only the first guard holds text. If a guard has chan
 seen different texts; then the screen waits until the change is out of reach.
 """
 
+from time import monotonic
+
 from hooks.pipeline.failure import BadVerdictError, HookFailure
 from hooks.pipeline.joint_screen import JointScreen, ScreenError, State
+from hooks.pipeline.piece import Piece
 from hooks.pipeline.stage import HookStage
 
 MOST_READ = 256
@@ -69,12 +72,29 @@ class JointReading:
         """Characters until `_base` is exact."""
         self._wait = 1
         """Chunks to wait before the screen reads again: many if it gave up often."""
-        self._num_to_wait = 0
-        """Chunks left to wait."""
+        self._num_to_wait = 1
+        """Chunks left to wait. Each guard is called with the first one, and makes its state."""
 
-    def read(self, text: str) -> State | None:
-        """The state behind the stream's next text, which is to be shown to the first guard. None: the guards
-        must be called, or one of them has `failed`."""
+    def take(self, piece: Piece) -> bool:
+        """Read the piece in place of the guards. What is left of it is what they would release. False: the
+        guards must be called, or one of them has `failed`."""
+        started = monotonic()
+        if not piece.is_read:
+            piece.read()
+        text = piece.text
+        state = self._read(text)
+        if state is None:
+            return False
+        first = self._first
+        if text:
+            first.pieces.append(text)
+        if state.held or first.held.pieces is not None:
+            piece.become(first.held.hold_back(state.held, text, piece.fragments))
+        self._count(state, monotonic() - started)
+        return True
+
+    def _read(self, text: str) -> State | None:
+        """The state behind the stream's next text."""
         state = self._state
         if state is None and self._num_to_wait:
             self._num_to_wait -= 1
@@ -103,7 +123,7 @@ class JointReading:
             self.failed = self._stages[error.place]
             self.failed.failure = HookFailure(error.__cause__ or error)
 
-    def count(self, state: State, seconds: float) -> None:
+    def _count(self, state: State, seconds: float) -> None:
         """Count a verdict of each guard. They share the time. `leave` adds it to their tallies."""
         self._verdicts[state.holds] = self._verdicts.get(state.holds, 0) + 1
         self._seconds += seconds

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from engine.protocol import Delta, GenerationRequest
 from hooks.api.decision import Held
-from hooks.pipeline.ask import HookReply, Step
+from hooks.pipeline.ask import Step
 
 
 class OpenGuard(Protocol):
@@ -33,8 +33,9 @@ class OpenGuard(Protocol):
 
     @property
     def may_rewind(self) -> bool:
-        """Whether a hook may rewind outputs, and the engine can. The deltas must then come from
-        `engine.streams.generation`: tokens with positions, and an output from its start after a rewind."""
+        """Whether a hook may rewind outputs, and the engine can. The deltas must then pass an
+        `engine.streams.rewindable.Rewindable`: tokens with positions, and an output from its start after a
+        rewind."""
 
     def admit(self, shown: GenerationRequest) -> Awaitable[Step]:
         """Show the hooks the request, its prompts as text. Raises `HookError`.
@@ -43,12 +44,9 @@ class OpenGuard(Protocol):
         place, it releases that answer and is over.
         """
 
-    def pass_through(self, delta: Delta) -> Delta | list[Delta] | HookReply | None:
-        """The shortcut: no coroutine, no `Step`. Returns the delta or deltas for the client. Otherwise
-        `feed` takes the delta, and the result if it is a `HookReply`. Raises `HookError`."""
-
-    def feed(self, delta: Delta, first: HookReply | None = None) -> Awaitable[Step]:
-        """Take one delta through the hooks. Raises `HookError`, and `EngineError` for an invalid delta."""
+    def feed(self, delta: Delta) -> Step | Awaitable[Step]:
+        """Take one delta through the hooks. The step comes at once, unless a hook must be awaited. The next
+        delta follows after the step. Raises `HookError`, and `EngineError` for an invalid delta."""
 
     async def look_ahead(self) -> str | None:
         """The text of the only output's content that the hooks would release if it ended here. The stream
@@ -77,10 +75,7 @@ class PassThrough:
     async def admit(self, shown: GenerationRequest) -> Step:
         return Step([])
 
-    def pass_through(self, delta: Delta) -> Delta:
-        return delta
-
-    async def feed(self, delta: Delta, first: HookReply | None = None) -> Step:
+    def feed(self, delta: Delta) -> Step:
         return Step([delta])
 
     async def look_ahead(self) -> str:

@@ -7,8 +7,9 @@ from engine.protocol.deltas import with_own_reason
 from hooks.api import Chunk, rewind, terminate
 from hooks.pipeline.ask import Asking, HookReply
 from hooks.pipeline.delivery import Delivery, LastRewind
-from hooks.pipeline.fragments import Fragment, TokenGroup, are_aligned, are_bytes_of, fragments_of, spoil
+from hooks.pipeline.fragments import Fragment, are_aligned, are_bytes_of, fragments_of, spoil
 from hooks.pipeline.guarded_request import GuardedRequest
+from hooks.pipeline.piece import Piece
 from hooks.pipeline.release import Ledger, piece_of, pieces_of
 from hooks.pipeline.stream import Stream, weight
 
@@ -59,29 +60,6 @@ class Output:
         self.ledger = Ledger(self._tells_bytes)
         self.is_finished = False
 
-    def stream_for_shortcut(self, delta: Delta) -> Stream | None:
-        """The delta's stream if the delta may skip `feed`: its hooks are plain, and each part
-        of its text belongs to a known token."""
-        if self.is_finished or delta.finish_reason is not None:
-            return None
-        text, tokens = delta.text, delta.tokens
-        stream = self.streams.get(delta.channel if delta.tool_call is None else delta.tool_call.index)
-        if (
-            stream is None
-            or not stream.is_plain
-            or (self._waiting_call is not None and delta.tool_call is None)
-            or stream.waiting
-            or not ((text and len(tokens) == 1 and tokens[0].text == text) or are_aligned(tokens, text))
-            or (self._tells_bytes and not are_bytes_of(tokens, text))
-            or (self.delivery is not None and self._must_count(self.delivery, stream))
-        ):
-            return None
-        return stream
-
-    def _must_count(self, delivery: Delivery, stream: Stream) -> bool:
-        """Whether tokens of an output that may be rewound wait, or were delivered before a rewind."""
-        return bool(self.ledger.groups) or stream.kept is not None or not delivery.is_repeated
-
     def pass_on(self, stream: Stream, delta: Delta) -> Delta:
         """Release a delta that every hook of its stream let through."""
         if delta.tool_call is not None:
@@ -91,17 +69,17 @@ class Output:
         # No hook was shown these parts (contract 5.3).
         return replace(delta, prompt_token_ids=None, prompt_scores=None, tool_call=stream.tool_call)
 
-    def feed(self, delta: Delta, first: HookReply | None = None) -> Asking[Vetted]:
-        """Vet one delta. `first`: the hooks before its place have let the delta through already.
-
-        Raises `HookError`, `DiffersError`, and `EngineError` for more of a tool call that has ended.
-        """
+    def feed(self, delta: Delta) -> Asking[Vetted]:
+        """Vet one delta. Raises `HookError`, `DiffersError`, and `EngineError` for more of a tool call that
+        has ended."""
         if delta.finish_reason == "content_filter" and self.delivery and self.delivery.last_rewind:
             return self._end_without_rewind(delta, self.delivery.last_rewind)
-        stream = self.streams.get(_key_of(delta))
-        if stream is not None and delta.finish_reason is None and not self._ends_call(delta):
-            return self._vet(stream, delta, first)
-        return self._begin_or_end(delta, first)
+        call = delta.tool_call
+        stream = self.streams.get(delta.channel if call is None else call.index)
+        ends_call = self._waiting_call is not None and self._ends_call(delta)
+        if stream is not None and delta.finish_reason is None and not ends_call:
+            return self._vet(stream, delta)
+        return self._begin_or_end(delta)
 
     def _ends_call(self, delta: Delta) -> bool:
         """Whether the delta's text comes after a whole call that waits. Then the call leaves first."""
@@ -115,9 +93,9 @@ class Output:
             stream = self.streams[_key_of(last)] = Stream(self._guarded, last, self._prompt_scores)
         stage = stream.stages[why.place]
         chunk = Chunk(stage.context, "", (), True, False, stage.held.pieces)
-        return self._vet(stream, last, HookReply(why.place, chunk, why.instead, [Fragment("")]))
+        return self._vet(stream, last, HookReply(why.place, chunk, why.instead))
 
-    def _begin_or_end(self, delta: Delta, first: HookReply | None) -> Asking[Vetted]:
+    def _begin_or_end(self, delta: Delta) -> Asking[Vetted]:
         """Vet the first delta of a stream, or the last of the output."""
         released: list[Delta] = []
         key = _key_of(delta)
@@ -132,12 +110,12 @@ class Output:
         if stream.kept is not None:
             self._waiting_call = stream
         if delta.finish_reason is None:
-            vetted, ends = yield from self._vet(stream, delta, first)
+            vetted, ends = yield from self._vet(stream, delta)
             return [*released, *vetted], ends
         if self._is_cut(delta):
             for open_stream in self.streams.values():
                 open_stream.cut()
-        vetted, ends = yield from self._finish(stream, delta, first)
+        vetted, ends = yield from self._finish(stream, delta)
         return [*released, *vetted], ends
 
     def _is_cut(self, last: Delta) -> bool:
@@ -176,33 +154,31 @@ class Output:
         return released, None
 
     def _vet(
-        self, stream: Stream, delta: Delta, first: HookReply | None = None, *, is_final: bool = False
+        self, stream: Stream, delta: Delta, answered: HookReply | None = None, *, is_final: bool = False
     ) -> Asking[Vetted]:
-        """Take a delta through one stream's hooks. `is_final`: the stream ends with it."""
+        """Take a delta through one stream's hooks. `is_final`: the stream ends with it. `answered`: as in
+        `Stream.feed`; the delta has no text then."""
         is_final = is_final or delta.finish_reason is not None
-        if first is None or first.fragments is None:
-            fragments, is_clear = self._begin(stream, delta, is_final)
+        if answered is None:
+            piece = self._piece(stream, delta, is_final)
         else:
-            fragments, is_clear = first.fragments, False
-        out: list[Fragment] = fragments
+            piece = Piece.of([Fragment("")], self.ledger)
+        fed = [] if self.delivery is None else piece.fragments
         ends: terminate | rewind | None = None
-        if fragments:
-            out, ends = yield from stream.feed(
-                fragments,
-                is_final=is_final,
-                first=first,
-                num_decided=None if self.delivery is None else self._num_decided(self.delivery),
+        if piece.left != []:
+            num_decided = None if self.delivery is None else self._num_decided(self.delivery)
+            ends = yield from stream.feed(
+                piece, is_final=is_final, answered=answered, num_decided=num_decided
             )
-        if self.delivery is not None:
-            out = self.delivery.depart(stream, fragments, out, ends)
-        if is_clear and out is fragments and ends is None and stream.kept is None:
+        if piece.left is None and stream.kept is None and not self.ledger.groups:
             released = [self.pass_on(stream, delta)]
         else:
-            if is_clear:
-                self.ledger.enter(fragments)
+            out = piece.fragments
+            if self.delivery is not None:
+                out = self.delivery.depart(stream, fed, out, ends)
             released = self.deliver(stream, out)
         if is_final and stream.tool_call is not None and ends is None:
-            released += self._end_call(stream, out)
+            released += self._end_call(stream, piece.fragments)
         if isinstance(ends, terminate) and ends.text and stream.channel != "content":
             closing, ends = yield from self._close(ends, stream.ended_by)
             released += closing
@@ -243,18 +219,26 @@ class Output:
         content = self.streams.get("content")
         if content is None:
             content = self.streams["content"] = Stream(self._guarded, Delta(index=self.index))
-        closing = [Fragment(verdict.text or "")]
-        out, ends = yield from content.feed(closing, is_final=True, begin=place + 1)
+        closing = Piece.of([Fragment(verdict.text or "")], self.ledger)
+        ends = yield from content.feed(closing, is_final=True, begin=place + 1)
+        out = closing.fragments
         if self.delivery is not None:
             out = self.delivery.depart(content, [], out, verdict)
         if isinstance(ends, terminate) and weight(ends) > weight(verdict):
             verdict = ends
         return self.deliver(content, out), verdict
 
-    def _begin(self, stream: Stream, delta: Delta, is_final: bool) -> tuple[list[Fragment], bool]:
-        """The delta's fragments; and whether nothing but its own text is undecided, and the ledger does not
-        have it yet."""
-        fragments, textless = fragments_of(delta.tokens, delta.text)
+    def _piece(self, stream: Stream, delta: Delta, is_final: bool) -> Piece:
+        """The piece of a delta. Of one that may pass as it is, fragments are made if a hook wants it."""
+        text, tokens = delta.text, delta.tokens
+        if (
+            not (is_final or stream.waiting or self.ledger.groups)
+            and self.delivery is None
+            and (text if not tokens else are_aligned(tokens, text))
+            and not (self._tells_bytes and not are_bytes_of(tokens, text))
+        ):
+            return Piece(text, tokens, self.ledger)
+        fragments, textless = fragments_of(tokens, text)
         if is_final and (textless or stream.waiting or not fragments):
             fragments.append(Fragment("", textless))  # no text follows: textless tokens go with the end
             textless = None
@@ -262,27 +246,13 @@ class Output:
             for fragment in fragments:
                 if fragment.group is not None and fragment.group.is_incomplete:
                     fragment.group.spoiled = True
-        has_waited = bool(stream.waiting) and stream.join_waiting(fragments)
-        is_whole = not (has_waited or is_final or textless) and bool(fragments)
-        is_clear = is_whole and not self.ledger.groups
-        is_clear = is_clear and not (self._tells_bytes and not are_bytes_of(delta.tokens, delta.text))
-        if not is_clear:
-            self.ledger.enter(fragments)
+        if stream.waiting:
+            stream.join_waiting(fragments)
+        self.ledger.enter(fragments)
         if textless is not None:
             self.ledger.groups.append(textless)
             stream.waiting.append(textless)
-        return fragments, is_clear
-
-    def take_in(self, delta: Delta) -> list[Fragment]:
-        """The fragments of a delta that skips `feed`."""
-        tokens = delta.tokens
-        if len(tokens) == 1:  # as `fragments_of` and `enter` would do it
-            group = TokenGroup(tokens)
-            self.ledger.groups.append(group)
-            return [Fragment(delta.text, group)]
-        fragments, _ = fragments_of(tokens, delta.text)
-        self.ledger.enter(fragments)
-        return fragments
+        return Piece.of(fragments, self.ledger)
 
     def deliver(self, stream: Stream, released: list[Fragment]) -> list[Delta]:
         """Deltas of fragments that every hook released, with all tokens that may leave."""
@@ -316,7 +286,7 @@ class Output:
         delivery.begin_again(num_kept, LastRewind(instead, stream.key, stream.ended_by))
         return Rewind(self.index, num_kept, None if verdict.ban is None else tuple(verdict.ban))
 
-    def _finish(self, last: Stream, delta: Delta, first: HookReply | None) -> Asking[Vetted]:
+    def _finish(self, last: Stream, delta: Delta) -> Asking[Vetted]:
         """The output ends: its streams end, and it gets its finish reason. `last`: the stream of the delta.
 
         Content ends last: there a hook may say that a call is withheld (contract 2.14), and there comes the
@@ -327,7 +297,7 @@ class Output:
             self.streams["content"] = self.streams.pop("content")  # it ends last
         for stream in list(self.streams.values()):
             if stream is last:
-                vetted, ends = yield from self._vet(last, delta, first)
+                vetted, ends = yield from self._vet(last, delta)
             else:
                 vetted, ends = yield from self._vet(stream, Delta(index=self.index), is_final=True)
             released += vetted
@@ -360,9 +330,10 @@ class Output:
         """Answer with a refusal's text, which the hooks see as a whole stream."""
         first = Delta(index=self.index)
         stream = self.streams[first.channel] = Stream(self._guarded, first)
-        out, _ = yield from stream.feed([Fragment(text)], is_final=True)
+        piece = Piece.of([Fragment(text)], self.ledger)
+        yield from stream.feed(piece, is_final=True)
         self.is_finished = True
-        return self.deliver(stream, out)
+        return self.deliver(stream, piece.fragments)
 
     def abort(self) -> Asking[None]:
         """Give every open stream its last call, aborted (contract 2.6)."""

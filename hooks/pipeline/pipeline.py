@@ -18,7 +18,6 @@ from hooks.api.probe_needs import ProbeNeeds
 from hooks.loading.alarm import interrupting
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
-from hooks.pipeline.ask import HookReply
 from hooks.pipeline.driver import GuardDriver
 from hooks.pipeline.failure import BadVerdictError, HookError
 from hooks.pipeline.joint_screen import JointScreens
@@ -264,9 +263,7 @@ class Pipeline:
             for i, word in enumerate(("Hello", ", ", "world.")):
                 token = Token(i, word, word.encode(), -0.5, scores=scores)
                 delta = Delta(text=word, tokens=(token,), prompt_scores=None if i else prompt)
-                said = guard.pass_through(delta)
-                if said is None or isinstance(said, HookReply):
-                    await guard.feed(delta, said)
+                await guard.feed(delta)
             await guard.feed(Delta(finish_reason="stop"))
         finally:
             await guard.close()

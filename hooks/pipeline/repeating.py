@@ -4,7 +4,7 @@ from typing import Any
 
 from engine.protocol import Delta, GenerationRequest
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.ask import HookReply, Step
+from hooks.pipeline.ask import Step
 from hooks.pipeline.decision import DecisionLog
 from hooks.pipeline.driver import GuardDriver
 from hooks.pipeline.failure import HookError
@@ -32,11 +32,10 @@ class RepeatingDriver(GuardDriver):
         super().__init__(request, hooks, own, options, **others)
         self._own, self._total = own, tallies
         self._num_repeated = num_repeated
-        self.pass_through = _no_shortcut
 
-    async def feed(self, delta: Delta, first: HookReply | None = None) -> Step:
+    async def feed(self, delta: Delta) -> Step:
         try:
-            return await super().feed(delta, first)
+            return await super().feed(delta)
         finally:
             self._add_counts()
             self._num_repeated -= len(delta.text)
@@ -55,7 +54,3 @@ class RepeatingDriver(GuardDriver):
         for name, tally in self._own.items():
             counts = tally.take()
             self._total[name].add(counts.repeated() if self._num_repeated > 0 else counts)
-
-
-def _no_shortcut(_: Delta) -> None:
-    """`feed` takes every delta."""

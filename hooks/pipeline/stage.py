@@ -19,17 +19,9 @@ from hooks.pipeline.failure import (
     no_verdict,
     place_of,
 )
-from hooks.pipeline.fragments import (
-    Fragment,
-    HeldText,
-    copies,
-    num_incomplete_of,
-    restored_in,
-    text_of,
-    tokens_of,
-    without_restored,
-)
+from hooks.pipeline.fragments import Fragment, HeldText, copies, have_alternatives, without_restored
 from hooks.pipeline.guarded_request import GuardedRequest
+from hooks.pipeline.piece import Piece
 from hooks.pipeline.release import count_judged, decide, num_held_by, without_alternatives
 from hooks.pipeline.tally import JudgedTokens
 
@@ -99,18 +91,27 @@ class HookStage:
         self.judged = JudgedTokens() if hook.judges else None
         """None: the hook asks no judge, or the count was reported."""
 
-    def show(self, fragments: list[Fragment], is_final: bool) -> Chunk:
+    def show(self, piece: Piece, is_final: bool) -> Chunk:
         """The chunk that shows the hook its new text. A final chunk is the hook's last call."""
-        text, tokens = text_of(fragments), tokens_of(fragments)
-        if text:
-            self.pieces.append(text)
+        if not piece.is_read:
+            piece.read()
+        if piece.text:
+            self.pieces.append(piece.text)
         if is_final:
             self._close()
-        held, num_incomplete = self.held.pieces, num_incomplete_of(fragments)
-        restored = () if len(fragments) == 1 and not fragments[0].is_restored else restored_in(fragments)
-        return Chunk(self.context, text, tokens, is_final, False, held, num_incomplete, restored)
+        held = self.held.pieces
+        return Chunk(
+            self.context,
+            piece.text,
+            piece.tokens,
+            is_final,
+            False,
+            held,
+            piece.num_incomplete,
+            piece.restored,
+        )
 
-    def lets_through(self, chunk: Chunk, reply: Reply) -> bool:
+    def lets_through(self, chunk: Chunk, reply: Reply, piece: Piece) -> bool:
         """Whether the reply releases just the new text, untouched; then it is counted."""
         is_hold = type(reply) is hold
         if (
@@ -119,9 +120,12 @@ class HookStage:
                 (is_hold and type(reply.n) is int and reply.n == 0)
                 or (type(reply) is emit and reply.text is chunk.text_diff)
             )
-            and reply.alternatives
-            and self.judged is None
             and reply.unjudged == 0
+            and (reply.alternatives or (piece.left is None and not have_alternatives(piece.tokens)))
+            and (
+                self.judged is None
+                or (piece.left is None and self.judged.pass_on(piece.text, len(piece.tokens)))
+            )
         ):
             if is_hold:
                 self.tally.num_holds += 1
@@ -254,10 +258,10 @@ class HookStage:
             logger.warning("hook %s failed on an aborted stream: %s", self.hook.name, place_of(reply.error))
         discard(reply)
 
-    def failed_reply(self, place: int, chunk: Chunk, fragments: list[Fragment] | None) -> HookReply:
+    def failed_reply(self, place: int, chunk: Chunk) -> HookReply:
         """The reply to the chunk of a hook whose screen failed."""
         failure, self.failure = self.failure, None
-        return HookReply(place, chunk, failure, fragments)
+        return HookReply(place, chunk, failure)
 
     def _close(self, *, gets_last_call: bool = False) -> None:
         """The hook is shown no more text of this stream. `gets_last_call`: `abort` calls it, once."""

@@ -10,7 +10,8 @@ from hooks.pipeline.ask import Asking, HookReply
 from hooks.pipeline.fragments import Fragment, TokenGroup
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.joint_reading import JointReading
-from hooks.pipeline.stage import Ending, HookStage, Settled
+from hooks.pipeline.piece import Piece
+from hooks.pipeline.stage import Ending, HookStage
 
 
 class Stream:
@@ -23,8 +24,6 @@ class Stream:
         "incomplete",
         "index",
         "is_announced",
-        "is_plain",
-        "is_read",
         "kept",
         "readings",
         "stages",
@@ -40,20 +39,14 @@ class Stream:
         name, call_index = (self.tool_call.name, self.tool_call.index) if self.tool_call else (None, None)
         which = guarded.request, self.index, self.channel, name, prompt_scores
         self.stages: list[HookStage] = []
-        self.is_plain = True
-        """Whether no hook is `async`."""
         for place, hook in enumerate(guarded.hooks):
             state, keeps_text = guarded.states[id(hook)], hook.reads_text or self.tool_call is not None
             context = StreamContext(*which, place, guarded.suspicions, state, keeps_text, guarded.values)
             self.stages.append(HookStage(guarded, hook, context, call_index))
-            self.is_plain = self.is_plain and not hook.is_async
         self.readings: list[JointReading | None] = [None] * len(self.stages)
         """For the first hook of a run, what reads for the run."""
         for start, end, screen in guarded.runs:
             self.readings[start] = JointReading(screen, self.stages[start:end], end)
-        first = self.readings[0] if self.readings else None
-        self.is_read = self.tool_call is None and first is not None and first.end == len(self.stages)
-        """Whether one joint reading stands for all hooks."""
         self.waiting: list[TokenGroup] = []
         """Textless tokens that go with the text that follows. The ledger has them already."""
         self._whole_at = (0, False)
@@ -139,56 +132,64 @@ class Stream:
 
     def feed(
         self,
-        fragments: list[Fragment],
+        piece: Piece,
         *,
         is_final: bool,
-        first: HookReply | None = None,
+        answered: HookReply | None = None,
         num_decided: int | None = None,
         begin: int = 0,
-    ) -> Asking[Settled]:
-        """Take `fragments` through the hooks. `num_decided`: as in `HookStage.settle`.
+    ) -> Asking[Ending | None]:
+        """Take a piece through the hooks, which may change it. Returns the verdict that ends things, if one
+        came. `num_decided`: as in `HookStage.settle`.
 
-        `first`: hooks before its place have let the fragments through, and its reply is of the hook at that
-        place. `begin`: the place of the first hook that is shown the fragments. If no hook touches or holds
-        anything, `fragments` itself is released. A closing text is released in content alone: otherwise it
-        is in the verdict only. Raises `HookError`.
+        `answered`: hooks before its place have let the piece through, and its reply is of the hook at that
+        place. `begin`: the place of the first hook that is shown the piece. A closing text is released in
+        content alone: otherwise it is in the verdict only. Raises `HookError`.
         """
         ended: Ending | None = None
-        failed = self.leave_readings()
-        if failed is not None and first is None:
-            first = failed.failed_reply(self.stages.index(failed), failed.show(fragments, is_final), None)
-        for place, stage in enumerate(self.stages):
-            if place < begin:
-                continue
+        if (is_final or begin) and answered is None:
+            failed = self.leave_readings()
+            if failed is not None:
+                answered = failed.failed_reply(self.stages.index(failed), failed.show(piece, is_final))
+        place = begin if answered is None else answered.place
+        while place < len(self.stages):
+            stage, reading = self.stages[place], self.readings[place]
+            place += 1
             if stage.is_closed:
                 if is_final:
                     yield from stage.abort()  # a hook in shadow mode whose verdict was refused
                 continue
-            if first is not None and place < first.place:
-                continue
-            if not fragments and not is_final:
+            if piece.left == [] and not is_final:
                 break
-            if first is not None and place == first.place:
-                chunk, reply = first.chunk, first.reply
+            if reading is not None and not is_final and answered is None:
+                if reading.take(piece):
+                    place = reading.end
+                    continue
+                if (failed := reading.failed) is not None:
+                    place = self.stages.index(failed)
+                    answered = failed.failed_reply(place, failed.show(piece, is_final))
+                    continue
+            if answered is not None:
+                chunk, reply, answered = answered.chunk, answered.reply, None
             else:
-                chunk = stage.show(fragments, is_final)
-                stage.ask.shown = chunk
+                chunk = stage.ask.shown = stage.show(piece, is_final)
                 yield stage.ask
                 reply = stage.ask.reply
-                if stage.lets_through(chunk, reply):
+                if stage.lets_through(chunk, reply, piece):
                     continue
-            fragments, ends = stage.settle(chunk, reply, fragments, num_decided)
-            if ends is None:
-                continue
-            if ended is None or weight(ends) > weight(ended):
-                ended, self.ended_by = ends, place
-            if self.channel != "content" and isinstance(ends, terminate) and ends.text:
-                fragments = fragments[:-1]
-            if isinstance(ends, terminate) and ends.after is None and ends.text is None:
-                return [], ended
-            # Later hooks see the rest as the stream's last chunk, unless the stream continues after a rewind.
-            is_final = isinstance(ended, terminate)
-        return fragments, ended
+            fragments, ends = stage.settle(chunk, reply, piece.fragments, num_decided)
+            if ends is not None:
+                if ended is None or weight(ends) > weight(ended):
+                    ended, self.ended_by = ends, place - 1
+                if self.channel != "content" and isinstance(ends, terminate) and ends.text:
+                    fragments = fragments[:-1]
+                if isinstance(ends, terminate) and ends.after is None and ends.text is None:
+                    piece.become([])
+                    return ended
+                # Later hooks see the rest as the stream's last chunk, unless it continues after a rewind.
+                is_final = isinstance(ended, terminate)
+            piece.become(fragments)
+        return ended
 
 
 def weight(ends: Ending) -> int:

@@ -5,15 +5,17 @@ import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from engine.protocol import Channel, Delta, Deltas, EngineError, GenerationRequest, Token, Tokenizer
-from engine.streams.generation import Generation
+from engine.streams.feeding import feed_all, iterated
+from engine.streams.flow import StagedFlow
 from engine.streams.recording import Recording
 from hooks.api import Hook
 from hooks.loading.loader import HookSpec, LoadedHook, load_hook
 from hooks.pipeline.admission import RefusedError
-from hooks.pipeline.driver import admit, guarded
+from hooks.pipeline.driver import Guarding, admit
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.options import PipelineOptions
@@ -31,7 +33,7 @@ OneHook = str | HookSpec | type[Any] | Hook
 Hooks = OneHook | Sequence[OneHook]
 """A hook, or several as a pipeline."""
 
-Generate = Callable[[GenerationRequest], Deltas | Generation]
+Generate = Callable[[GenerationRequest], Deltas]
 """Answers a request, as `Engine.generate` does."""
 
 Finish = tuple[str | None, str | int | None]
@@ -230,7 +232,8 @@ async def vetted(
     try:
         admitted = await admit(guard, tokenizer)
         if isinstance(admitted, GenerationRequest):
-            async with aclosing(guarded(guard, Generation.of(generate(admitted)))) as released:
+            flow = StagedFlow(partial(feed_all, generate(admitted)), guard=[Guarding(guard)])
+            async with aclosing(iterated(flow)) as released:
                 async for delta in released:
                     yield delta
         else:
@@ -245,7 +248,7 @@ async def collect(opener: GuardFactory, request: GenerationRequest, generate: Ge
     kept: list[Delta] = []
     asked: list[GenerationRequest] = []
 
-    def ask(request: GenerationRequest) -> Deltas | Generation:
+    def ask(request: GenerationRequest) -> Deltas:
         asked.append(request)
         return generate(request)
 

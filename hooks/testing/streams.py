@@ -8,11 +8,12 @@ over all of the text: at place p a chunk ends after the p-th character.
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import Any, get_args
 
-from engine.parsers import Parsers, parsed
+from engine.parsers import Parsers, Parsing
 from engine.protocol import (
     Channel,
     Delta,
@@ -26,7 +27,8 @@ from engine.protocol import (
 )
 from engine.protocol.deltas import without_prompt
 from engine.protocol.parser_names import known_parsers
-from engine.streams.generation import Generation
+from engine.streams.feeding import feed_all, iterated
+from engine.streams.flow import StagedFlow
 from engine.streams.recording import Recording, TimedDelta
 from hooks.api.probe_needs import ProbeNeeds
 from hooks.loading.loader import LoadedHook
@@ -188,7 +190,8 @@ async def source_of(stream: Recording, beat: Callable[[], None] = lambda: None) 
 
 async def _parsed(parsers: Parsers, stream: Recording) -> Recording:
     unfailed = replace(stream, failure=None)
-    deltas = [delta async for delta in parsed(parsers, stream.request, Generation(source_of(unfailed)))]
+    flow = StagedFlow(partial(feed_all, source_of(unfailed)), [Parsing(parsers, stream.request)])
+    deltas = [delta async for delta in iterated(flow)]
     return replace(_recording(stream.request, deltas), failure=stream.failure)
 
 

@@ -19,7 +19,7 @@ from hooks.api.decision import Held, Listener, Mode
 from hooks.api.probe_needs import ProbeNeeds
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec
-from hooks.pipeline.ask import HookReply, Step
+from hooks.pipeline.ask import Step
 from hooks.pipeline.decision import request_decision
 from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
@@ -318,10 +318,7 @@ class RemoteGuard:
         step, self.request = await self._ask(Admit, shown)
         return step
 
-    def pass_through(self, delta: Delta) -> None:
-        """Does nothing: a worker has no shortcut."""
-
-    async def feed(self, delta: Delta, first: HookReply | None = None) -> Step:
+    async def feed(self, delta: Delta) -> Step:
         step, _ = await self._ask(Feed, delta)
         return step
 

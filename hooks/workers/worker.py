@@ -11,7 +11,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from engine.protocol import Delta, EngineError
+from engine.protocol import EngineError
 from engine.protocol.prompt_size import prompt_size
 from engine.protocol.tracing import CURRENT_SPAN, NoSpan, Span
 from engine.turns.fair_queue import FairQueue
@@ -161,11 +161,7 @@ class Worker:
             elif isinstance(message, LookAhead):
                 reply = Reply(key, Step([]), ahead=await guard.look_ahead())
             else:
-                first = guard.pass_through(message.delta)
-                if isinstance(first, (Delta, list)):
-                    reply = Reply(key, Step([first] if isinstance(first, Delta) else first))
-                else:
-                    reply = Reply(key, await guard.feed(message.delta, first))
+                reply = Reply(key, await guard.feed(message.delta))
         except HookError as error:
             reply = Reply(key, failed=error.hook, param=error.param)
         except EngineError as error:

@@ -10,11 +10,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from aiohttp import web
 
-from engine.parsers import parsed
+from engine.parsers import Parsing
 from engine.protocol import Delta, GenerationRequest, ModelInfo, QueueFullError, RequestError, Tokenizer
 from engine.protocol.documents import with_documents_as_text
 from engine.protocol.fields.asked import steers_end
@@ -25,10 +25,12 @@ from engine.protocol.prompt_size import text_size
 from engine.protocol.relay import counted, relayed
 from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN
 from engine.sampling.logits_processors.names import OTHER_FIELDS, PARAMETER_FIELDS
-from engine.streams.generation import Generation, Rewindable
-from engine.text.chat_echo import with_echo
+from engine.streams.feeding import feed, feed_given
+from engine.streams.flow import Stage, StagedFlow
+from engine.streams.rewindable import Rewindable
+from engine.text.chat_echo import ChatEcho, echoed_text
 from hooks.api.decision import Listener
-from hooks.pipeline.driver import admit, as_deltas, guarded, in_own_words
+from hooks.pipeline.driver import Guarding, admit, in_own_words
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.deployment.deployment import Route
 from proxy.http.access.bodies import check_counts, read_json, yield_to_event_loop
@@ -36,12 +38,12 @@ from proxy.http.access.operator import has_admin_key, is_operator
 from proxy.http.arrival import ARRIVAL, Arrival
 from proxy.service.metrics import RequestMetrics
 from proxy.service.prompts import check_prompts
-from proxy.service.quotas import LimitError, Spending, estimated_tokens
+from proxy.service.quotas import Counting, LimitError, Spending, estimated_tokens
 from proxy.service.running import RunningRequest
 from proxy.service.service import Service
 from proxy.storage.records import Asker
 from proxy.telemetry.traced_guard import GuardSpan
-from proxy.wire.answer_decisions import AnswerDecisions
+from proxy.wire.answer_decisions import AnswerDecisions, Telling
 from proxy.wire.errors import APIError
 from proxy.wire.messages.fields import CountFields
 
@@ -59,9 +61,7 @@ class Fields(Protocol):
 
 F = TypeVar("F", bound=Fields)
 T = TypeVar("T")
-Released = Generation
-"""The deltas that a client gets. Handlers use this name, because only this module may import `Generation`
-(contract 1.3)."""
+P = ParamSpec("P")
 Make = Callable[[Arrival, F, Route], GenerationRequest | Awaitable[GenerationRequest]]
 """Makes the request of the body."""
 
@@ -105,12 +105,11 @@ class Exchange(Generic[F]):
     def tokenizer(self) -> Tokenizer | None:
         return self.route.model.engine.tokenizer
 
-    async def generation(self) -> Released:
-        """The released deltas: admit, generate, rewind, parse, guard.
+    async def flow(self) -> StagedFlow:
+        """The way of the answer's deltas: admit, generate, rewind, parse, guard.
 
-        The hooks admit the prompt first. Each later step takes the deltas of the step before it, and runs
-        when the caller takes the first delta. Closing the last one closes all of them and cancels the
-        engine's work. Raises `RuntimeError` for a request that is not counted: nothing has limited it.
+        Run it with the last stage. The hooks admit the prompt here. Raises `RuntimeError` for a request that
+        is not counted: nothing has limited it.
         """
         model, engine, metrics = self.route.model, self.route.model.engine, self.metrics
         guard = self._opened()
@@ -118,20 +117,20 @@ class Exchange(Generic[F]):
         if self.spending.is_limited:
             metrics.on_usage = partial(self.spending.settle, self.request)
         if not isinstance(admitted, GenerationRequest):
-            return Generation(as_deltas(admitted))
-        parsers = model.parsers_for(admitted)
-        answer = Generation(engine.generate(admitted), can_hand_over=engine.info.can_hand_over)
+            return StagedFlow(partial(feed_given, admitted))
+        stages: list[Stage] = []
         if self.spending.is_limited:
-            answer = self.spending.counted(answer)
-        if admitted.echo:
-            answer = with_echo(admitted, answer)
+            stages.append(Counting(self.spending))
+        if text := echoed_text(admitted):
+            stages.append(ChatEcho(text))
         if guard.may_rewind:
-            answer = Rewindable(answer)
-        if parsers is not None:
-            answer = parsed(parsers, admitted, answer, engine.tokenizer)
+            stages.append(Rewindable())
+        if (parsers := model.parsers_for(admitted)) is not None:
+            stages.append(Parsing(parsers, admitted, engine.tokenizer))
+        guarding: list[Stage] = [] if isinstance(guard, PassThrough) else [Guarding(guard)]
         if self.arrival.decisions is not None:
-            answer = self.arrival.decisions.watched(guard, answer)
-        return answer if isinstance(guard, PassThrough) else guarded(guard, answer)
+            guarding.insert(0, Telling(self.arrival.decisions, guard))
+        return StagedFlow(partial(_in_own_words, guard, partial(feed, engine, admitted)), stages, guarding)
 
     def spend_estimate(self) -> None:
         """Count the prompt's tokens, about, for a request without usage."""
@@ -161,14 +160,15 @@ class Exchange(Generic[F]):
         answer, which no hook has seen. `body`: the upstream's. Raises as `relayed` does."""
         guard, admitted = await self._admitted_or_refused()
         admitted = replace(admitted, extra=self.support.relayed_of(admitted.extra))
-        answer = relayed(self.route.model.engine, admitted, path, body(admitted))
-        return admitted, await _in_own_words(guard, answer)
+        return admitted, await _in_own_words(
+            guard, relayed, self.route.model.engine, admitted, path, body(admitted)
+        )
 
     async def count_tokens(self) -> int:
         """The tokens of the prompt, as the hooks let it go on."""
         guard, admitted = await self._admitted_or_refused()
         if self.tokenizer is None:
-            return await _in_own_words(guard, counted(self.route.model.engine, admitted))
+            return await _in_own_words(guard, counted, self.route.model.engine, admitted)
         encode, size = partial(self.tokenizer.encode_chat, admitted), text_size(admitted.messages)
         return len(await self.service.prompt_threads.run(encode, size=size, caller=admitted.caller))
 
@@ -343,10 +343,12 @@ def _check_processors(request: GenerationRequest, allowed: list[str]) -> None:
             raise RequestError(f"{field}: name logits processors in logits_processors.", param=field)
 
 
-async def _in_own_words(guard: OpenGuard, answer: Awaitable[T]) -> T:
-    """The upstream's answer. Raises its errors, in Weir's words where hooks must see all text first."""
+async def _in_own_words(
+    guard: OpenGuard, ask: Callable[P, Awaitable[T]], *args: P.args, **others: P.kwargs
+) -> T:
+    """The engine's answer. Raises its errors, in Weir's words where hooks must see all text first."""
     try:
-        return await answer
+        return await ask(*args, **others)
     except (RequestError, QueueFullError) as error:
         raise in_own_words(error, guard) from None
 

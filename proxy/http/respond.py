@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from time import monotonic
 from types import TracebackType
 from typing import Any, Self
@@ -13,7 +13,8 @@ from aiohttp.abc import AbstractStreamWriter
 
 from engine.protocol import Delta
 from engine.protocol.call_arguments import IGNORED_ARGUMENTS, has_other_arguments
-from proxy.http.admission import Exchange, Released
+from engine.streams.flow import Stage, StagedFlow
+from proxy.http.admission import Exchange
 from proxy.service.metrics import RequestMetrics
 from proxy.wire.errors import APIError, to_api_error
 from proxy.wire.openai.answer import COMMENT, Answer
@@ -95,11 +96,8 @@ class EventStream:
             await self.write(self._filler)
 
 
-class AnswerStream(EventStream):
+class StreamedAnswer(Stage, EventStream):
     """Sends the events of an answer's deltas."""
-
-    _unsent: bytes | Exception | None = None
-    """The events of the last delta, if they could not be sent at once; or the error of writing them."""
 
     def __init__(
         self,
@@ -111,84 +109,59 @@ class AnswerStream(EventStream):
         headers: dict[str, str],
     ) -> None:
         super().__init__(request, keep_alive=keep_alive, headers=headers, filler=answer.keep_alive)
-        self._metrics = exchange.metrics
+        self._release = exchange.metrics.release
         self._frames_of: Callable[[Delta], bytes] = answer.chunk
+        self._unsent = bytearray()
+        """Events that wait for the start of the response, or for the client."""
         decisions = exchange.arrival.decisions
         if decisions is not None:
-            decisions.write = self.write
+            decisions.send = self.send
             self._frames_of = decisions.before(answer.chunk)
 
-    def take(self, delta: Delta) -> bool:
-        """Send the delta's events without waiting (`engine.protocol.Take`). False: `send_rest` has to send
-        them. Until it has, the same delta may come once more, and is not written again.
+    def feed(self, delta: Delta) -> None:
+        frames = self._frames_of(delta)
+        self._release(delta)
+        if frames:
+            self.send(frames)
+
+    def send(self, frames: bytes) -> None:
+        """Send events at once, unless the response begins with them, or the client has too much unread data.
 
         Most events go this way, past aiohttp's writer, whose coroutine takes four times as long.
         """
-        if self._unsent is not None:
-            return False
-        try:
-            frames = self._frames_of(delta)
-        except Exception as error:  # noqa: BLE001 - `send_rest` raises it
-            self._unsent = error
-            return False
-        self._metrics.release(delta)
-        if not frames:
-            return True
         transport, writer = self._chunked, self._writer
-        if transport is None or writer is None or transport.is_closing() or self._protocol.writing_paused:
-            self._unsent = frames
-            return False
+        if (
+            self._unsent
+            or transport is None
+            or writer is None
+            or transport.is_closing()
+            or self._protocol.writing_paused
+        ):
+            if not self._unsent:
+                self.flow.wait_for(self._send_rest())
+            self._unsent += frames
+            return
         chunk = b"%x\r\n%b\r\n" % (len(frames), frames)
         writer.output_size += len(chunk)
         self._last_write = monotonic()
         transport.write(chunk)
-        return True
 
-    async def send_rest(self) -> None:
-        """Send the events that `take` could not send. Raises the error if they could not be written."""
-        unsent, self._unsent = self._unsent, None
-        if isinstance(unsent, Exception):
-            raise unsent
-        if unsent is not None:
-            await self.write(unsent)
+    async def _send_rest(self) -> None:
+        while self._unsent:
+            frames, self._unsent = bytes(self._unsent), bytearray()
+            await self.write(frames)
 
 
-class WholeAnswer:
+class WholeAnswer(Stage):
     """Folds the deltas of an answer into one body."""
 
     def __init__(self, answer: Answer, metrics: RequestMetrics) -> None:
         self._fold = answer.fold
-        self._metrics = metrics
-        self._failure: Exception | None = None
+        self._release = metrics.release
 
-    def take(self, delta: Delta) -> bool:
-        """Add the delta (`engine.protocol.Take`). False: it cannot be added, and `send_rest` raises the
-        error. Until then the same delta may come once more, and is not added again."""
-        if self._failure is not None:
-            return False
-        try:
-            self._fold(delta)
-        except Exception as error:  # noqa: BLE001 - `send_rest` raises it
-            self._failure = error
-            return False
-        self._metrics.release(delta)
-        return True
-
-    async def send_rest(self) -> None:
-        """Raises the error of a delta that could not be added."""
-        if self._failure is not None:
-            raise self._failure
-
-
-async def _deliver(deltas: Released, to: AnswerStream | WholeAnswer) -> None:
-    """Give all deltas to `to`. Behind the first, the engine may give them by a call."""
-    is_handed = False
-    async for delta in deltas:
-        if not to.take(delta):
-            await to.send_rest()
-        if not is_handed:
-            deltas.hand_to(to.take)
-            is_handed = True
+    def feed(self, delta: Delta) -> None:
+        self._fold(delta)
+        self._release(delta)
 
 
 async def respond(exchange: Exchange[Any], answer: Answer) -> web.StreamResponse:
@@ -201,21 +174,21 @@ async def respond(exchange: Exchange[Any], answer: Answer) -> web.StreamResponse
     if exchange.tokenizer is not None and has_other_arguments(answer.request.messages):
         ignored.append(IGNORED_ARGUMENTS)  # the chat template of a model in this process gets an object
     headers = answer.headers | ignored_header(ignored) if ignored else answer.headers
-    async with aclosing(await exchange.generation()) as deltas:
-        if answer.request.stream:
-            keep_alive = exchange.arrival.service.settings.keep_alive_interval
-            stream = AnswerStream(http, answer, exchange, keep_alive=keep_alive, headers=headers)
-            async with stream:
-                response = await _send_events(stream, deltas, answer, exchange)
-                exchange.arrival.status = response.status
-                return response
-        await _deliver(deltas, WholeAnswer(answer, exchange.metrics))
-        exchange.metrics.end("finished")
-        await answer.settle()
-        body = answer.whole()
-        if exchange.arrival.decisions is not None:
-            body = exchange.arrival.decisions.added_to(body)
-        return web.Response(body=body, content_type="application/json", headers=headers)
+    flow = await exchange.flow()
+    if answer.request.stream:
+        keep_alive = exchange.arrival.service.settings.keep_alive_interval
+        stream = StreamedAnswer(http, answer, exchange, keep_alive=keep_alive, headers=headers)
+        async with stream:
+            response = await _send_events(stream, flow, answer, exchange)
+            exchange.arrival.status = response.status
+            return response
+    await flow.run(WholeAnswer(answer, exchange.metrics))
+    exchange.metrics.end("finished")
+    await answer.settle()
+    body = answer.whole()
+    if exchange.arrival.decisions is not None:
+        body = exchange.arrival.decisions.added_to(body)
+    return web.Response(body=body, content_type="application/json", headers=headers)
 
 
 def _withholds_alternatives(exchange: Exchange[Any], answer: Answer) -> bool:
@@ -224,7 +197,7 @@ def _withholds_alternatives(exchange: Exchange[Any], answer: Answer) -> bool:
 
 
 async def _send_events(
-    stream: AnswerStream, deltas: Released, answer: Answer, exchange: Exchange[Any]
+    stream: StreamedAnswer, flow: StagedFlow, answer: Answer, exchange: Exchange[Any]
 ) -> web.StreamResponse:
     """Send each delta as events. A failure before the first has a status of its own; after it, one `error`
     event says so (contract 4.2). Either way `answer.done` is last.
@@ -235,7 +208,7 @@ async def _send_events(
     metrics, decisions = exchange.metrics, exchange.arrival.decisions
     try:
         try:
-            await _deliver(deltas, stream)
+            await flow.run(stream)
             metrics.end("finished")
             await answer.settle()
         except asyncio.CancelledError as error:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from engine.protocol import Delta, GenerationRequest, Usage
 from engine.protocol.prompt_size import prompt_size
-from engine.streams.generation import Generation, InstantStage
+from engine.streams.flow import Stage
 from proxy.service.rates import Rates
 from proxy.service.running import RequestLimits
 from proxy.settings.limits import SETTINGS, WHOSE, Subject
@@ -61,14 +61,10 @@ class Spending:
         for name in self._names:
             self._rates.spend(name, tokens)
 
-    def counted(self, source: Generation) -> Generation:
-        """The engine's deltas, the same. `settle` estimates by them if the request ends before its usage is
+    def count(self, delta: Delta) -> None:
+        """Count what the engine generates. `settle` estimates by it if the request ends before its usage is
         known."""
-        return InstantStage(source, self._count)
-
-    def _count(self, delta: Delta) -> Delta:
         self._num_generated += len(delta.text)
-        return delta
 
     def settle(self, request: GenerationRequest, usage: Usage | None) -> None:
         """Count the tokens of the request, which ends now. `usage`: as the client got it, if it did."""
@@ -76,6 +72,19 @@ class Spending:
             self.spend(estimated_tokens(request) + self._num_generated // CHARACTERS_PER_TOKEN)
         else:
             self.spend(usage.prompt_tokens + usage.completion_tokens)
+
+
+class Counting(Stage):
+    """Feeds the engine's deltas, and counts them for a request with limits."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self, spending: Spending) -> None:
+        self._count = spending.count
+
+    def feed(self, delta: Delta) -> None:
+        self._count(delta)
+        self.next.feed(delta)
 
 
 class Quotas:

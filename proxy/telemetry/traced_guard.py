@@ -1,13 +1,13 @@
 """A request's guard as spans: `admission` for hooks on the prompt, `guard` for hooks on the answer."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from functools import partial
 from time import perf_counter
 
 from engine.protocol import Delta, GenerationRequest
 from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, Span, current, part
 from hooks.api.decision import Decision, Held, Listener
-from hooks.pipeline.ask import HookReply, Step
+from hooks.pipeline.ask import Step
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.storage.records import DecisionRecord
 from proxy.telemetry.attributes import decision_attributes
@@ -52,7 +52,6 @@ class TracedGuard:
 
     def __init__(self, guard: OpenGuard, span: GuardSpan) -> None:
         self._guard = guard
-        self._pass_through = guard.pass_through
         self._span = span
         self._seconds = 0.0
         self._num_deltas = 0
@@ -85,20 +84,21 @@ class TracedGuard:
         with part("admission"):
             return await self._guard.admit(shown)
 
-    def pass_through(self, delta: Delta) -> Delta | list[Delta] | HookReply | None:
+    def feed(self, delta: Delta) -> Step | Awaitable[Step]:
         if not self._num_deltas:
             self._span.begin()
         self._num_deltas += 1
         started = perf_counter()
         try:
-            return self._pass_through(delta)
+            step = self._guard.feed(delta)
         finally:
             self._seconds += perf_counter() - started
+        return step if isinstance(step, Step) else self._timed(step)
 
-    async def feed(self, delta: Delta, first: HookReply | None = None) -> Step:
+    async def _timed(self, step: Awaitable[Step]) -> Step:
         started = perf_counter()
         try:
-            return await self._guard.feed(delta, first)
+            return await step
         finally:
             self._seconds += perf_counter() - started
 

@@ -1,13 +1,11 @@
 """A request's decisions in its own answer, for an operator who asks (contract 8.14)."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
-from functools import partial
+from collections.abc import Callable
 
 import orjson
 
 from engine.protocol import Delta
-from engine.streams.generation import Generation, Stage
+from engine.streams.flow import Stage
 from hooks.api.decision import Held
 from hooks.pipeline.open_guard import OpenGuard
 from proxy.storage.records import DecisionRecord
@@ -23,7 +21,7 @@ class AnswerDecisions:
 
     def __init__(self, *, with_text: bool) -> None:
         """`with_text`: include the withheld text, if it is kept."""
-        self.write: Callable[[bytes], Awaitable[None]] | None = None
+        self.send: Callable[[bytes], None] | None = None
         """Sends events while the answer streams."""
         self._with_text = with_text
         self._unsent: list[bytes] = []
@@ -51,17 +49,11 @@ class AnswerDecisions:
         """A JSON object with the decisions as one more field."""
         return b'%b,"%b":[%b]}' % (body[:-1], FIELD.encode(), b",".join(self._unsent))
 
-    def watched(self, guard: OpenGuard, source: Generation) -> Generation:
-        """The deltas for the guard. When the guard takes the next delta, its decisions about the one before,
-        and what it holds, are sent. Otherwise nothing would be sent while it releases nothing."""
-        return Stage(source, partial(self._watched, guard))
-
-    async def _watched(self, guard: OpenGuard, source: Generation) -> AsyncGenerator[Delta, None]:
-        async with aclosing(source):
-            async for delta in source:
-                yield delta
-                if self.write is not None and (events := self.take_events() + self._held_events(guard)):
-                    await self.write(events)
+    def tell(self, guard: OpenGuard) -> None:
+        """Send the guard's decisions about the last delta, and what it holds. Otherwise nothing would be sent
+        while it releases nothing."""
+        if self.send is not None and (events := self.take_events() + self._held_events(guard)):
+            self.send(events)
 
     def _held_events(self, guard: OpenGuard) -> bytes:
         """The events of the numbers of held characters that have changed."""
@@ -70,3 +62,22 @@ class AnswerDecisions:
         changed = [one for one in (before | held) if held.get(one, 0) != before.get(one, 0)]
         events = (orjson.dumps(one._replace(num_held=held.get(one, 0))._asdict()) for one in changed)
         return b"".join(event(one, HELD) for one in events)
+
+
+class Telling(Stage):
+    """Feeds the guard, which is the next stage, and has its decisions told."""
+
+    __slots__ = ("_decisions", "_guard")
+
+    def __init__(self, decisions: AnswerDecisions, guard: OpenGuard) -> None:
+        self._decisions, self._guard = decisions, guard
+
+    def feed(self, delta: Delta) -> None:
+        self.next.feed(delta)
+        if self.flow.is_full:
+            self.flow.wait_for(self._tell())  # after the guard, which may wait
+        else:
+            self._decisions.tell(self._guard)
+
+    async def _tell(self) -> None:
+        self._decisions.tell(self._guard)

@@ -3,22 +3,16 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any, TypeVar
 
-from engine.protocol import (
-    Delta,
-    Deltas,
-    Engine,
-    EngineError,
-    EngineStats,
-    GenerationRequest,
-    ModelInfo,
-    Tokenizer,
-)
+from engine.protocol import Deltas, Engine, EngineError, EngineStats, GenerationRequest, ModelInfo, Tokenizer
 from engine.protocol.fields.support import FieldSupport
+from engine.protocol.flow import Flow
 from engine.protocol.relay import counted, relayed
 from engine.protocol.tracing import current
+from engine.streams.feeding import feed, iterated
+from engine.streams.flow import StagedFlow
 from engine.upstream.pool.health import HealthChecks
 from engine.upstream.pool.replica import Attempt, Replica
 from engine.upstream.pool.route import Route, may_retry
@@ -89,24 +83,38 @@ class PoolEngine:
         await asyncio.gather(*(replica.engine.start() for replica in self.replicas.values()))
         self._health.start()
 
-    async def generate(self, request: GenerationRequest) -> Deltas:
+    def generate(self, request: GenerationRequest) -> Deltas:
+        return iterated(StagedFlow(partial(self.feed, request)))
+
+    async def feed(self, request: GenerationRequest, flow: Flow) -> None:
         self._requests.check()
         route = Route(self.replicas.values(), self._routing, request, self._retries)
         attempt = route.first()
         while True:
             try:
-                with attempt:
-                    async with aclosing(attempt.engine.generate(request)) as answer:
-                        with current(attempt.span):  # the call of the upstream begins here
-                            first = await self._first_of(request, answer)
-                        route.has_begun(attempt)
-                        sent = None if first is None else (yield first)
-                        with suppress(StopAsyncIteration):
-                            while True:
-                                sent = yield await answer.asend(sent)
-                        return
+                with attempt, current(attempt.span):  # the call of the upstream begins here
+                    await self._feed(request, flow, route, attempt)
+                    return
             except EngineError as error:
                 attempt = self._following(route, attempt, error)
+
+    async def _feed(self, request: GenerationRequest, flow: Flow, route: Route, attempt: Attempt) -> None:
+        """Feed one replica's answer. It has limited time for its first delta. An answer with logprobs of its
+        prompt comes as a whole."""
+        is_whole = request.sampling.prompt_logprobs is not None
+        try:
+            async with asyncio.timeout(None if is_whole else self._first_token_timeout) as limit:
+
+                def begin() -> None:
+                    limit.reschedule(None)
+                    route.has_begun(attempt)
+
+                flow.on_first = begin
+                await feed(attempt.engine, request, flow)
+                if not attempt.has_begun:  # an empty stream
+                    route.has_begun(attempt)
+        except TimeoutError as error:
+            raise EngineError("The upstream engine did not answer in time.", status=504) from error
 
     async def relay(self, request: GenerationRequest, path: str, fields: Mapping[str, Any]) -> bytes:
         return await self._ask(request, lambda engine: relayed(engine, request, path, fields))
@@ -167,12 +175,3 @@ class PoolEngine:
             raise error
         attempt.retry()
         return following
-
-    async def _first_of(self, request: GenerationRequest, answer: Deltas) -> Delta | None:
-        """The first delta; None: an empty stream. An answer with logprobs of its prompt comes as a whole."""
-        is_whole = request.sampling.prompt_logprobs is not None
-        try:
-            async with asyncio.timeout(None if is_whole else self._first_token_timeout):
-                return await anext(answer, None)
-        except TimeoutError as error:
-            raise EngineError("The upstream engine did not answer in time.", status=504) from error

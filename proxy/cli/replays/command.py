@@ -12,12 +12,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
-from engine.parsers import Parsers, parsed
-from engine.protocol import GenerationRequest
-from engine.streams.generation import Generation
+from engine.parsers import Parsers, Parsing
+from engine.protocol import Deltas, GenerationRequest
+from engine.streams.feeding import feed_all, iterated
+from engine.streams.flow import StagedFlow
 from engine.streams.recording import Recording
 from engine.upstream.replay import ReplayEngine
 from hooks.loading.loader import HookLoadError, LoadedHook, load_hook
@@ -176,9 +177,12 @@ class _Player:
     def _with_probe(self, hook: LoadedHook) -> LoadedHook:
         return Probe(hook, self._judgements).hook
 
-    def _answer(self, recording: Recording, speed: float) -> Generation:
-        answer = Generation(ReplayEngine([recording], speed=speed).generate(recording.request))
-        return parsed(self._parsers, recording.request, answer) if recording.request.is_chat else answer
+    def _answer(self, recording: Recording, speed: float) -> Deltas:
+        request = recording.request
+        answer = ReplayEngine([recording], speed=speed).generate(request)
+        if not request.is_chat:
+            return answer
+        return iterated(StagedFlow(partial(feed_all, answer), [Parsing(self._parsers, request)]))
 
 
 def replay(options: argparse.Namespace) -> None:

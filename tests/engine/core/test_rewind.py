@@ -4,7 +4,8 @@ sequences are as if nothing had happened (contract 8.3)."""
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 
 from engine.protocol import Delta, GenerationRequest, Rewind, Token
 from engine.protocol.options import LogitsProcessorConfig
-from engine.streams.generation import Generation, Rewindable
+from engine.streams.feeding import iterated
+from engine.streams.flow import StagedFlow
 from engine.streams.recorder import RecordingEngine
 from engine.streams.recording import Recording
+from engine.streams.rewindable import Rewindable
 from tests.engine.sampling.logits_processors.processors import ALL, named
 
 Complete = Callable[..., GenerationRequest]
@@ -36,14 +39,15 @@ async def engine(request: pytest.FixtureRequest, start_engine: Start) -> Any:
 async def play(engine: Any, request: GenerationRequest, plan: Plan) -> tuple[dict[int, list[Token]], Delta]:
     """The final tokens of each output, and the last delta."""
     outputs: dict[int, list[Token]] = {}
-    async with aclosing(Generation(engine.generate(request))) as stream:
-        async for delta in stream:
-            last = delta
-            tokens = outputs.setdefault(delta.index, [])
-            tokens += delta.tokens
-            if (rewind := plan(delta, tokens)) is not None:
-                stream.rewind(rewind)
-                del tokens[rewind.num_tokens :]
+    async with aclosing(engine.generate(request)) as stream:
+        rewind: Rewind | None = None
+        with suppress(StopAsyncIteration):
+            while True:
+                last = await stream.asend(rewind)
+                tokens = outputs.setdefault(last.index, [])
+                tokens += last.tokens
+                if (rewind := plan(last, tokens)) is not None:
+                    del tokens[rewind.num_tokens :]
     return outputs, last
 
 
@@ -392,14 +396,19 @@ async def test_rewindable_gives_the_kept_tokens_once_more(engine: Any, completio
     request = completion_request(PROMPT, max_tokens=20, n=2, echo=True, logprobs=1, ignore_eos=True)
     seen: dict[int, list[Delta]] = {0: [], 1: []}
     num_rewinds = 0
-    async with aclosing(Rewindable(Generation(engine.generate(request)))) as stream:
-        async for delta in stream:
-            seen[delta.index].append(delta)
-            num_tokens = sum(len(d.tokens) for d in seen[delta.index] if d.channel == "content")
-            if delta.index == 1 and num_tokens > 6 and num_rewinds < 2:
-                num_rewinds += 1
-                stream.rewind(Rewind(1, 5))
-                before, seen[1] = seen[1], []
+    flow = StagedFlow(partial(engine.feed, request), [Rewindable()])
+    async with aclosing(iterated(flow)) as stream:
+        rewind: Rewind | None = None
+        with suppress(StopAsyncIteration):
+            while True:
+                delta = await stream.asend(rewind)
+                rewind = None
+                seen[delta.index].append(delta)
+                num_tokens = sum(len(d.tokens) for d in seen[delta.index] if d.channel == "content")
+                if delta.index == 1 and num_tokens > 6 and num_rewinds < 2:
+                    num_rewinds += 1
+                    rewind = Rewind(1, 5)
+                    before, seen[1] = seen[1], []
     again = [d for d in seen[1] if d.channel == "content"]
     assert seen[1][0].channel == "echo"
     assert (seen[1][0].tokens, seen[1][0].prompt_token_ids) == (before[0].tokens, PROMPT)

@@ -4,14 +4,16 @@ import asyncio
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from hypothesis import strategies as st
 
-from engine.parsers import Parsers, parsed
-from engine.protocol import Delta, Deltas, GenerationRequest, Token
-from engine.streams.generation import Generation
+from engine.parsers import Parsers, Parsing
+from engine.protocol import Delta, GenerationRequest, Token
+from engine.streams.feeding import feed_given, iterated
+from engine.streams.flow import StagedFlow
 from tests.helpers import make_request, make_token
 
 TOOLS = ({"type": "function", "function": {"name": "f", "parameters": {}}},)
@@ -24,16 +26,11 @@ def request_with_tools(**fields: Any) -> GenerationRequest:
 def parse(
     parsers: Parsers, deltas: Iterable[Delta], request: GenerationRequest | None = None, tokenizer: Any = None
 ) -> list[Delta]:
-    """The result of `parsed` for one output's `deltas`. Checks the promises that hold for every answer."""
-
-    async def source() -> Deltas:
-        for delta in deltas:
-            yield delta
+    """The result of `Parsing` for one output's `deltas`. Checks the promises that hold for every answer."""
 
     async def collect() -> list[Delta]:
-        return [
-            d async for d in parsed(parsers, request or request_with_tools(), Generation(source()), tokenizer)
-        ]
+        parsing = Parsing(parsers, request or request_with_tools(), tokenizer)
+        return [d async for d in iterated(StagedFlow(partial(feed_given, deltas), [parsing]))]
 
     made = asyncio.run(collect())
     assert [d.finish_reason is not None for d in made] == [False] * (len(made) - 1) + [True]

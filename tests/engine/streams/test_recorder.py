@@ -8,18 +8,30 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine.protocol import Delta, EngineError, GenerationRequest, RequestError, SamplingParams
+from engine.protocol import (
+    Delta,
+    Deltas,
+    EngineError,
+    GenerationRequest,
+    RequestError,
+    Rewind,
+    SamplingParams,
+)
+from engine.protocol.flow import Flow
 from engine.streams import recorder as recorder_module
-from engine.streams.generation import Generation
+from engine.streams.feeding import feed_given
+from engine.streams.flow import StagedFlow
 from engine.streams.recorder import RecordingEngine, RecordingFile, RecordingFolder
 from engine.streams.recording import Failure, Recording, TimedDelta
 from engine.upstream.echo import EchoEngine
 from engine.upstream.replay import ReplayEngine
+from tests.engine.streams.stages import Answer, Passing, Waiting
 from tests.helpers import ScriptedEngine, make_deltas, until
 
 StartRecorder = Callable[..., Any]
@@ -79,26 +91,55 @@ async def test_a_recording_holds_the_request_and_all_that_was_said(
     assert await collect(ReplayEngine([recording]), request) == said
 
 
-async def test_deltas_that_are_handed_over_are_recorded_in_their_order(
+@pytest.mark.parametrize("iterates", [True, False])
+async def test_deltas_are_recorded_as_they_come_however_long_their_flow_waits(
+    start: StartRecorder, tmp_path: Path, iterates: bool
+) -> None:
+    """An engine that feeds by itself does not wait for the flow. Its deltas are kept, and joined."""
+
+    class Feeding(ScriptedEngine):
+        async def feed(self, request: GenerationRequest, flow: Flow) -> None:
+            await feed_given(make_deltas(["a", "b", "c", "d"]), flow)
+
+    kind = ScriptedEngine if iterates else Feeding
+    recorder = await start(kind(lambda _: make_deltas(["a", "b", "c", "d"])))
+    answer, waiting = Answer(), Waiting("b")
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(StagedFlow(partial(recorder.feed, asked()), guard=[waiting]).run(answer))
+        await until(lambda: "b" in waiting.seen)
+        waiting.go_on.set()
+    await recorder.aclose()
+    assert answer.texts == (["a", "b", "c", "d", ""] if iterates else ["a", "b", "cd"])
+    assert deltas_of(kept(tmp_path)[0]) == make_deltas(["a", "b", "c", "d"])
+
+
+async def test_what_comes_after_the_flow_has_ended_is_not_recorded(
     start: StartRecorder, tmp_path: Path
 ) -> None:
-    recorder = await start(ScriptedEngine(lambda _: make_deltas(["a", "b", "c", "d"])))
-    taken: list[Delta] = []
-
-    def take(delta: Delta) -> bool:
-        if delta.text != "c":
-            taken.append(delta)
-        return delta.text != "c"
-
-    async with aclosing(Generation(recorder.generate(asked()), can_hand_over=True)) as answer:
-        await anext(answer)
-        answer.hand_to(take)
-        rest = [delta.text async for delta in answer]
+    """A hook has ended the answer. The engine goes on until it is cancelled."""
+    recorder = await start(ScriptedEngine(lambda _: make_deltas(["a", "b", "c"])))
+    ending = Passing(lambda stage, delta: stage.flow.finish() if delta.text == "b" else None)
+    await StagedFlow(partial(recorder.feed, asked()), guard=[ending]).run(Answer())
     await recorder.aclose()
-    assert "b" in [delta.text for delta in taken]
-    assert "c" in rest
+    assert [delta.text for delta in deltas_of(kept(tmp_path)[0])] == ["a", "b"]
+
+
+async def test_a_rewind_is_recorded_and_reaches_the_engine(start: StartRecorder, tmp_path: Path) -> None:
+    sent: list[object] = []
+
+    class Rewinding(ScriptedEngine):
+        async def generate(self, request: GenerationRequest) -> Deltas:
+            sent.append((yield Delta(text="a")))
+            yield Delta(text="b", finish_reason="stop")
+
+    recorder = await start(Rewinding(lambda _: ()))
+    rewinding = Passing(lambda stage, delta: delta.text == "a" and stage.rewind(Rewind(0, 0)))
+    await StagedFlow(partial(recorder.feed, asked()), [rewinding]).run(Answer())
+    await recorder.aclose()
+    assert sent == [Rewind(0, 0)]
     (path,) = kept(tmp_path)
-    assert "".join(delta.text for delta in deltas_of(path)) == "abcd"
+    assert b'"rewind":{"index":0,"num_tokens":0}' in path.read_bytes()
+    assert [delta.text for delta in deltas_of(path)] == ["b"]
 
 
 async def test_only_its_owner_may_read_it(start: StartRecorder, tmp_path: Path) -> None:

@@ -1,14 +1,18 @@
 """The echo of a chat: when there is one, and where it stands."""
 
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import pytest
 
 from engine.protocol import Delta, Deltas, GenerationRequest, PromptScores, Rewind
-from engine.streams.generation import Generation, Rewindable
-from engine.text.chat_echo import echoed_text, with_echo
-from tests.helpers import Source, make_deltas, make_request
+from engine.streams.feeding import feed_all, feed_given, iterated
+from engine.streams.flow import StagedFlow
+from engine.streams.rewindable import Rewindable
+from engine.text.chat_echo import ChatEcho, echoed_text
+from tests.engine.streams.stages import Answer
+from tests.helpers import make_deltas, make_request
 
 SCORES = PromptScores((), ((0.5,),))
 SAID = {"role": "assistant", "content": "Once upon"}
@@ -38,11 +42,6 @@ def test_the_last_message_is_echoed_if_the_answer_has_its_role(
     assert echoed_text(request_) == text
 
 
-async def collect(deltas: Deltas | Generation) -> list[Delta]:
-    async with aclosing(deltas):
-        return [delta async for delta in deltas]
-
-
 async def test_each_output_begins_with_the_echo_and_the_ids_of_the_prompt() -> None:
     deltas = [
         Delta(index=0, text="a", prompt_token_ids=(1, 2), prompt_scores=SCORES),
@@ -50,10 +49,9 @@ async def test_each_output_begins_with_the_echo_and_the_ids_of_the_prompt() -> N
         Delta(index=1, finish_reason="stop"),
         Delta(index=0, finish_reason="stop"),
     ]
-    request = chat(SAID, n=2)
-    first, second, third, fourth, *rest = await collect(
-        with_echo(request, Generation(Source(deltas)(request)))
-    )
+    echo = ChatEcho(echoed_text(chat(SAID, n=2)))
+    await StagedFlow(partial(feed_given, deltas), [echo]).run(answer := Answer())
+    first, second, third, fourth, *rest = answer.deltas
     assert first == Delta(
         index=0, text="Once upon", channel="echo", prompt_token_ids=(1, 2), prompt_scores=SCORES
     )
@@ -64,10 +62,9 @@ async def test_each_output_begins_with_the_echo_and_the_ids_of_the_prompt() -> N
     assert rest == deltas[2:]
 
 
-async def test_a_chat_that_asks_for_none_and_a_completion_stay_as_they_are() -> None:
-    source = Source(make_deltas(["a"]))
-    plain = make_request(messages=(SAID,))
-    assert await collect(with_echo(plain, Generation(source(plain)))) == source.deltas
+def test_a_chat_that_asks_for_none_and_a_completion_have_none() -> None:
+    assert echoed_text(make_request(messages=(SAID,))) == ""
+    assert echoed_text(make_request(prompts=("Once upon",), echo=True)) == ""
 
 
 async def test_a_rewind_reaches_the_engine_and_the_echo_comes_again() -> None:  # contract 8.3
@@ -78,11 +75,10 @@ async def test_a_rewind_reaches_the_engine_and_the_echo_comes_again() -> None:  
         told.append((yield make_deltas(["y"])[0]))
         yield Delta(finish_reason="stop")
 
-    deltas = Rewindable(with_echo(chat(SAID), Generation(engine())))
-    async with aclosing(deltas):
+    stages = [ChatEcho(echoed_text(chat(SAID))), Rewindable()]
+    async with aclosing(iterated(StagedFlow(partial(feed_all, engine()), stages))) as deltas:
         assert [(await anext(deltas)).text, (await anext(deltas)).text] == ["Once upon", "x"]
-        deltas.rewind(Rewind(0, 0))
-        again = await anext(deltas)
+        again = await deltas.asend(Rewind(0, 0))
         assert (again.channel, again.text) == ("echo", "Once upon")
         assert (await anext(deltas)).text == "y"
     assert told == [Rewind(0, 0)]

@@ -7,10 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from engine.protocol import Delta, Deltas, EngineError, QueueFullError, RequestError
-from engine.streams.generation import Generation
-from hooks import Chunk, Verdict, emit
-from hooks.pipeline.driver import guarded, in_own_words
+from engine.protocol import Delta, QueueFullError, RequestError
+from hooks import Chunk, Verdict, emit, hold
+from hooks.pipeline import driver
+from hooks.pipeline.ask import Step
+from hooks.pipeline.driver import GuardDriver, in_own_words
 from hooks.pipeline.failure import HookError
 from tests.helpers import Script, Source, guard_all, make_deltas, make_request, opened, pipeline_of
 
@@ -180,19 +181,41 @@ async def test_an_upstream_s_own_words_stay_inside_however_often_they_are_asked_
             assert own.__dict__ == error.__dict__ | {"unquoted": None}
 
 
-async def test_an_engine_that_does_not_yield_what_was_not_taken_fails_its_request() -> None:
-    """A guard has seen the one delta. The other would leave in its place."""
+async def test_plain_hooks_answer_in_the_same_turn() -> None:
+    async with opened(pipeline_of(Script(lambda c: emit(c.pending))), make_request()) as guard:
+        if isinstance(guard, GuardDriver):
+            assert isinstance(guard.feed(Delta(text="a")), Step)
 
-    async def joining() -> Deltas:
-        take = yield Delta(text="a")
-        assert callable(take)
-        assert not take(Delta(text="b"))
-        yield Delta(text="b and a secret")
 
-    shown = Script(lambda chunk: emit(chunk.pending))
-    async with opened(pipeline_of(shown), make_request()) as guard:
-        answer = guarded(guard, Generation(joining(), can_hand_over=True))
-        assert (await anext(answer)).text == "a"
-        answer.hand_to(lambda delta: False)
-        with pytest.raises(EngineError, match="another delta"):
-            await anext(answer)
+def test_a_late_plain_hook_fails_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contract 4.1: a call that takes longer than its deadline fails the request."""
+    times = iter([0.0, 11.0])
+    monkeypatch.setattr(driver, "monotonic", lambda: next(times, 11.0))
+    guard = pipeline_of(Script(lambda c: emit(c.pending)), hook_timeout=10.0).open(make_request())
+    with pytest.raises(HookError) as caught:
+        guard.feed(Delta(text="a"))
+    assert isinstance(caught.value.__cause__, TimeoutError)
+
+
+def test_a_hook_that_raises_late_fails_with_its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contract 4.1: the log names the line that raised, not the deadline."""
+
+    def raises(chunk: Chunk) -> Verdict:
+        raise ValueError
+
+    times = iter([0.0, 11.0])
+    monkeypatch.setattr(driver, "monotonic", lambda: next(times, 11.0))
+    guard = pipeline_of(Script(raises), hook_timeout=10.0).open(make_request())
+    with pytest.raises(HookError) as caught:
+        guard.feed(Delta(text="a"))
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_a_hook_is_not_counted_the_time_that_another_ones_verdict_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times = iter([0.0, 0.0, 1.0, 5.0, 7.0])
+    monkeypatch.setattr(driver, "monotonic", lambda: next(times))
+    pipeline = pipeline_of(Script(lambda c: hold(1)), Script(lambda c: hold(0)))
+    pipeline.open(make_request(), listener=lambda _: None).feed(Delta(text="bc"))
+    assert [tally.seconds for tally in pipeline.tallies.values()] == [1.0, 2.0]

@@ -139,8 +139,7 @@ async def test_held_text_is_told_by_stream_and_hook() -> None:
             *make_deltas(["other"], index=1, finish=False),
         ]
         for delta in [*deltas, Delta(finish_reason="stop"), Delta(index=1, finish_reason="stop")]:
-            if not isinstance(first := guard.pass_through(delta), (Delta, list)):
-                await guard.feed(delta, first)
+            await guard.feed(delta)
             states.append(list(guard.held()))
     assert states == [
         [Held(0, "content", "words", 4)],
@@ -160,13 +159,6 @@ async def test_without_a_listener_no_decision_is_made_and_no_text_counted() -> N
         pass
     tally = pipeline.tallies["words"]
     assert (tally.num_streams, tally.num_characters, tally.held.total()) == (1, 0, 0)
-
-
-async def test_deltas_still_go_the_short_way() -> None:
-    guard = pipeline_of(Script(holds_words)).open(make_request(), listener=lambda _: None)
-    first, second, *_ = make_deltas(PIECES)
-    await guard.feed(first)
-    assert isinstance(guard.pass_through(second), list)
 
 
 async def test_a_closed_guard_waits_for_no_garbage_collection() -> None:

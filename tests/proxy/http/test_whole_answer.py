@@ -8,7 +8,7 @@ from tests.helpers import ScriptedEngine, make_deltas
 from tests.proxy.conftest import CHAT, Serve
 
 
-@pytest.mark.parametrize("text", ["a", "b"], ids=["first", "handed over"])
+@pytest.mark.parametrize("text", ["a", "b"], ids=["first", "later"])
 async def test_a_delta_that_cannot_be_added_fails_the_request(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:

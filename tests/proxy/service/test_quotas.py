@@ -125,7 +125,7 @@ async def stream_of(client: Client, key: dict[str, str]) -> Any:
     return response
 
 
-async def test_what_was_handed_over_before_a_client_left_is_counted(serve: Serve) -> None:
+async def test_what_was_sent_before_a_client_left_is_counted(serve: Serve) -> None:
     forever = asyncio.Event()
     engine = ScriptedEngine(lambda _: [Delta(text="a "), Delta(text="word " * 80 + "end "), forever])
     client, key = await limited(serve, engine, tokens_per_minute=50)

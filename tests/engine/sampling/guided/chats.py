@@ -2,12 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from engine.local.engine import LocalEngine
-from engine.parsers import Parsers, parsed
+from engine.parsers import Parsers, Parsing
 from engine.protocol import Delta, GenerationRequest
-from engine.streams.generation import Generation
+from engine.streams.feeding import iterated
+from engine.streams.flow import StagedFlow
 
 HELLO = GenerationRequest(
     request_id="r", model="m", endpoint="chat", messages=({"role": "user", "content": "hello"},)
@@ -19,8 +21,8 @@ Start = Callable[..., Any]
 
 async def answer(engine: LocalEngine, parsers: Parsers, **fields: Any) -> list[Delta]:
     request = dataclasses.replace(HELLO, **fields)
-    deltas = parsed(parsers, request, Generation(engine.generate(request)), engine.tokenizer)
-    return [delta async for delta in deltas]
+    parsing = Parsing(parsers, request, engine.tokenizer)
+    return [delta async for delta in iterated(StagedFlow(partial(engine.feed, request), [parsing]))]
 
 
 def text_of(deltas: list[Delta], channel: str) -> str:

@@ -1,12 +1,11 @@
-"""The short way through plain hooks, and deltas that are handed over: both give just what `feed` gives."""
+"""Async hooks, which the guard may have to wait for: they give just what plain ones give."""
 
 import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,18 +19,14 @@ from engine.protocol import (
     FinishReason,
     GenerationRequest,
     SamplingParams,
-    Take,
     Token,
     ToolCall,
     TopLogprob,
     Usage,
 )
-from engine.streams.generation import Generation
 from hooks import Chunk, Decision, Verdict, emit, hold, redact, rewind, suppress, suspect, terminate
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.driver import guarded
 from hooks.pipeline.failure import HookError
-from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import vetted
@@ -40,7 +35,7 @@ from tests.helpers import make_request
 
 @pytest.fixture(autouse=True)
 def mode() -> None:
-    """Workers call guards in the same two ways."""
+    """Workers call guards in the same way."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +110,20 @@ class Scripted:
         return self._answers[number % len(self._answers)].verdict(chunk, self.judges)
 
 
+class Awaited:
+    """The hook as an async one, which waits for some of its verdicts."""
+
+    def __init__(self, hook: Scripted, rng: random.Random) -> None:
+        self._hook = hook
+        self._rng = rng
+        self.judges, self.may_rewind = hook.judges, hook.may_rewind
+
+    async def __call__(self, chunk: Chunk) -> Verdict | None:
+        if self._rng.random() < 0.5:
+            await asyncio.sleep(0)
+        return self._hook(chunk)
+
+
 USUAL = (
     *("emit", "emit", "emit new", "emit equal", "emit as held", "hold", "hold", "hold all"),
     *("redact", "rewrite", "suspect", "suppress"),
@@ -163,43 +172,13 @@ def drawn_delta(rng: random.Random, number: int) -> Delta:
     )
 
 
-def no_short_way(delta: Delta) -> Delta | None:
-    return None
-
-
-async def handed_over(
-    guard: OpenGuard, deltas: Sequence[Delta], released: list[Delta], rng: random.Random
-) -> None:
-    """Collects what is released. Some deltas are handed over, and the reader takes some of them."""
-
-    async def generate() -> Deltas:
-        take: Take | None = None
-        for delta in deltas:
-            if take is None or delta.finish_reason is not None or not take(delta):
-                sent = yield delta
-                take = sent if callable(sent) else take
-
-    def take(delta: Delta) -> bool:
-        is_taken = rng.random() < 0.7
-        if is_taken:
-            released.append(delta)
-        return is_taken
-
-    is_handed = False
-    async with aclosing(guarded(guard, Generation(generate(), can_hand_over=True))) as answer:
-        async for delta in answer:
-            released.append(delta)
-            if not is_handed:
-                answer.hand_to(take)
-                is_handed = True
-
-
-def everything_told(seed: int, way: Literal["long", "short", "handed over"]) -> Any:
+def everything_told(seed: int, *, are_async: bool) -> Any:
     """All that clients, hooks, listeners and the metrics get of a request with two outputs. Some engines stop
     in the middle."""
     rng = random.Random(seed)
     hooks = [drawn_hook(rng) for _ in range(rng.randint(1, 3))]
-    loaded = [LoadedHook.of(f"hook{i}", hook, is_shadow=rng.random() < 0.2) for i, hook in enumerate(hooks)]
+    called = [Awaited(hook, random.Random(seed)) for hook in hooks] if are_async else hooks
+    loaded = [LoadedHook.of(f"hook{i}", hook, is_shadow=rng.random() < 0.2) for i, hook in enumerate(called)]
     options = PipelineOptions(
         rewritten_tokens=rng.choice(("withhold", "keep")), usage=rng.choice(("generated", "released"))
     )
@@ -212,8 +191,6 @@ def everything_told(seed: int, way: Literal["long", "short", "handed over"]) -> 
     guard = pipeline.open(
         replace(make_request(), sampling=sampling), can_rewind=True, listener=decisions.append
     )
-    if way == "long":
-        guard.pass_through = no_short_way  # type: ignore[method-assign]
 
     async def generate(_: GenerationRequest) -> Deltas:
         for delta in deltas:
@@ -222,9 +199,6 @@ def everything_told(seed: int, way: Literal["long", "short", "handed over"]) -> 
     released: list[Delta] = []
 
     async def collect() -> None:
-        if way == "handed over":
-            await handed_over(guard, deltas, released, random.Random(seed))
-            return
         async for delta in vetted(guard, generate):
             released.append(delta)
 
@@ -241,12 +215,6 @@ def everything_told(seed: int, way: Literal["long", "short", "handed over"]) -> 
 
 
 @given(st.integers(0, 2**32))
-def test_the_short_way_changes_nothing(seed: int) -> None:
+def test_awaiting_a_hook_changes_nothing(seed: int) -> None:
     for own in range(5 * seed, 5 * seed + 5):
-        assert everything_told(own, "short") == everything_told(own, "long")
-
-
-@given(st.integers(0, 2**32))
-def test_handing_over_changes_nothing(seed: int) -> None:
-    for own in range(5 * seed, 5 * seed + 5):
-        assert everything_told(own, "handed over") == everything_told(own, "long")
+        assert everything_told(own, are_async=True) == everything_told(own, are_async=False)

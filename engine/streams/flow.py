@@ -1,0 +1,204 @@
+"""One request's deltas on their way from the engine to the client.
+
+    engine ─feed─► echo ─feed─► rewindable ─feed─► parsers ─feed─► gate ─feed─► guard ─feed─► answer
+           ◄─ rewind                                                    ◄─ wait_for, finish
+
+Each stage feeds the next one in the same turn of the event loop, and takes all that it is fed. Back go a
+rewind of an output, and the flow's end: whatever ends it, the engine's work is cancelled. Only the stages
+after the gate can wait: a hook for what it awaits, and the answer for its client. Until they go on, the gate
+keeps what comes, and joins it. They then catch up in fewer and longer deltas.
+
+The gate holds at most the rest of the request's outputs. An upstream is read no further while the flow is
+full. An engine in this process goes on: a paused output would keep its blocks of the cache from other
+requests.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import copy_context
+from itertools import pairwise
+from typing import Any
+
+from engine.protocol import Delta, Rewind
+from engine.protocol.deltas import join
+from engine.protocol.flow import Flow
+
+Feed = Callable[[Flow], Coroutine[Any, Any, None]]
+"""Feeds all deltas of an answer, and returns. Cancelling it cancels the work."""
+
+
+class Stage:
+    """A place that deltas pass."""
+
+    __slots__ = ("flow", "next", "source")
+    flow: "StagedFlow"
+    next: "Stage"
+    source: "Stage | StagedFlow"
+    """The stage before this one."""
+
+    def feed(self, delta: Delta) -> None:
+        """Take a delta, and feed the next stage what it becomes. Its error ends the flow."""
+        raise NotImplementedError
+
+    def rewind(self, rewind: Rewind) -> None:
+        """Rewind an output, in answer to a delta of it. Its next deltas continue after the kept tokens."""
+        self.source.rewind(rewind)
+
+    async def close(self) -> None:
+        """The flow has ended, in whatever way."""
+
+
+class _Gate(Stage):
+    """Keeps deltas while the stages after it wait."""
+
+    __slots__ = ("kept",)
+
+    def __init__(self) -> None:
+        self.kept: list[Delta] = []
+
+    def feed(self, delta: Delta) -> None:
+        if self.flow.is_full:
+            self.kept.append(delta)
+        else:
+            self.next.feed(delta)
+
+    def rewind(self, rewind: Rewind) -> None:
+        self.kept = [delta for delta in self.kept if delta.index != rewind.index]
+        self.source.rewind(rewind)
+
+    def go_on(self) -> None:
+        """Feed what was kept, until the next wait."""
+        self.kept = join(self.kept)
+        while self.kept and not (self.flow.is_full or self.flow.is_finished):
+            self.next.feed(self.kept.pop(0))
+
+
+class StagedFlow:
+    """A request's flow. `run` it once. Implements `engine.protocol.flow.Flow`."""
+
+    def __init__(self, feed: Feed, stages: Sequence[Stage] = (), guard: Sequence[Stage] = ()) -> None:
+        """`stages`: those that never wait, in order. `guard`: those after the gate."""
+        self.on_first: Callable[[], None] | None = None
+        self.on_rewind: Callable[[Rewind], None] | None = None
+        self.is_full = False
+        self.is_over = False
+        self.is_finished = False
+        """Whether a stage said so: see `finish`."""
+        self._feed_all = feed
+        self._engine: asyncio.Task[None] | None = None
+        """Runs `feed`. No frame keeps it: its error refers to the frames that it passes."""
+        self._gate = _Gate()
+        self._stages = [*stages, self._gate, *guard]
+        self._error: BaseException | None = None
+        self._works: deque[Coroutine[Any, Any, None]] = deque()
+        """What stages wait for. The first one runs."""
+        self._room = asyncio.Event()
+        self._sleep: asyncio.Future[None] | None = None
+        """Set while `run` has nothing to do."""
+
+    async def run(self, answer: Stage) -> None:
+        """Take all deltas to `answer`, the last stage. Raises the error of the engine, or of a stage.
+
+        Whatever ends it, the engine's work has then ended, and all stages are closed.
+        """
+        stages = [*self._stages, answer]
+        stages[0].source = self
+        for stage, following in pairwise(stages):
+            stage.next, following.source = following, stage
+        for stage in stages:
+            stage.flow = self
+        self._first = stages[0].feed
+        # Stages run in the caller's context, whoever feeds.
+        self._in_context = copy_context().run
+        self._engine = asyncio.get_running_loop().create_task(self._feed_all(self))
+        self._engine.add_done_callback(self._wake)
+        try:
+            await self._work_until_end(has_fed_all=self._engine.done)
+            if not self.is_over:
+                self._engine.result()
+        finally:
+            self._end()
+            await self._close(stages)
+
+    def feed(self, delta: Delta) -> None:
+        if self.is_over:
+            return
+        try:
+            if self.on_first is not None:
+                self._begin(self.on_first)
+            self._in_context(self._first, delta)
+        except BaseException as error:  # noqa: BLE001 - `run` raises it
+            self._error = error
+            self._end()
+
+    def rewind(self, rewind: Rewind) -> None:
+        """An engine that cannot rewind ignores it."""
+        if self.on_rewind is not None:
+            self.on_rewind(rewind)
+
+    def wait_for(self, work: Coroutine[Any, Any, None]) -> None:
+        """Await `work`, after what is awaited already. Until all of it has ended, the gate keeps deltas."""
+        self._works.append(work)
+        self.is_full = True
+        self._wake()
+
+    def finish(self) -> None:
+        """No output has more text for the client: what is kept is dropped."""
+        self.is_finished = True
+        self._end()
+
+    async def has_room(self) -> None:
+        while self.is_full:
+            self._room.clear()
+            await self._room.wait()
+
+    async def _work_until_end(self, has_fed_all: Callable[[], bool]) -> None:
+        while True:
+            while self._works:
+                await self._works[0]
+                del self._works[0]
+            self.is_full = False
+            self._gate.go_on()
+            if self._works:
+                continue
+            if self._error is not None:
+                raise self._error
+            self._room.set()
+            if self.is_over or has_fed_all():
+                return
+            self._sleep = asyncio.get_running_loop().create_future()
+            try:
+                await self._sleep
+            finally:
+                self._sleep = None
+
+    def _end(self) -> None:
+        """Cancel the engine's work, also while a stage waits: a slow client must not keep it."""
+        self.is_over = True
+        if self._engine is not None:
+            self._engine.cancel()
+        self._wake()
+
+    def _wake(self, _: object = None) -> None:
+        if self._sleep is not None and not self._sleep.done():
+            self._sleep.set_result(None)
+
+    def _begin(self, on_first: Callable[[], None]) -> None:
+        self.on_first = None
+        on_first()
+
+    async def _close(self, stages: Sequence[Stage]) -> None:
+        for work in self._works:
+            work.close()
+        try:
+            if self._engine is not None:
+                await asyncio.gather(self._engine, return_exceptions=True)
+        finally:
+            self._engine = None
+            for stage in reversed(stages):
+                await stage.close()
+            # They refer to this flow, which would wait for a garbage collection.
+            for stage in stages:
+                del stage.flow, stage.source
+            self._error = self.on_first = self.on_rewind = None
