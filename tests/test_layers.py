@@ -47,8 +47,8 @@ def test_the_shapes_of_the_apis_know_no_http_library() -> None:
 
 
 def test_only_the_admission_of_requests_touches_an_engine() -> None:  # contract 1.3
-    """No endpoint goes round the hooks: none has an engine to ask, or can make a flow of its own. The types of
-    flows and stages (`engine.streams.flow`) ask nothing."""
+    """No endpoint goes round the hooks: none has an engine to ask, or can make a flow of its own. The types
+    of flows and stages (`engine.streams.flow`) ask nothing."""
     asking = {"engine.protocol.relay", "engine.parsers", "engine.streams.feeding", "hooks.pipeline.driver"}
     touching = {
         name for name, file in of("proxy.http") if takes_an_engine(file) or asking & set(imports_of(file))

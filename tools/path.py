@@ -6,8 +6,8 @@
 
 A server on loopback has one plain hook, and runs a model in this process or asks an upstream that sends one
 word an event. A delta's path is what runs from the upstream's bytes, or the engine's step, to the bytes on
-the socket: the functions that run for the sixth delta and again for the seventh. Comprehensions and generator
-expressions count as functions.
+the socket: the functions that run for a delta and again for the next one, of those from the third on that
+need the most: a token may have no text yet. Comprehensions and generator expressions count as functions.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -33,7 +34,7 @@ from proxy.settings.serve import ServeSettings
 
 ROOT = Path(__file__).parents[1]
 ROOMS = tuple(f"{ROOT / package}/" for package in ("proxy", "engine", "hooks"))
-WORDS = "one two three four five six seven eight nine ten eleven twelve".split()
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 STARTS = {"upstream": _Listener.data_received.__code__, "in process": LocalEngine._deliver.__code__}
 """By the way of a delta, the function that begins it."""
 
@@ -76,8 +77,8 @@ class Calls:
 
     @property
     def of_delta(self) -> list[CodeType]:
-        sixth, seventh = (self._between(number) for number in (5, 6))
-        return [code for code in sixth if code in seventh]
+        deltas = [self._between(number) for number in range(2, len(self.deltas) - 1)]
+        return max(([code for code in a if code in b] for a, b in pairwise(deltas)), key=len)
 
     def _between(self, number: int) -> dict[CodeType, None]:
         """What runs from one delta to the next, in order."""
@@ -124,7 +125,7 @@ async def _ask(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -
 @asynccontextmanager
 async def _upstream() -> AsyncIterator[str]:
     app = web.Application()
-    app.router.add_get("/v1/models", lambda _: web.json_response({"data": [{"id": "m"}]}))
+    app.router.add_get("/v1/models", _models)
     app.router.add_post("/v1/chat/completions", _say)
     runner = web.AppRunner(app)
     await runner.setup()
@@ -137,12 +138,22 @@ async def _upstream() -> AsyncIterator[str]:
         await runner.cleanup()
 
 
+async def _models(request: web.Request) -> web.Response:
+    return web.json_response({"data": [{"id": "m"}]})
+
+
 async def _say(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     choices: list[dict[str, Any]] = [{"index": 0, "delta": {"content": f" {word}"}} for word in WORDS]
     for choice in [*choices, {"index": 0, "delta": {}, "finish_reason": "stop"}]:
-        chunk = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "m", "choices": [choice]}
+        chunk = {
+            "id": "c",
+            "object": "chat.completion.chunk",
+            "created": 0,
+            "model": "m",
+            "choices": [choice],
+        }
         await response.write(b"data: " + orjson.dumps(chunk) + b"\n\n")
         await asyncio.sleep(0.01)  # each event comes alone
     await response.write(b"data: [DONE]\n\n")
@@ -159,7 +170,10 @@ def main() -> None:
             calls = asyncio.run(calls_of(way, stream))
             request, delta = calls.of_request, calls.of_delta
             kind = "streaming" if stream else "whole"
-            print(f"{way}, {kind}: a request {len(request)} functions in {len(files_of(request))} files", end="; ")
+            print(
+                f"{way}, {kind}: a request {len(request)} functions in {len(files_of(request))} files",
+                end="; ",
+            )
             print(f"a delta {len(delta)} in {len(files_of(delta))}")
             if chosen.list:
                 print(*(f"  {name_of(code)}" for code in delta), sep="\n")

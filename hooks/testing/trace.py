@@ -36,7 +36,8 @@ def _verdict(one: Judgement) -> str:
 
 def _place(output_index: int, channel: Channel, tool_name: str | None) -> str:
     """The channel, with a tool's name, and the number of an output that is not the first."""
-    return " ".join([channel, *filter(None, [tool_name, output_index and f"of output {output_index}"])])
+    parts = [channel, tool_name or "", f"of output {output_index}" if output_index else ""]
+    return " ".join(part for part in parts if part)
 
 
 def _result(released: Released) -> Iterator[str]:
