@@ -530,7 +530,7 @@ KINDS = (
     _kind(uk_nino, "NINO", "National Insurance number", "NI number", spoil=no_nino, needs_label=str.islower),
     _kind(uk_nhs, "NHS number", "NHS no.", "nhs", needs_label=bare),
     _kind(de_tax_id, "Steuer-ID", "IdNr.", "steuerliche Identifikationsnummer", "tax ID", needs_label=bool),
-    _kind(fr_insee, "NIR", "numéro de sécurité sociale", "n° INSEE"),
+    _kind(fr_insee, "NIR", "numéro de sécurité sociale", "n° INSEE", needs_label=str.isdigit),
     _kind(es_nif, "DNI", "NIF", "documento"),
     _kind(es_nie, "NIE", "número de extranjero"),
     _kind(it_fiscal_code, "codice fiscale", "CF", "fiscal code"),
