@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from engine.parsers import Parsers, Parsing
 from engine.protocol import Delta, GenerationRequest, Token
-from engine.streams.feeding import feed_given, iterated
+from engine.streams.feeding import feed_given
 from engine.streams.flow import StagedFlow
+from tests.engine.streams.stages import Answer
 from tests.helpers import make_request, make_token
 
 TOOLS = ({"type": "function", "function": {"name": "f", "parameters": {}}},)
@@ -28,11 +29,9 @@ def parse(
 ) -> list[Delta]:
     """The result of `Parsing` for one output's `deltas`. Checks the promises that hold for every answer."""
 
-    async def collect() -> list[Delta]:
-        parsing = Parsing(parsers, request or request_with_tools(), tokenizer)
-        return [d async for d in iterated(StagedFlow(partial(feed_given, deltas), [parsing]))]
-
-    made = asyncio.run(collect())
+    parsing = Parsing(parsers, request or request_with_tools(), tokenizer)
+    asyncio.run(StagedFlow(partial(feed_given, deltas), [parsing]).run(answer := Answer()))
+    made = answer.deltas
     assert [d.finish_reason is not None for d in made] == [False] * (len(made) - 1) + [True]
     for delta in made:
         assert not delta.tokens or "".join(t.text for t in delta.tokens) == delta.text
