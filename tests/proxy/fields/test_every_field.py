@@ -17,6 +17,7 @@ from engine.protocol.demo import MODEL_DIR
 from engine.protocol.engines import ENGINES
 from engine.protocol.fields.names import BINDING, HINTS, engine_name
 from engine.protocol.fields.support import Treatment
+from engine.protocol.flow import FeedingEngine
 from engine.protocol.options import EngineConfig, LogitsProcessorConfig
 from engine.streams.recording import Recording, TimedDelta
 from engine.upstream.dialects import DIALECTS
@@ -138,17 +139,18 @@ class Sender:
         self.read = set[str]()
         self.translated = engine.fields.honoured_in_chats if isinstance(engine, MessagesEngine) else ()
         """Fields that reach the upstream under names of its own."""
-        generate = engine.generate
+        entry = "feed" if isinstance(engine, FeedingEngine) else "generate"
+        enter = getattr(engine, entry)
 
-        def seen(request: GenerationRequest) -> Any:
+        def seen(request: GenerationRequest, *flow: Any) -> Any:
             self.asked.append(replace(request, request_id="", given=frozenset()))
             if isinstance(engine, ReplayEngine):
                 deltas = tuple(TimedDelta(0, delta) for delta in make_deltas(["Hello"]))
                 engine._recordings.clear()
                 engine._add([Recording(request, deltas)])
-            return generate(replace(request, extra=ReadFields(request.extra, self.read)))
+            return enter(replace(request, extra=ReadFields(request.extra, self.read)), *flow)
 
-        engine.generate = seen
+        setattr(engine, entry, seen)
 
     async def send(self, fields: dict[str, Any]) -> Outcome:
         self.asked.clear()
