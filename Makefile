@@ -17,6 +17,7 @@
 #   make test-deploy       the files in deploy/, with linters in an environment of their own: 300 MB
 #   make test-vllm         what needs vLLM, in an environment of its own: 3.5 GB, and minutes
 #   make test-gpu-compile  the kernels for GPUs, compiled for five kinds that need not be there: minutes
+#   make mutants           changes of the code that no test notices: ARGS=hooks/pipeline
 #   make gpu-check         on a machine with a GPU; PYTHON=... is a Python that has torch for CUDA and transformers
 #
 # Attack it
@@ -42,7 +43,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-comp
 # Programs that test torch itself, which some builds bring: 120 MB.
 TORCH_TESTS = $(VENV)/lib/python3*/site-packages/torch/test $(VENV)/lib/python3*/site-packages/torch/bin/test_*
 
-.PHONY: help serve check test test-all test-wheel test-clients test-page test-frontends test-gateways test-deploy test-vllm test-gpu-compile gpu-check abuse soak bench docs
+.PHONY: help serve check test test-all test-wheel test-clients test-page test-frontends test-gateways test-deploy test-vllm test-gpu-compile gpu-check abuse mutants soak bench docs
 
 # Modules are kept compiled, even if the environment says to keep none.
 unexport PYTHONDONTWRITEBYTECODE
@@ -239,6 +240,9 @@ $(VENV)/.docs: pyproject.toml constraints.txt
 
 abuse: $(VENV)/.dev
 	$(BIN)/python -m tools.abuse $(ARGS)
+
+mutants: $(VENV)/.dev
+	$(BIN)/python -m tools.mutants $(ARGS)
 
 soak: $(VENV)/.dev
 	$(BIN)/python -m tools.abuse.soak $(ARGS)
