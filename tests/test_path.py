@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.path import calls_of, files_of
+from tools.path import files_of, passed
 
 MOST = {"upstream": (39, 21, 346, 66), "in process": (40, 17, 246, 57)}
 """By the way of a delta: its functions and files, and those of the request."""
@@ -11,7 +11,6 @@ MOST = {"upstream": (39, 21, 346, 66), "in process": (40, 17, 246, 57)}
 @pytest.mark.parametrize("stream", [True, False], ids=["streaming", "whole"])
 @pytest.mark.parametrize("way", MOST)
 async def test_a_guarded_request_passes_few_functions(way: str, stream: bool) -> None:
-    calls = await calls_of(way, stream)
-    delta, request = calls.of_delta, calls.of_request
+    request, delta = await passed(way, stream)
     numbers = len(delta), len(files_of(delta)), len(request), len(files_of(request))
     assert all(number <= most for number, most in zip(numbers, MOST[way], strict=True)), numbers

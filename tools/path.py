@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import orjson
@@ -93,8 +93,21 @@ def files_of(codes: list[CodeType]) -> set[str]:
     return {code.co_filename for code in codes}
 
 
-async def calls_of(way: str, stream: bool) -> Calls:
-    """The calls of one request, after another one that warmed everything up."""
+class Passed(NamedTuple):
+    """The functions that all of some requests pass: what a server does from time to time is left out."""
+
+    request: list[CodeType]
+    delta: list[CodeType]
+
+    @classmethod
+    def of(cls, made: list[Calls]) -> "Passed":
+        first, *others = (calls.of_request for calls in made)
+        request = [code for code in first if all(code in other for other in others)]
+        return cls(request, min((calls.of_delta for calls in made), key=len))
+
+
+async def passed(way: str, stream: bool) -> Passed:
+    """The functions that requests pass, after one that warmed everything up."""
     async with _upstream() as url:
         engine = {"engine": "openai", "upstream": url} if way == "upstream" else {"model": str(MODEL_DIR)}
         given = {**engine, "port": 0, "hooks": [f"{__name__}:Emits"]}
@@ -109,11 +122,13 @@ async def calls_of(way: str, stream: bool) -> Calls:
                     async with session.get(f"{ours}/v1/models") as models:
                         body["model"] = (await models.json())["data"][0]["id"]
                 await _ask(session, f"{ours}/v1/chat/completions", body)
-                with Calls(STARTS[way]) as calls:
-                    await _ask(session, f"{ours}/v1/chat/completions", body)
+                made = [Calls(STARTS[way]) for _ in range(3)]
+                for calls in made:
+                    with calls:
+                        await _ask(session, f"{ours}/v1/chat/completions", body)
         finally:
             await server.stop()
-    return calls
+    return Passed.of(made)
 
 
 async def _ask(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> None:
@@ -167,8 +182,7 @@ def main() -> None:
     chosen = parser.parse_args()
     for way in STARTS:
         for stream in (True, False):
-            calls = asyncio.run(calls_of(way, stream))
-            request, delta = calls.of_request, calls.of_delta
+            request, delta = asyncio.run(passed(way, stream))
             kind = "streaming" if stream else "whole"
             print(
                 f"{way}, {kind}: a request {len(request)} functions in {len(files_of(request))} files",
