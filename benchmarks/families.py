@@ -43,6 +43,7 @@ def halves_and_all() -> Iterator[tuple[str, list[SpanGuard], SpanGuard]]:
 
 FORMS: dict[str, list[str]] = {
     "ISSUER_KEY": [form for forms in WORDED.values() for form in forms],
+    "FR_INSEE": [r"[12]\d\d(?:0[1-9]|1[0-2])2[AB]\d{8}"],
     "IBAN_CODE": [rf"{country}\d\d{form}" for country, _, form in iban_patterns()],
     "CN_RIC": [r"(?:11|31|44)\d{4}19\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|1\d|2[0-8])\d{3}[\dX]"],
     "MX_CURP": [r"[A-Z]{4}\d\d(?:0\d|1[0-2])[0-2]\d[HMX](?:AS|DF|JC|NL|VZ)[A-Z]{3}[A-Z\d]\d"],
