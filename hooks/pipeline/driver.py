@@ -236,11 +236,7 @@ class GuardDriver:
             reply = method(shown)
         except BaseException as error:  # noqa: BLE001 - any error of a hook fails its request (contract 4.1)
             reply = HookFailure(error)
-        now = monotonic()
-        self._tallies[hook.name].seconds += now - started
-        if self._log is not None:
-            self._log.now = now
-        if now - started <= self._timeout or isinstance(reply, HookFailure):
+        if self._count(hook, started) <= self._timeout or isinstance(reply, HookFailure):
             return reply
         return HookFailure.late()
 
@@ -263,12 +259,13 @@ class GuardDriver:
         self._count(ask.hook, monotonic() - seconds)
         return reply if seconds <= self._timeout or isinstance(reply, HookFailure) else HookFailure.late()
 
-    def _count(self, hook: LoadedHook, started: float) -> None:
-        """Count a call that was waited for since `started`."""
+    def _count(self, hook: LoadedHook, started: float) -> float:
+        """Count a call that began at `started`. Returns the seconds that it took."""
         now = monotonic()
         self._tallies[hook.name].seconds += now - started
         if self._log is not None:
             self._log.now = now
+        return now - started
 
     def _report(self, log: DecisionLog) -> HookError | None:
         """Report to every listener. Returns the error of the last that failed; a failed one gets no more."""

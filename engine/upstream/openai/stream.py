@@ -65,7 +65,7 @@ class StreamTranslator:
         only = self._only
         if only is None or not only.is_plain:
             return None
-        texts = [self._template.text_of(data) for data in events]
+        texts = [*map(self._template.text_of, events)]
         return only.take_all(texts) if all(texts) else None
 
     def feed(self, chunk: Mapping[str, Any], data: bytes | None = None) -> list[Delta]:
@@ -262,7 +262,7 @@ class _Output:
         return True
 
     def _last_segments(self, *, is_cut: bool) -> Iterator[Segment]:
-        """What waits at the end."""
+        """The text that waits at the end."""
         for channel in ("reasoning", "content"):
             if half := self._halves.end(channel):
                 yield channel, None, half

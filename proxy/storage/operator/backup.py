@@ -31,7 +31,7 @@ class BackupError(Exception):
 
 
 class Contents(NamedTuple):
-    """What a store holds."""
+    """The contents of a store."""
 
     num_keys: int
     """Valid ones."""

@@ -154,7 +154,7 @@ def _without_empty(turn: JSONObject) -> JSONObject:
 
 
 class _Place:
-    """Where one message of the chat stands in the caller's turns."""
+    """The place of one message of the chat in the caller's turns."""
 
     def __init__(self, blocks: list[JSONObject], glue: str) -> None:
         """`blocks`: those that the message was made of; a text by itself is an object with `content`."""
@@ -380,7 +380,7 @@ def _split(old: list[str], glue: str, text: str) -> list[str]:
 
 
 def _boundary(text: str, before: str, glue: str, after: str) -> int | None:
-    """Where a piece ends in `text`: the first place with the characters on both sides, or else the only one
+    """The end of a piece in `text`: the first place with the characters on both sides, or else the only one
     with those on one side."""
     before, after = before[-_WINDOW:], after[:_WINDOW]
     if (found := text.find(before + glue + after)) >= 0:
