@@ -231,12 +231,11 @@ class Excerpt:
             if self.again is not None:
                 self.again.move(gone)
 
-    def resume(self, before: str, pending: str) -> None:
-        """Go on with a plain excerpt, from other places of the stream on. No token is in these texts."""
+    def resume(self, before: str) -> None:
+        """Go on with a plain excerpt after `before`, which is decided. No token is in it."""
         self.forget()
-        self.text = before + pending
-        self.start = self.pending = len(before)
-        self.num_read = len(self.text)
+        self.text = before
+        self.start = self.pending = self.num_read = len(before)
 
     def forget(self) -> None:
         """Forget the text of a plain excerpt that has no undecided text."""

@@ -4,8 +4,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from hooks.api.screen import Mark
 from hooks.detect.automaton.screen import MOST_HELD
+from hooks.loading.screen import Mark
 
 _LAST = "\U0010ffff"
 

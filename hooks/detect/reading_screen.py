@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from hooks.api.screen import Mark, Screen
+from hooks.loading.screen import Mark, Screen
 
 _IN_RUN = re.compile(r"[\w/+=-]").match
 """A character behind which a line break may be one inside a value: see `VALUES`."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from hooks.detect.detector import Detector, Findings, Match, Worded, screen_of
+from hooks.detect.detector import Detector, Findings, Match, Screenable, Worded, screen_of
 from hooks.detect.dress import HOMOGLYPHS, TYPOGRAPHY
 from hooks.detect.excerpt import Excerpt
 from hooks.detect.reading_screen import ReadingScreen
@@ -182,7 +182,7 @@ KEYS = Reading(rf"\\%&\r\n{_UNSEEN}", _OF_VALUES, {**_WITHIN, **_ESCAPES}, longe
 """The reading of `VALUES`, also with letters of other alphabets that look like Latin ones."""
 
 
-class Reader:
+class Reader(Screenable):
     """Finds the matches of a detector in the written text and in its reading."""
 
     def __init__(self, detector: Detector, reading: Reading) -> None:

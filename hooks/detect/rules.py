@@ -12,7 +12,7 @@ from hooks.detect.automaton.regex_analysis import UNLIMITED, Find, analyse, find
 from hooks.detect.automaton.screen import RuleScreen
 from hooks.detect.automaton.states import Automaton, Place, Sketch, numbers
 from hooks.detect.automaton.tree import literals_of, tree_of
-from hooks.detect.detector import Findings, Match
+from hooks.detect.detector import Findings, Match, Screenable
 
 with from_extra("guards", "regex"):
     import regex
@@ -101,7 +101,7 @@ class Allowed:
         return text.casefold() in self._texts or bool(self._search and self._search(text))
 
 
-class RuleDetector:
+class RuleDetector(Screenable):
     """Finds the matches of rules: for each rule the leftmost ones that do not overlap, as `finditer` does.
 
     One automaton reads the text for all rules, and finds where each of them may match. The rule's own pattern

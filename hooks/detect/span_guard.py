@@ -20,7 +20,6 @@ from hooks import (
     with_prompt_texts,
 )
 from hooks.api.chunk import CALLER_VALUES
-from hooks.api.screen import Screen
 from hooks.detect.acting_guard import ActingGuard, Options, PromptReply, spliced
 from hooks.detect.detector import Detector, Match, Worded, order, screen_of
 from hooks.detect.excerpt import Excerpt
@@ -29,6 +28,7 @@ from hooks.detect.lead import MAX_LEAD, Lead
 from hooks.detect.placeholders import LONGEST, Placeholders, operator_key
 from hooks.detect.readings import Reader
 from hooks.detect.restoring import MARK, masked
+from hooks.loading.screen import Screen, Screened
 from hooks.prompts.lead import leads_of
 
 _PLACEHOLDERS = "placeholders"
@@ -45,7 +45,7 @@ class SpanOptions(Options, total=False):
     restore: bool
 
 
-class SpanGuard(ActingGuard):
+class SpanGuard(ActingGuard, Screened):
     """Acts on a detector's matches, and holds only the text that the detector leaves undecided.
 
     `restore`: with `prompt: redact`, the model is shown a placeholder in the place of a match. Where it
@@ -105,7 +105,7 @@ class SpanGuard(ActingGuard):
 
     @cached_property
     def screen(self) -> Screen | None:
-        """See `Screened`. A subclass that is called in its own way has none."""
+        """A subclass that is called in its own way has none."""
         return screen_of(self.detector) if type(self).__call__ is SpanGuard.__call__ else None
 
     def may_skip(self, state: dict[Any, Any]) -> bool:
@@ -119,9 +119,9 @@ class SpanGuard(ActingGuard):
             and excerpt.keeps_alternatives
         )
 
-    def skip(self, state: dict[Any, Any], before: str, pending: str) -> None:
+    def skip(self, state: dict[Any, Any], before: str) -> None:
         excerpt: Excerpt = state["excerpt"]
-        excerpt.resume(self._plain(before), self._plain(pending))
+        excerpt.resume(self._plain(before))
 
     def _vetted(self, chunk: Chunk) -> Verdict:
         """The verdict on any chunk; `__call__` has a shorter way for most."""

@@ -23,7 +23,6 @@ from hooks.api.probe_needs import ProbeNeeds
 from hooks.loading.alarm import interrupting
 from hooks.loading.arguments import ArgumentError, check_arguments
 from hooks.loading.async_call import AsyncCall
-from hooks.loading.screens import LoadedScreen
 from hooks.loading.short_names import GUARDS
 
 logger = logging.getLogger("weir.hooks")
@@ -91,8 +90,6 @@ class LoadedHook:
     """The most characters that the hook says it leaves undecided. None: it says nothing."""
     place: str = ""
     """The file and the line of its `__call__`, in brackets."""
-    screen: LoadedScreen | None = None
-    """None: the hook has no screen, or is not called directly."""
     late: set[asyncio.Task[None]] = field(default_factory=set, compare=False, repr=False)
     """Calls that continue though their deadlines have passed."""
 
@@ -135,7 +132,6 @@ class LoadedHook:
             getattr(instance, "needs_probe", None),
             _max_hold_of(instance),
             _line_of(instance),
-            LoadedScreen.of(instance),
         )
 
     @property
@@ -150,7 +146,7 @@ class LoadedHook:
 
     def wrapped(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> "LoadedHook":
         """The same hook, with its plain methods replaced by `wrap(method)`."""
-        hook = self if self.is_async else replace(self, call=wrap(self.call), screen=None)
+        hook = self if self.is_async else replace(self, call=wrap(self.call))
         if hook.on_decision is not None:
             hook = replace(hook, on_decision=wrap(hook.on_decision))
         if hook.on_request is None or hook.is_request_async:

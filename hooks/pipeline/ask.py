@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from engine.protocol import Delta, GenerationRequest, Rewind
 from hooks.api import Chunk
 from hooks.loading.loader import LoadedHook
+from hooks.pipeline.tally import Tally
 
 Reply = Any
 """The hook's own return value, unchecked, or a `HookFailure`."""
@@ -23,6 +24,8 @@ class Ask:
     """
 
     hook: LoadedHook
+    tally: Tally
+    """Counts the time that the call takes."""
     method: Callable[[Any], Any]
     """The hook's `__call__`, or its `on_request`."""
     is_async: bool

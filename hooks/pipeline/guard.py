@@ -19,6 +19,7 @@ from typing import Any
 from engine.protocol import Delta, EngineError, GenerationRequest, Rewind, Usage
 from hooks.api import terminate
 from hooks.api.decision import Action, Held
+from hooks.loading.fuse import Run
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.admission import checked_answer, checked_values
 from hooks.pipeline.ask import Ask, Asking, Machine, Step
@@ -26,7 +27,6 @@ from hooks.pipeline.decision import DecisionLog, request_decision
 from hooks.pipeline.delivery import Delivery, DiffersError
 from hooks.pipeline.failure import HookError, count_failure, place_of
 from hooks.pipeline.guarded_request import GuardedRequest
-from hooks.pipeline.joint_screen import Run
 from hooks.pipeline.look_ahead import look_ahead
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.output import Output
@@ -57,8 +57,8 @@ class Guard:
     ) -> None:
         """`can_rewind`: whether the engine can rewind outputs. `decisions`: where hooks' decisions go,
         for the driver to report them; None if nobody listens. `runs`: the hooks
-        that screens read for. Without effect if decisions are reported, which say who held a text, and if a
-        hook may rewind."""
+        that are fused. Without effect if decisions are reported, which name the hook that held a text, and if
+        a hook may rewind."""
         self.may_rewind = can_rewind and any(hook.may_rewind and not hook.is_shadow for hook in hooks)
         """Whether a hook may rewind outputs, and the engine can."""
         self.guarded = GuardedRequest(request, hooks, tallies, options, decisions)
@@ -105,7 +105,7 @@ class Guard:
         method = hook.on_request
         if hook.takes_state:
             method = partial(_with_state, method, self.guarded.states[id(hook)])
-        ask = Ask(hook, method, hook.is_request_async, shown)
+        ask = Ask(hook, tally, method, hook.is_request_async, shown)
         yield ask
         try:
             answer = checked_answer(ask.reply, shown)

@@ -17,10 +17,11 @@ from hooks.api.decision import Listener, Mode
 from hooks.api.probe_needs import ProbeNeeds
 from hooks.loading.alarm import interrupting
 from hooks.loading.async_call import GRACE
+from hooks.loading.fuse import Run, fuse
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
+from hooks.loading.screen import JointScreen, Screened
 from hooks.pipeline.driver import GuardDriver
 from hooks.pipeline.failure import BadVerdictError, HookError
-from hooks.pipeline.joint_screen import JointScreens
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.repeating import RepeatingDriver
@@ -123,8 +124,8 @@ class Pipeline:
         self.hooks = tuple(hooks)
         self.allowed: Mapping[str, LoadedHook] = {hook.name: hook for hook in allowed}
         self.options = options or PipelineOptions()
-        self._screens = JointScreens(self.options.hook_timeout)
-        self._runs = self._screens.runs(self.hooks)
+        self._screens: dict[tuple[Screened, ...], JointScreen] = {}
+        self._runs = fuse(self.hooks, self._screens)
         self.tallies: Tallies = {hook.name: Tally() for hook in self._all}
 
     @classmethod
@@ -196,9 +197,9 @@ class Pipeline:
         if request.hooks:
             check_named(request, self.allowed)
             hooks += [self.allowed[name] for name in request.hooks]
-            runs = self._screens.runs(hooks)
+            runs = fuse(hooks, self._screens)
         if num_repeated:
-            runs = []  # such a guard looks ahead at each question, and a joint reading begins anew after that
+            runs = []  # such a guard looks ahead at each question, and each hook is called for that
         if not hooks:
             return PassThrough(request)
         kind = partial(RepeatingDriver, num_repeated=num_repeated) if num_repeated else GuardDriver
@@ -220,12 +221,9 @@ class Pipeline:
         await self.give_models(models)
         for hook in self._all:
             # A deadline that interrupts plain calls, so that a hanging hook can be named.
-            limit = interrupting(self.options.hook_timeout)
-            limited = hook.wrapped(limit)
-            if hook.screen is not None:
-                limited = replace(limited, screen=hook.screen.wrapped(limit))
+            limited = hook.wrapped(interrupting(self.options.hook_timeout))
             try:
-                await self._test(limited, {hook.name: SilentTally()})
+                await self._test(limited, {hook.name: SilentTally()}, fuse([hook], self._screens))
             except HookError as error:
                 reason = describe(error.__cause__ or error)
                 if isinstance(error.__cause__, BadVerdictError):
@@ -243,13 +241,12 @@ class Pipeline:
         """Whether the models that the pipeline has loaded can serve: if not, only a new process can."""
         return self._own_models.are_alive
 
-    async def _test(self, hook: LoadedHook, tallies: Tallies) -> None:
-        """Show the hook two requests, with any result, and then a short stream to its end. Its screen reads
-        the stream for it where it can."""
+    async def _test(self, hook: LoadedHook, tallies: Tallies, runs: list[Run]) -> None:
+        """Show the hook two requests, with any result, and then a short stream to its end. A guard that has a
+        screen is fused: the screen reads the stream where it can."""
         # No listener gets the canaries' decisions. A hook in shadow mode would fail in silence.
         hook = replace(hook, on_decision=None, is_shadow=False)
         chat, *others = _CANARIES
-        runs = JointScreens(self.options.hook_timeout).runs([hook])
         guard = GuardDriver(chat, [hook], tallies, self.options, runs=runs)
         if hook.on_request:
             step = await guard.admit(chat)

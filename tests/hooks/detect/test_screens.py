@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hooks.api.screen import Mark, Screen
 from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
@@ -16,6 +15,7 @@ from hooks.detect.detector import Detector, Match, going_on, screen_of
 from hooks.detect.folding import FOLDS, Fold
 from hooks.detect.readings import Reader
 from hooks.detect.rules import Rule, RuleDetector
+from hooks.loading.screen import Mark, Screen
 from tests.helpers import examples
 from tests.hooks.detect.automaton.test_automaton import FRAGMENTS, TEXTS
 from tests.hooks.detect.random_patterns import ALPHABET, analysable

@@ -1,4 +1,4 @@
-"""Guards that a screen reads for release what they release when each is called with every chunk."""
+"""Fused guards release what they release when each is called with every chunk."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,6 +16,7 @@ from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
+from hooks.loading.fuse import fuse
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
@@ -146,7 +147,7 @@ def test_wherever_a_stream_ends_the_same_was_released(
         (Pii(), "DE\u00ad89370400440532013000"),
     ],
 )
-def test_a_value_in_wide_letters_is_found_though_a_screen_has_read_a_part(
+def test_a_value_in_wide_letters_is_found_though_a_part_was_read_for_its_guard(
     guard: Any, value: str, step: int
 ) -> None:
     value = value.translate(WIDE)
@@ -172,7 +173,7 @@ def test_a_hook_with_something_else_named_screen_is_called_with_each_chunk() -> 
     deltas = [*deltas_of(["a", "b"], with_tokens=False, channel="content"), Delta(finish_reason="stop")]
     texts, *_ = everything([(Cinema(), False), (Phrases(["blue"]), False)], deltas, REQUEST, joint=True)
     assert texts[0] == "ab"
-    assert LoadedHook.of("cinema", Cinema()).screen is None
+    assert fuse([LoadedHook.of("cinema", Cinema())], {}) == []
 
 
 @pytest.mark.parametrize("with_tokens", [False, True])
@@ -219,6 +220,7 @@ def test_the_counts_of_a_reading_do_not_grow_with_the_stream() -> None:
             await guard.feed(delta)
 
     asyncio.run(read())
-    reading = guard._guard._outputs[0].streams["content"].readings[0]
-    assert sum(reading._verdicts.values()) > 1000
-    assert len(reading._verdicts) <= 2**2
+    stage = guard._guard._outputs[0].streams["content"].stages[0]
+    assert sum(stage._counts.values()) > 1000
+    assert len(stage._counts) <= 2**2
+    assert len(stage._text) < 2000
