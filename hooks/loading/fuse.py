@@ -27,7 +27,7 @@ def fuse(hooks: Sequence[LoadedHook], screens: dict[tuple[Screened, ...], JointS
     guards: list[Screened] = []
     found: list[Screen] = []
     for place, hook in enumerate((*hooks, None)):
-        guard: Any = None if hook is None or hook.is_shadow else hook.call
+        guard: Any = hook.call if hook is not None and hook.may_fuse and not hook.is_shadow else None
         if isinstance(guard, Screened) and (screen := guard.screen) is not None:
             guards.append(guard)
             found.append(screen)

@@ -90,6 +90,8 @@ class LoadedHook:
     """The most characters that the hook says it leaves undecided. None: it says nothing."""
     place: str = ""
     """The file and the line of its `__call__`, in brackets."""
+    may_fuse: bool = True
+    """Whether one automaton may read text in place of this hook and others (`hooks.loading.fuse`)."""
     late: set[asyncio.Task[None]] = field(default_factory=set, compare=False, repr=False)
     """Calls that continue though their deadlines have passed."""
 

@@ -34,7 +34,7 @@ def trace_hooks(options: argparse.Namespace) -> None:
     try:
         settings = chosen_settings(options, options.config, options.hook)
         loaded = load_named(chosen_policy(settings, options.policy).hooks)
-        hooks = [replace(hook, screen=None) for hook in loaded]  # a screen reads text in place of calls
+        hooks = [replace(hook, may_fuse=False) for hook in loaded]  # each is called with each chunk
         released = play_loaded(hooks, _stream(options, hooks))
     except (OSError, ValueError, HookLoadError) as error:
         print(f"weir hooks trace: {error}", file=sys.stderr)
