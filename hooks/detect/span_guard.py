@@ -92,8 +92,7 @@ class SpanGuard(ActingGuard, Screened):
             return self._act(
                 chunk, excerpt, text, *excerpt.settled(text, matches, undecided, is_final, again)
             )
-        if excerpt.again is not None:
-            undecided = min(undecided, excerpt.again.start)
+        undecided = excerpt.open_from(undecided)
         if is_final:
             return emit(chunk.pending, alternatives=excerpt.keeps_alternatives)
         begin, held = excerpt.pending, len(text) - undecided
@@ -114,7 +113,7 @@ class SpanGuard(ActingGuard, Screened):
             excerpt is not None
             and excerpt.is_plain
             and excerpt.again is None
-            and excerpt.view is None
+            and (excerpt.view is None or excerpt.view.is_even)
             and excerpt.placeholders is None
             and excerpt.keeps_alternatives
         )

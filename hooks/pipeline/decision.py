@@ -30,7 +30,7 @@ class DecisionLog(list[Decision]):
         kept = ("terminate", "error", "judged")
         self[num_decisions:] = [d for d in self[num_decisions:] if d.action in kept]
 
-    def take(self) -> tuple[Decision, ...]:
+    def drain(self) -> tuple[Decision, ...]:
         """Take out all decisions, in order."""
         taken = tuple(self)
         self.clear()

@@ -268,7 +268,7 @@ class GuardDriver:
 
     def _report(self, log: DecisionLog) -> HookError | None:
         """Report to every listener. Returns the error of the last that failed; a failed one gets no more."""
-        decisions = log.take()
+        decisions = log.drain()
         if self._listener is not None:
             for decision in decisions:
                 self._listener(decision)

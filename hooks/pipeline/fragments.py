@@ -230,7 +230,7 @@ def cut(fragments: list[Fragment], length: int) -> tuple[list[Fragment], list[Fr
     return fragments, []
 
 
-def take_from(fragments: list[Fragment], length: int) -> list[Fragment]:
+def cut_front(fragments: list[Fragment], length: int) -> list[Fragment]:
     """Take the first `length` characters out of `fragments`. Splits as `cut` does."""
     taken: list[Fragment] = []
     for fragment in fragments:
@@ -301,7 +301,7 @@ class HeldText:
             if num_held > len(new) and self.pieces is not None:
                 new = "".join(self.pieces[0][: self.pieces[1]]) + new
             self.pieces = ([new[-num_held:]], 1)
-            return take_from(held, num_released)
+            return cut_front(held, num_released)
         pieces = [] if self.pieces is None else self.pieces[0]
         pieces.append(new)
         self.pieces = (pieces, len(pieces))

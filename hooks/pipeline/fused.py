@@ -13,9 +13,10 @@ from hooks.api import Chunk, StreamContext, hold
 from hooks.loading.fuse import Run
 from hooks.loading.screen import Screened, State
 from hooks.pipeline.ask import Ask, Asking, Reply
+from hooks.pipeline.fragments import Fragment
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.piece import Piece
-from hooks.pipeline.stage import HookStage
+from hooks.pipeline.stage import HookStage, Settled
 
 MOST_READ = 256
 """Most characters that are read at once: of a chunk, or held by the guards. Guards read more text faster."""
@@ -148,6 +149,13 @@ class FusedStage(HookStage):
     def lets_through(self, chunk: Chunk, reply: Reply, piece: Piece) -> bool:
         return type(reply) is hold and reply.n == 0 and self.held.pieces is None
 
+    def settle(
+        self, chunk: Chunk, reply: Reply, fragments: list[Fragment], num_decided: int | None
+    ) -> Settled:
+        if type(reply) is hold and reply.n is not None:
+            return self.held.hold_back(reply.n, chunk.text_diff, fragments), None
+        return super().settle(chunk, reply, fragments, num_decided)
+
     def abort(self) -> Asking[None]:
         self._close()
         yield from ()
@@ -164,7 +172,7 @@ class FusedStage(HookStage):
                     stage.tally.num_emitted += num_chunks
         self._stages[0].tally.others.update(self.tally.others)
         self._counts.clear()
-        self.tally.take()
+        self.tally.drain()
 
 
 def _may_skip(guard: Screened, stage: HookStage) -> bool:

@@ -52,5 +52,5 @@ class RepeatingDriver(GuardDriver):
 
     def _add_counts(self) -> None:
         for name, tally in self._own.items():
-            counts = tally.take()
+            counts = tally.drain()
             self._total[name].add(counts.repeated() if self._num_repeated > 0 else counts)

@@ -82,8 +82,8 @@ class Tally:
         self.unjudged.update(other.unjudged)
         self.num_unjudged += other.num_unjudged
 
-    def take(self) -> "Tally":
-        """The counts since the last `take`."""
+    def drain(self) -> "Tally":
+        """The counts since the last `drain`."""
         taken, nothing = replace(self), Tally()
         for one in fields(self):
             setattr(self, one.name, getattr(nothing, one.name))

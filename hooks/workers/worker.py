@@ -201,7 +201,7 @@ class Worker:
 
     def _count(self) -> None:
         nothing = Tally()
-        counted = {name: tally.take() for name, tally in self._pipeline.tallies.items() if tally != nothing}
+        counted = {name: tally.drain() for name, tally in self._pipeline.tallies.items() if tally != nothing}
         if counted:
             self._connection.send(Counts(counted))
 

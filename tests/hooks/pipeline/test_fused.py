@@ -70,11 +70,15 @@ WORDS = [
     "ADDRESS",
     "]",
 ]
+MARKS = ["_", "`", "**", "~", "<b>", "<", "\\n", "\n    ", "\n", "&amp;", "%41", "\u3164", "\u00ad"]
+"""Marks of code, Markdown and HTML, and characters that are not seen."""
 WIDE = {code: code + 0xFEE0 for code in range(ord("!"), ord("~") + 1)}
 """Letters, digits and marks of full width, by those of ASCII."""
 VALUES = ["AKIAZ7Q3TNNR5XWMPLQK ", "DE89370400440532013000 ", "T-123456 "]
 IN_WIDE = [one.translate(WIDE) for one in (*WORDS, *VALUES)]
-TEXTS = st.lists(st.sampled_from([*WORDS, *WORDS, *FRAGMENTS, *VALUES, *IN_WIDE]), max_size=16).map("".join)
+TEXTS = st.lists(st.sampled_from([*WORDS, *WORDS, *MARKS, *FRAGMENTS, *VALUES, *IN_WIDE]), max_size=16).map(
+    "".join
+)
 REQUEST = replace(make_request(), sampling=SamplingParams(n=1))
 
 
@@ -134,7 +138,22 @@ def test_wherever_a_stream_ends_the_same_was_released(
     for count in {len(deltas), len(deltas) // 2, len(deltas) * 3 // 4}:
         stream = [*deltas[:count], Delta(finish_reason=end)]
         ours, theirs = (everything(hooks, stream, REQUEST, joint=joint) for joint in (True, False))
-        assert ours == theirs
+        if end == "length" and len(hooks) > 1 and ours != theirs:
+            assert_withholds_less(ours, theirs, hooks, [*deltas[:count], Delta(finish_reason="stop")])
+        else:
+            assert ours == theirs
+
+
+def assert_withholds_less(
+    ours: tuple[Any, ...], theirs: tuple[Any, ...], hooks: Sequence[tuple[Any, bool]], stream: list[Delta]
+) -> None:
+    """Where a client cuts a stream, each guard withholds what may be the beginning of a match. A guard sees
+    the end where the guard before it withholds. Fused guards have decided that text before, from the text
+    that followed: they release it, as they do if the stream is not cut."""
+    uncut = everything(hooks, stream, REQUEST, joint=False)
+    for channel in (0, 1):
+        assert ours[0][channel].startswith(theirs[0][channel])
+        assert uncut[0][channel].startswith(ours[0][channel])
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 5])
