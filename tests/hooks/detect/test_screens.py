@@ -1,6 +1,7 @@
 """A screen holds all text that its guard leaves undecided, and gives up where its guard may find a match."""
 
 import random
+from functools import cache
 from typing import Any
 
 import pytest
@@ -66,6 +67,14 @@ SHIPPED: dict[str, Detector] = {
 }
 
 
+@cache
+def cached_screen(name: str) -> Screen:
+    """The screen of a guard that ships: it takes a while to make."""
+    screen = screen_of(SHIPPED[name])
+    assert screen is not None
+    return screen
+
+
 def assert_screens(detector: Detector, screen: Screen, text: str) -> int:
     """Read `text` as a pipeline does. Returns the characters at which the screen gave up."""
     mark: Mark | None = screen.start
@@ -122,10 +131,7 @@ def resumed(screen: Screen, text: str, undecided: int) -> Any:
 @pytest.mark.parametrize("name", SHIPPED)
 @given(text=st.lists(st.sampled_from([*FRAGMENTS, *WORDS]), max_size=14).map("".join))
 def test_a_screen_of_a_guard_that_ships_holds_all_that_the_guard_does(name: str, text: str) -> None:
-    detector = SHIPPED[name]
-    screen = screen_of(detector)
-    assert screen is not None
-    assert_screens(detector, screen, text)
+    assert_screens(SHIPPED[name], cached_screen(name), text)
 
 
 @pytest.mark.parametrize("name", ["pii", "secrets"])
@@ -133,9 +139,7 @@ def test_a_screen_of_a_guard_that_ships_holds_all_that_the_guard_does(name: str,
 @examples(30)
 def test_a_screen_gives_up_at_each_value(name: str, text: str) -> None:
     detector = SHIPPED[name]
-    screen = screen_of(detector)
-    assert screen is not None
-    num_given_up = assert_screens(detector, screen, f"{text} .")
+    num_given_up = assert_screens(detector, cached_screen(name), f"{text} .")
     assert num_given_up or not detector.scan(text)[0]
 
 
@@ -179,14 +183,10 @@ def test_a_screen_of_random_phrases_holds_all_that_they_do(phrases: list[str], t
 
 @pytest.mark.parametrize("text", ["a ％３３％３１", "a ＆#51;＆#49;"])
 def test_a_screen_gives_up_at_an_escape_in_wide_characters(text: str) -> None:
-    screen = screen_of(SHIPPED["pii"])
-    assert screen is not None
-    assert assert_screens(SHIPPED["pii"], screen, text)
+    assert assert_screens(SHIPPED["pii"], cached_screen("pii"), text)
 
 
 def test_prose_needs_no_guard() -> None:
     text = "The harbour was quiet in the early morning, and a heron stood at the weir; nobody hurried it."
     for name in ("pii", "secrets"):
-        screen = screen_of(SHIPPED[name])
-        assert screen is not None
-        assert assert_screens(SHIPPED[name], screen, text) == 0
+        assert assert_screens(SHIPPED[name], cached_screen(name), text) == 0
