@@ -25,7 +25,8 @@ from engine.upstream.replay import ReplayEngine
 from hooks import Chunk, Verdict, emit, hold, redact, terminate
 from hooks.loading.loader import HookSpec, LoadedHook
 from hooks.pipeline.driver import Guarding
-from hooks.pipeline.pipeline import GuardFactory, Pipeline
+from hooks.pipeline.open_guard import GuardFactory
+from hooks.pipeline.pipeline import Pipeline
 from hooks.workers.pool import WorkerPool
 from proxy.deployment.deployment import Deployment
 from proxy.http.app import Server

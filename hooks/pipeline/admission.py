@@ -1,17 +1,26 @@
-"""A hook's answer to a request: the request, one with another prompt, or a refusal (contract 8.1)."""
+"""Prompts before the engine: a hook returns the request, one with another prompt, or a refusal (contract
+8.1)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import copy, deepcopy
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import orjson
 
-from engine.protocol import GenerationRequest, RequestError
+from engine.protocol import Delta, GenerationRequest, QueueFullError, RequestError, Tokenizer
 from hooks.api.chunk import CALLER_VALUES
-from hooks.pipeline.ask import Reply
-from hooks.pipeline.failure import BadVerdictError, HookFailure, discard
+from hooks.api.decision import Action
+from hooks.decisions.failure import BadVerdictError, HookError, HookFailure, count_failure, discard, place_of
+from hooks.decisions.log import request_decision
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.ask import Ask, Asking, Reply
+from hooks.pipeline.guarded_request import GuardedRequest
+from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.release import checked_text
-from hooks.prompts.texts import PROMPT_FIELDS, Refusal
+from hooks.prompts.texts import PROMPT_FIELDS, Refusal, without_unread
+from hooks.prompts.token_ids import has_token_ids, in_ids, in_text
 
 _OF_HOOKS = (*PROMPT_FIELDS, "taint")
 """The fields that a hook may change, and `sampling.stop` (contract 8.7, 8.15)."""
@@ -26,6 +35,89 @@ class RefusedError(RequestError):
             f"The prompt was refused: {reason}", param=request.prompt_field, code="content_filter"
         )
         self.reason = reason
+
+
+async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> GenerationRequest | list[Delta]:
+    """Show the guard's request to its hooks (contract 8.1).
+
+    Returns the request for the engine, or the answer that a hook gave in the engine's place. `tokenizer`: the
+    engine's, to show prompts of token ids as text. Hooks that read no prompts are shown them as text too, for
+    `Chunk.lead`. Raises `RefusedError`, `HookError`, and `RequestError` for a prompt that cannot be shown.
+    """
+    asked = guard.request
+    shows_ids = bool(asked.prompts) and not isinstance(guard, PassThrough) and has_token_ids(asked)
+    if not (guard.reads_prompts or shows_ids):
+        return asked
+    try:
+        shown = await in_text(asked, tokenizer)
+    except RequestError:
+        if guard.decides_prompts:
+            raise
+        return asked  # no hook in force reads prompts, so nothing is refused
+    step = await guard.admit(shown)
+    if step.refused is not None:
+        raise RefusedError(step.refused, guard.request)
+    if step.is_over:
+        return step.released
+    admitted = await in_ids(guard.request, asked, shown, tokenizer)
+    return without_unread(admitted) if guard.decides_prompts else admitted
+
+
+def in_own_words(error: RequestError | QueueFullError, guard: OpenGuard) -> RequestError | QueueFullError:
+    """The error without another server's words, if hooks must see all text first (contract 5.3)."""
+    if error.unquoted is None or isinstance(guard, PassThrough):
+        return error
+    return copy(error.unquoted)  # once raised, it refers to `error`, which must not refer back to it
+
+
+def ask_prompt(guarded: GuardedRequest, hook: LoadedHook) -> Asking[Refusal | None]:
+    """Show one hook the request, and take its change of it. Returns its refusal, if it refuses."""
+    assert hook.on_request is not None
+    request = guarded.request
+    tally = guarded.tallies[hook.name]
+    # A copy: a hook in shadow mode has no effect, whatever it does to the request (contract 3.10).
+    shown = deepcopy(request) if hook.is_shadow else request
+    method = hook.on_request
+    if hook.takes_state:
+        method = partial(_with_state, method, guarded.states[id(hook)])
+    ask = Ask(hook, tally, method, hook.is_request_async, shown)
+    yield ask
+    try:
+        answer = checked_answer(ask.reply, shown)
+        values = checked_values(guarded.states[id(hook)]) if hook.takes_state else {}
+    except BaseException as error:
+        count_failure(hook, tally, error)
+        _decided(guarded, hook, "error", place_of(error))
+        if hook.is_shadow:
+            return None
+        raise HookError.of(hook, error, request) from error
+    if isinstance(answer, Refusal):
+        tally.count("refuse")
+        _decided(guarded, hook, "refuse", answer.reason)
+        return None if hook.is_shadow else answer
+    if not hook.is_shadow:
+        guarded.values.update(values)
+    if answer is shown:
+        tally.count("admit")
+        return None
+    if answer.taint != shown.taint:
+        tally.count("taint")
+        _decided(guarded, hook, "taint", answer.taint)
+    if replace(answer, taint=shown.taint) != shown:
+        tally.count("rewrite_prompt")
+        _decided(guarded, hook, "rewrite_prompt", None)
+    if not hook.is_shadow:
+        guarded.request = answer
+    return None
+
+
+def _decided(guarded: GuardedRequest, hook: LoadedHook, action: Action, reason: str | None) -> None:
+    if guarded.decisions is not None:
+        guarded.decisions.append(request_decision(guarded.request, hook.name, action, reason, hook.mode))
+
+
+def _with_state(method: Callable[..., Any], state: dict[Any, Any], shown: GenerationRequest) -> Any:
+    return method(shown, state)
 
 
 def checked_answer(answer: Reply, request: GenerationRequest) -> GenerationRequest | Refusal:

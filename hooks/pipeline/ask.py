@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from engine.protocol import Delta, GenerationRequest, Rewind
 from hooks.api import Chunk
+from hooks.decisions.tally import Tally
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.tally import Tally
 
 Reply = Any
 """The hook's own return value, unchecked, or a `HookFailure`."""

@@ -1,4 +1,4 @@
-"""Runs guards: `admit` before the engine, `Guarding` after it, and the driver of the guard's machine.
+"""Runs guards: the driver of the guard's machine, and the stage of a flow that feeds it.
 
 The driver calls plain hooks, awaits async ones, and reports decisions to listeners. Time, tasks, cancellation
 and deadlines live here and nowhere else. The service and the hook workers both use it.
@@ -7,66 +7,29 @@ and deadlines live here and nowhere else. The service and the hook workers both 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from copy import copy
 from functools import partial
 from time import monotonic
 from typing import Any
 
-from engine.protocol import Delta, EngineError, GenerationRequest, QueueFullError, RequestError, Tokenizer
+from engine.protocol import Delta, EngineError, GenerationRequest
 from engine.protocol.prompt_size import prompt_size
 from engine.streams.flow import Stage
 from engine.turns.prompt_threads import PromptThreads
 from hooks.api.decision import Held, Listener
+from hooks.decisions.failure import HookError, HookFailure, count_failure
+from hooks.decisions.log import DecisionLog
+from hooks.decisions.tally import Tallies, Tally
 from hooks.loading.async_call import LateAndCancelledError
 from hooks.loading.fuse import Run
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.admission import RefusedError
+from hooks.loading.options import PipelineOptions
 from hooks.pipeline.ask import Ask, Machine, Reply, Step
-from hooks.pipeline.decision import DecisionLog
-from hooks.pipeline.failure import HookError, HookFailure, count_failure
 from hooks.pipeline.guard import Guard
-from hooks.pipeline.open_guard import OpenGuard, PassThrough
-from hooks.pipeline.options import PipelineOptions
-from hooks.pipeline.tally import Tallies, Tally
-from hooks.prompts.texts import without_unread
-from hooks.prompts.token_ids import has_token_ids, in_ids, in_text
+from hooks.pipeline.open_guard import OpenGuard
 
 READ_BESIDE = 512
 """Characters of a prompt that is read beside the event loop. A guard takes 2 to 4 microseconds for each, and
 many prompts may come at once."""
-
-
-async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> GenerationRequest | list[Delta]:
-    """Show the guard's request to its hooks (contract 8.1).
-
-    Returns the request for the engine, or the answer that a hook gave in the engine's place. `tokenizer`: the
-    engine's, to show prompts of token ids as text. Hooks that read no prompts are shown them as text too, for
-    `Chunk.lead`. Raises `RefusedError`, `HookError`, and `RequestError` for a prompt that cannot be shown.
-    """
-    asked = guard.request
-    shows_ids = bool(asked.prompts) and not isinstance(guard, PassThrough) and has_token_ids(asked)
-    if not (guard.reads_prompts or shows_ids):
-        return asked
-    try:
-        shown = await in_text(asked, tokenizer)
-    except RequestError:
-        if guard.decides_prompts:
-            raise
-        return asked  # no hook in force reads prompts, so nothing is refused
-    step = await guard.admit(shown)
-    if step.refused is not None:
-        raise RefusedError(step.refused, guard.request)
-    if step.is_over:
-        return step.released
-    admitted = await in_ids(guard.request, asked, shown, tokenizer)
-    return without_unread(admitted) if guard.decides_prompts else admitted
-
-
-def in_own_words(error: RequestError | QueueFullError, guard: OpenGuard) -> RequestError | QueueFullError:
-    """The error without another server's words, if hooks must see all text first (contract 5.3)."""
-    if error.unquoted is None or isinstance(guard, PassThrough):
-        return error
-    return copy(error.unquoted)  # once raised, it refers to `error`, which must not refer back to it
 
 
 class Guarding(Stage):
@@ -285,6 +248,52 @@ class GuardDriver:
                     failed = HookError(listener.name)
                     failed.__cause__ = failure.error
         return failed
+
+
+class RepeatingDriver(GuardDriver):
+    """A guard for text that another guard has judged before, and that is read once more.
+
+    Listeners receive no decision about the text that was judged before, and no verdict on it is counted
+    twice. Ends and failures are the exception: after one, there is no second reading, so none came before."""
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        hooks: list[LoadedHook],
+        tallies: Tallies,
+        options: PipelineOptions,
+        *,
+        num_repeated: int,
+        **others: Any,
+    ) -> None:
+        """`num_repeated`: the characters of the only output that were judged before. They come as deltas of
+        their own. `others`: as `GuardDriver` takes them."""
+        own = {hook.name: Tally() for hook in hooks}
+        super().__init__(request, hooks, own, options, **others)
+        self._own, self._total = own, tallies
+        self._num_repeated = num_repeated
+
+    async def feed(self, delta: Delta) -> Step:
+        try:
+            return await super().feed(delta)
+        finally:
+            self._add_counts()
+            self._num_repeated -= len(delta.text)
+
+    async def close(self) -> None:
+        self._num_repeated = 0
+        await super().close()
+        self._add_counts()
+
+    def _report(self, log: DecisionLog) -> HookError | None:
+        if self._num_repeated > 0:
+            log.forget_repeated(0)
+        return super()._report(log)
+
+    def _add_counts(self) -> None:
+        for name, tally in self._own.items():
+            counts = tally.drain()
+            self._total[name].add(counts.repeated() if self._num_repeated > 0 else counts)
 
 
 def _timed(method: Callable[[Any], Any], shown: Any) -> tuple[Reply, float]:

@@ -93,6 +93,13 @@ class Fragment:
         return head, Fragment(text[at:], group, False, self.is_last, replaced, is_restored)
 
     @property
+    def num_tokens(self) -> int | None:
+        """The number of tokens that the fragment completes; None: its text has no tokens."""
+        if self.group is None or not self.group.tokens:
+            return None
+        return len(self.group.tokens) if self.is_last else 0
+
+    @property
     def positions(self) -> Positions | None:
         """The positions of the tokens that the text stands for; None if the engine gives none."""
         if self.replaced is not None or self.group is None:

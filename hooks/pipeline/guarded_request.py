@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from engine.protocol import GenerationRequest, Usage
+from hooks.decisions.hidden_values import HiddenValues
+from hooks.decisions.log import DecisionLog
+from hooks.decisions.tally import Tallies
 from hooks.loading.fuse import Run
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.decision import DecisionLog
-from hooks.pipeline.hidden_values import HiddenValues
-from hooks.pipeline.options import PipelineOptions
-from hooks.pipeline.tally import Tallies
+from hooks.loading.options import PipelineOptions
 
 
 @dataclass(slots=True)

@@ -8,13 +8,13 @@ from copy import deepcopy
 from typing import Any
 
 from hooks.api import Chunk, StreamContext, emit, terminate
+from hooks.decisions.failure import HookError
+from hooks.decisions.tally import Tally
 from hooks.pipeline.ask import Ask, Asking
-from hooks.pipeline.failure import HookError
 from hooks.pipeline.fragments import Fragment, copies, num_incomplete_of, restored_in, text_of, tokens_of
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.stage import HookStage
 from hooks.pipeline.stream import Stream
-from hooks.pipeline.tally import Tally
 
 
 def look_ahead(guarded: GuardedRequest, stream: Stream | None) -> Asking[str | None]:

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from engine.local.own_models import OwnModels
 from engine.protocol import Delta, GenerationRequest, RequestError, Token
@@ -15,75 +14,18 @@ from engine.protocol.import_path import describe
 from engine.turns.prompt_threads import PromptThreads
 from hooks.api.decision import Listener, Mode
 from hooks.api.probe_needs import ProbeNeeds
+from hooks.decisions.failure import BadVerdictError, HookError
+from hooks.decisions.tally import SilentTally, Tallies, Tally
 from hooks.loading.alarm import interrupting
 from hooks.loading.async_call import GRACE
 from hooks.loading.fuse import Run, fuse
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
+from hooks.loading.options import PipelineOptions
 from hooks.loading.screen import JointScreen, Screened
-from hooks.pipeline.driver import GuardDriver
-from hooks.pipeline.failure import BadVerdictError, HookError
+from hooks.pipeline.driver import GuardDriver, RepeatingDriver
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
-from hooks.pipeline.options import PipelineOptions
-from hooks.pipeline.repeating import RepeatingDriver
-from hooks.pipeline.tally import SilentTally, Tallies, Tally
 
 logger = logging.getLogger("weir.hooks")
-
-
-class GuardFactory(Protocol):
-    """The configured hooks, wherever they run: a `Pipeline` in this process, or a `WorkerPool`."""
-
-    tallies: Tallies
-    """Counts of what each hook did, by name."""
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether a request's hooks can run now."""
-
-    @property
-    def modes(self) -> Mapping[str, Mode]:
-        """The mode of each hook, by name."""
-
-    async def start(self, models: GuardModels | None = None) -> None:
-        """Give the hooks of this process `models`, and make sure that every hook works. Raises
-        `HookLoadError` (contract 1.4, 1.9)."""
-
-    @property
-    def allowed(self) -> Collection[str]:
-        """The names of the hooks that run only for requests that name them."""
-
-    @property
-    def prompt_readers(self) -> Collection[str]:
-        """The names of the hooks that read prompts."""
-
-    @property
-    def needed_probes(self) -> Mapping[str, ProbeNeeds]:
-        """The needs that the hooks of every request have of the guarded model's probes, by the hooks' names
-        (contract 1.10)."""
-
-    @property
-    def rewinders(self) -> frozenset[str]:
-        """The names of the hooks that may return `rewind`."""
-
-    def open(
-        self,
-        request: GenerationRequest,
-        *,
-        can_rewind: bool = False,
-        listener: Listener | None = None,
-        min_held: float = 0.0,
-        num_repeated: int = 0,
-    ) -> OpenGuard:
-        """A guard for the request. `can_rewind`: whether the engine can rewind outputs. `listener`:
-        receives the hooks' decisions. Without one, and without a hook that listens, no decision is made.
-        `min_held`: seconds; a shorter hold whose text was released untouched is not reported, and costs less.
-        `num_repeated`: the first characters of the only output, which an earlier guard has judged: neither
-        hooks nor `listener` receive their decisions again. They come as deltas of their own.
-
-        Raises `RequestError` if the request names a hook that it may not (contract 1.3).
-        """
-
-    async def aclose(self) -> None: ...
 
 
 def check_named(request: GenerationRequest, allowed: Collection[str]) -> None:

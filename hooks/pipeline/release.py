@@ -1,24 +1,14 @@
 """The release rule (contract 3): which text a verdict lets through, and when tokens may leave."""
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import NoReturn
 
-from engine.protocol import Token
 from hooks.api import Chunk, Note, Restored, Span, Verdict, emit, hold, redact, rewind, suppress, terminate
-from hooks.pipeline.failure import BadVerdictError
-from hooks.pipeline.fragments import (
-    Fragment,
-    Positions,
-    TokenGroup,
-    cut,
-    have_alternatives,
-    spoil,
-    tokens_beside,
-)
-from hooks.pipeline.tally import JudgedTokens
+from hooks.decisions.failure import BadVerdictError
+from hooks.decisions.tally import JudgedTokens
+from hooks.pipeline.fragments import Fragment, Positions, cut, have_alternatives, spoil
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -270,99 +260,6 @@ def _checked_spans(spans: Iterable[Span], length: int) -> list[tuple[int, int, s
     return checked
 
 
-class Ledger:
-    """One output's token groups in the order generated, until they are decided (contract 2.4).
-
-    Ids and logprobs leave in that order: a released group waits for an earlier undecided one, also if that is
-    on another channel. Text never waits here.
-    """
-
-    __slots__ = ("_tells_bytes", "groups")
-
-    def __init__(self, tells_bytes: bool = False) -> None:
-        """`tells_bytes`: the client gets the tokens' bytes, so the bytes must be those of the text."""
-        self._tells_bytes = tells_bytes
-        self.groups: deque[TokenGroup] = deque()
-
-    def enter(self, fragments: list[Fragment]) -> None:
-        """Take in whole fragments, as the engine gave them."""
-        for fragment in fragments:
-            if fragment.group is not None:
-                if self._tells_bytes:
-                    self._withhold_other_bytes(fragment.group, fragment.text)
-                self.groups.append(fragment.group)
-
-    def _withhold_other_bytes(self, group: TokenGroup, text: str) -> None:
-        """Withhold bytes that are not those of the text, of this group and of those that waited for it."""
-        shown = tokens_beside(group.shown, text)
-        waited = [] if len(shown) == len(group.tokens) else [g for g in self.groups if g.follows is group]
-        for one in (*waited, group):
-            one.tokens, shown = shown[: len(one.tokens)], shown[len(one.tokens) :]
-
-    def close(self) -> tuple[Token, ...]:
-        """The output ended: undecided tokens are withheld, and the tokens that waited for them leave."""
-        for group in self.groups:
-            if not group.decided:
-                group.spoiled = True
-                group.follows = None
-        return self.leave()
-
-    def leave(self) -> tuple[Token, ...]:
-        """Take out the decided tokens that wait for no earlier token."""
-        groups = self.groups
-        tokens: list[Token] = []
-        while groups:
-            group = groups[0]
-            # `decided` and `delivered` of most groups, spelt out: almost every chunk has one that leaves.
-            if group.follows is None and not (group.spoiled or group.rewritten):
-                if not group.released:
-                    break
-                tokens += group.tokens if group.alternatives else group.delivered()
-            elif group.decided:
-                tokens += group.delivered()
-            else:
-                break
-            groups.popleft()
-        return tuple(tokens)
-
-
-Piece = tuple[str, tuple[Token, ...]]
-"""A text that may leave, and tokens that may leave with it."""
-
-
-def piece_of(fragments: list[Fragment], ledger: Ledger) -> Piece:
-    """Turn fragments that every hook released into one text with its tokens."""
-    text = ""
-    for fragment in fragments:
-        text += fragment.text
-        group = fragment.group
-        if group is not None:
-            group.delivered_text += fragment.text
-            if fragment.is_last:
-                group.released = True
-    return text, ledger.leave() if ledger.groups else ()
-
-
-def pieces_of(fragments: list[Fragment], ledger: Ledger) -> list[Piece]:
-    """As `piece_of`, for a client that gets the tokens' offsets.
-
-    In each piece the tokens' texts end where the text ends. So a token's offset is the length of the text
-    delivered before it.
-    """
-    pieces: list[Piece] = []
-    text = ""
-    tokens = [] if fragments else [*ledger.leave()]
-    for fragment in fragments:
-        group = fragment.group
-        if tokens and not (fragment.is_last and group is not None and not group.spoiled):
-            pieces.append((text, tuple(tokens)))
-            text, tokens = "", []
-        released, left = piece_of([fragment], ledger)
-        text += released
-        tokens += left
-    return [*pieces, (text, tuple(tokens))]
-
-
 def count_judged(
     judged: JudgedTokens,
     verdict: Verdict,
@@ -378,7 +275,7 @@ def count_judged(
         released = released[:-1]  # the closing text is the hook's own
     unjudged = getattr(verdict, "unjudged", 0)
     try:
-        judged.release(released, unjudged)
+        judged.release([(one.text, one.num_tokens) for one in released], unjudged)
     except ValueError as error:
         raise BadVerdictError(str(error)) from error
     if is_final and ends is None and unjudged:

@@ -8,10 +8,7 @@ from collections.abc import Callable
 
 from hooks.api import Chunk, Note, StreamContext, Verdict, emit, hold, redact, rewind, suspect, terminate
 from hooks.api.chunk import NOTHING_KEPT
-from hooks.loading.loader import LoadedHook
-from hooks.pipeline.ask import Ask, Asking, Reply
-from hooks.pipeline.decision import StreamDecisions
-from hooks.pipeline.failure import (
+from hooks.decisions.failure import (
     BadVerdictError,
     HookError,
     HookFailure,
@@ -20,11 +17,14 @@ from hooks.pipeline.failure import (
     no_verdict,
     place_of,
 )
+from hooks.decisions.log import StreamDecisions
+from hooks.decisions.tally import JudgedTokens
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.ask import Ask, Asking, Reply
 from hooks.pipeline.fragments import Fragment, HeldText, copies, have_alternatives, without_restored
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.piece import Piece
 from hooks.pipeline.release import count_judged, decide, num_held_by, without_alternatives
-from hooks.pipeline.tally import JudgedTokens
 
 logger = logging.getLogger("weir.hooks")
 
@@ -228,7 +228,7 @@ class HookStage:
         if length and outcome.action == "suppress":
             self.is_suppressed = True
         if self._decisions is not None:
-            self._decisions.decided(chunk, verdict, self.held.num_characters, pending)
+            self._decisions.decided(chunk, verdict, self.held.num_characters, without_restored(pending))
         return outcome.released, outcome.ends
 
     def _rewind_or_terminate(

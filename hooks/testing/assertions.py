@@ -4,9 +4,9 @@ from collections.abc import Collection
 from contextlib import aclosing
 
 from engine.streams.recording import Recording
+from hooks.decisions.failure import HookError
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.admission import RefusedError
-from hooks.pipeline.failure import HookError
 from hooks.testing import leaks
 from hooks.testing.coroutines import run
 from hooks.testing.difference import Difference, cut_at, failure_of

@@ -19,11 +19,12 @@ from typing import Any
 
 from engine.protocol import Channel, GenerationRequest
 from engine.streams.recording import Recording
+from hooks.decisions.failure import HookError
 from hooks.loading.alarm import interrupt
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
-from hooks.pipeline.failure import HookError
-from hooks.pipeline.options import PipelineOptions
-from hooks.pipeline.pipeline import GuardFactory, Pipeline
+from hooks.loading.options import PipelineOptions
+from hooks.pipeline.open_guard import GuardFactory
+from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.difference import num_shared
 from hooks.testing.play import Released, play_once
 from hooks.testing.probe import Probe

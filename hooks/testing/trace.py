@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from engine.protocol import Channel
-from hooks.pipeline.failure import HookError
+from hooks.decisions.failure import HookError
 from hooks.testing.play import Released
 from hooks.testing.probe import Judgement
 

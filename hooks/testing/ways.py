@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from engine.protocol import Channel, GenerationRequest
 from engine.streams.recording import Recording
+from hooks.decisions.failure import HookError
 from hooks.detect.dress import TYPOGRAPHY
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.failure import HookError
 from hooks.testing import leaks
 from hooks.testing.difference import cut_at, failure_of
 from hooks.testing.play import Released

@@ -17,7 +17,7 @@ from typing import NoReturn
 from engine.protocol.extras import how_to_install
 from hooks.loading.describe import Argument, common_arguments, guards
 from hooks.loading.loader import HookLoadError, HookSpec
-from hooks.pipeline.options import PipelineOptions
+from hooks.loading.options import PipelineOptions
 from hooks.testing.check import RECORDINGS, Result, check
 from hooks.testing.fuzzing.task import FuzzReport, FuzzTask, fuzz
 from hooks.testing.ways import not_tried

@@ -16,7 +16,7 @@ from engine.parsers import Parsers
 from engine.protocol import DeadEngineError, Engine, EngineError, GenerationRequest, ModelInfo, RequestError
 from engine.protocol.policy_processors import check_processors
 from engine.protocol.processor_specs import PolicyProcessorSpec
-from hooks.pipeline.pipeline import GuardFactory
+from hooks.pipeline.open_guard import GuardFactory
 from proxy.deployment.directory import Directory, PolicyEntry
 from proxy.deployment.guard_models import DeployedModels, Model, fault_of
 from proxy.deployment.keys import Key

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, 
 
 from engine.protocol.options import parts
 from hooks.loading.loader import HookSpec
-from hooks.pipeline.options import PipelineOptions
+from hooks.loading.options import PipelineOptions
 from proxy.settings.groups import Settings, group
 from proxy.settings.limits import NO_LIMITS, Limits
 from proxy.settings.values import Names

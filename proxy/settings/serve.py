@@ -1,7 +1,7 @@
 """The settings of `weir serve`: one definition for the command line, a YAML file and the environment.
 
 An option that vLLM has too means the same as there. The in-process engine's options are in
-`engine.protocol.options`, those of all hooks in `hooks.pipeline.options`. A field's docstring is its help.
+`engine.protocol.options`, those of all hooks in `hooks.loading.options`. A field's docstring is its help.
 """
 
 import argparse

@@ -11,8 +11,8 @@ from engine.protocol import Channel, Delta
 from engine.upstream.echo import EchoEngine
 from hooks import Chunk, Verdict, emit
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook
+from hooks.loading.options import PipelineOptions
 from hooks.loading.screen import Mark, Screened
-from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from tests.contract.case import SECRET, Case, every_channel, everywhere, well
 from tests.helpers import make_request, verdicts_of

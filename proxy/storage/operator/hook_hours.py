@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from hooks.pipeline.tally import HELD_SECONDS, Tally
+from hooks.decisions.tally import HELD_SECONDS, Tally
 from proxy.storage.operator.decisions import conditions
 from proxy.storage.query import Query, Steps
 

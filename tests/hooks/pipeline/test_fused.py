@@ -18,7 +18,7 @@ from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
 from hooks.loading.fuse import fuse
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.options import PipelineOptions
+from hooks.loading.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import vetted
 from tests.helpers import Source, examples, make_request, text_of

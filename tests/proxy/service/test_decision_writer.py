@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from hooks.pipeline.tally import Tally
+from hooks.decisions.tally import Tally
 from proxy.deployment.deployment import Policy
 from proxy.deployment.directory import PolicyEntry
 from proxy.service.operator import decision_writer as writer

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from hooks import Chunk, Verdict, emit
-from hooks.pipeline.tally import Tally
+from hooks.decisions.tally import Tally
 from tests.helpers import Script, guard_all, make_deltas, pipeline_of, verdicts_of
 
 PAUSE = 0.02
