@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from engine.device.streams import Turn, turns_of
+from engine.device.cuda import Turn, turns_of
 from engine.local.engine_thread import ENGINE_THREAD, Core
 from engine.models.load import device_of
 from engine.protocol import EngineStats, ShutdownError

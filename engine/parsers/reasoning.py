@@ -13,8 +13,7 @@ from typing import Literal, NamedTuple
 from engine.parsers.scan import Scan, at, skip, until
 from engine.parsers.tape import CONTENT, REASONING, Tape
 from engine.protocol import GenerationRequest
-from engine.protocol.parser_names import PARSERS
-from engine.protocol.parts import PartError
+from engine.protocol.parts import PARSERS, PartError
 
 
 class Markers(NamedTuple):

@@ -14,8 +14,7 @@ from engine.parsers.scan import Calls, Scan
 from engine.parsers.tape import Tape
 from engine.parsers.tool_calls import hermes, llama3_json, llama3_marked, mistral
 from engine.protocol import Delta, GenerationRequest, Rewind, Tokenizer
-from engine.protocol.parser_names import PARSERS
-from engine.protocol.parts import PartError
+from engine.protocol.parts import PARSERS, PartError
 from engine.streams.flow import Stage
 
 HARMONY_REASONING = "openai_gptoss"

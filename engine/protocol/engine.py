@@ -1,11 +1,13 @@
 """An engine: turns requests into streams of deltas."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from engine.protocol.deltas import Deltas
 from engine.protocol.fields.support import FieldSupport
 from engine.protocol.probe_info import ProbeInfo
+from engine.protocol.processor_specs import NamedProcessorSpec
 from engine.protocol.request import GenerationRequest
 from engine.protocol.stats import EngineStats
 from engine.protocol.tokenizer import Tokenizer
@@ -80,3 +82,19 @@ class Engine(Protocol):
 
     async def aclose(self) -> None:
         """Abort all requests and free all resources."""
+
+
+@runtime_checkable
+class ProcessorCheck(Protocol):
+    """An engine that runs logits processors."""
+
+    async def check_processors(self, specs: Iterable[NamedProcessorSpec]) -> None:
+        """Make sure that every request can get these registered processors. The engine has started. Raises
+        `ValueError`."""
+
+
+async def check_processors(engine: Engine, specs: Iterable[NamedProcessorSpec]) -> None:
+    """As `ProcessorCheck.check_processors`. Raises `ValueError`, also for an engine without logits."""
+    if not isinstance(engine, ProcessorCheck):
+        raise ValueError("this engine has no logits of its own to process")
+    await engine.check_processors(specs)

@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 
 from engine.protocol.demo import MODEL_DIR
-from engine.protocol.parser_names import REASONING_PARSERS, TOOL_CALL_PARSERS, known_parsers
+from engine.protocol.parts import REASONING_PARSERS, TOOL_CALL_PARSERS, known_parsers
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["int8", "int4"]

@@ -26,7 +26,7 @@ from engine.protocol import (
     ToolCall,
 )
 from engine.protocol.deltas import without_prompt
-from engine.protocol.parser_names import known_parsers
+from engine.protocol.parts import known_parsers
 from engine.streams.feeding import feed_all, iterated
 from engine.streams.flow import StagedFlow
 from engine.streams.recording import Recording, TimedDelta

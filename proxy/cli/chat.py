@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import aiohttp
 
-from engine.protocol.extras import how_to_install
+from engine.protocol.parts import how_to_install
 from proxy.cli.argument_types import server_url
 from proxy.cli.dialogue.client import ChatClient, ChatError
 from proxy.cli.dialogue.commands import field_value

@@ -19,10 +19,9 @@ from proxy.deployment.engine_choice import describe_engine
 from proxy.deployment.explain import explain
 from proxy.deployment.keys import ANONYMOUS, Key, digest_of, new_key
 from proxy.deployment.read import directory_of
-from proxy.settings.duplicates import duplicates
-from proxy.settings.fault import Place
+from proxy.settings.did_you_mean import Place
 from proxy.settings.serve import ServeSettings, environment, load_settings
-from proxy.settings.yaml_file import read_yaml
+from proxy.settings.yaml_file import duplicates, read_yaml
 from proxy.wire.errors import APIError
 
 

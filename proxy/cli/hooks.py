@@ -14,7 +14,7 @@ from dataclasses import asdict
 from importlib.util import find_spec
 from typing import NoReturn
 
-from engine.protocol.extras import how_to_install
+from engine.protocol.parts import how_to_install
 from hooks.loading.describe import Argument, common_arguments, guards
 from hooks.loading.loader import HookLoadError, HookSpec
 from hooks.pipeline.options import PipelineOptions

@@ -17,9 +17,9 @@ from engine.upstream.certificate import certificate_fault
 from proxy.cli.argument_types import server_url
 from proxy.http.access.operator import HEADER
 from proxy.settings.storage import StoreOptions
-from proxy.storage.errors import StateError
 from proxy.storage.operator.shadow import Report, report
 from proxy.storage.operator.store import Store
+from proxy.storage.query import StateError
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 

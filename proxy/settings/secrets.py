@@ -9,8 +9,7 @@ from typing import Any, get_origin
 from pydantic import BaseModel, SecretStr
 
 from engine.upstream.address import UpstreamConfig
-from proxy.settings.did_you_mean import inner_types
-from proxy.settings.fault import Fault, Place
+from proxy.settings.did_you_mean import Fault, Place, inner_types
 
 _FORMS = {
     "os.environ/NAME": re.compile(r"\s*os\.environ/"),

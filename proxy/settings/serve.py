@@ -23,11 +23,10 @@ from pydantic import (
     model_validator,
 )
 
-from engine.protocol.help_texts import help_texts
 from hooks.loading.loader import HookSpec
 from proxy.settings.did_you_mean import did_you_mean, members, problems
 from proxy.settings.directory import DirectorySettings
-from proxy.settings.groups import options_of
+from proxy.settings.groups import help_texts, options_of
 from proxy.settings.guard_api import GuardAPIs
 from proxy.settings.model import OPTIONS_OF, WITH_LOGITS
 from proxy.settings.network import AddressOptions, BrowserOptions, ConnectionOptions, TLSOptions
@@ -215,8 +214,7 @@ def _content_of(name: str | None) -> dict[str, Any]:
     file = Path(os.path.expanduser(name))
     if not file.is_file():
         raise SystemExit(f"weir serve: there is no configuration file {file}")
-    from proxy.settings.duplicates import duplicates  # PyYAML is imported for those who have a file
-    from proxy.settings.yaml_file import read_yaml
+    from proxy.settings.yaml_file import duplicates, read_yaml  # PyYAML loads for those who have a file
 
     try:
         content, tree = read_yaml(file)

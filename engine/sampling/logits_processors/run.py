@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from engine.device.loss import raise_if_lost
+from engine.device.cuda import raise_if_lost
 from engine.device.transfers import on_device, rows_of
 from engine.protocol import LogitsProcessorError, RequestError
 from engine.sampling.logits_processors.api import BatchLogitsProcessor, Kind

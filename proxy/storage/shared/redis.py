@@ -23,7 +23,7 @@ from typing import Any
 
 from hooks.api.extras import from_extra
 from proxy.settings.storage import StateOptions
-from proxy.storage.errors import StateError
+from proxy.storage.query import StateError
 from proxy.storage.shared.protocol import LEASE, ItemIds, Owner, StoredResponse
 
 with from_extra("redis", "redis", needed_by="--state redis://"):

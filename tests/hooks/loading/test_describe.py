@@ -12,7 +12,7 @@ import pytest
 from engine.protocol.import_path import find_class
 from hooks.loading.arguments import ArgumentError, check_arguments
 from hooks.loading.describe import Argument, GuardDescription, common_arguments, guards
-from hooks.loading.short_names import SHORT_NAMES
+from hooks.loading.loader import SHORT_NAMES
 
 ROOT = Path(__file__).parents[3]
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from engine.protocol.engines import ENGINES
+from engine.protocol.parts import ENGINES
 from engine.upstream.address import UpstreamConfig
 from hooks.loading.loader import HookSpec
 from proxy.settings import elsewhere

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, PrivateAttr, ValidationInfo, model_valida
 
 from engine.protocol import Tokenizer
 from engine.sampling.logits_processors import Context
-from engine.sampling.logits_processors.builtin.masks import ListedMask
+from engine.sampling.logits_processors.builtin.base import ListedMask
 
 
 class BadWords(ListedMask):
