@@ -117,7 +117,7 @@ class OutputParser:
     def _finished(self, made: list[Delta], delta: Delta) -> list[Delta]:
         waiting, self._tape.waiting = self._tape.waiting, ()
         if waiting or not made:
-            # Tokens behind the last text go to the stream of this text, and to its guards.
+            # Tokens after the last text go to the stream of this text, and to its guards.
             end = Piece(self._tape.last, "", waiting)
             made.append(self._delta(end if waiting and self._passes(end) else EMPTY_PIECE, delta))
         last = replace(

@@ -97,7 +97,7 @@ def begins_open(markers: Markers, prompt_end: str, *, is_off: bool = False) -> b
 def reasoning(tape: Tape, markers: Markers, *, is_open: bool, holds_blanks: bool) -> Scan[None]:
     """Read an output's reasoning, and return where all that follows is content.
 
-    `is_open`: the output begins inside reasoning. `holds_blanks`: blanks behind reasoning wait for what
+    `is_open`: the output begins inside reasoning. `holds_blanks`: blanks after reasoning wait for what
     follows, because blanks alone before a call belong to no stream.
     """
     if not (is_open and markers.drops_strays) and markers.opens != "always":

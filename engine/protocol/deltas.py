@@ -69,7 +69,7 @@ class Usage:
     """Prompt tokens that were not computed, because an earlier prompt or output began with them."""
     reasoning_tokens: int = 0
     cache_written_tokens: int = 0
-    """Prompt tokens that an upstream wrote to its cache, where it says so."""
+    """Prompt tokens that an upstream wrote to its cache, if it reports them."""
     cache_written_1h_tokens: int = 0
     """Those of them that the cache keeps for an hour."""
 

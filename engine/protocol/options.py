@@ -177,8 +177,8 @@ class EngineConfig(EngineChoices):
     """Outputs that may wait for their turn. If as many wait, a request of a caller who has an equal share of
     them, or more, gets status 429"""
     max_queue_len_per_caller: NotNegative | None = None
-    """Outputs of one caller that may wait, beside those that may run. A request that finds as many waiting
-    gets status 429 (default: max_queue_len)"""
+    """Outputs of one caller that may wait, in addition to those that may run. A request that finds as many
+    waiting gets status 429 (default: max_queue_len)"""
     enable_prefix_caching: bool = True
     """Compute a beginning that several prompts share only once"""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.9

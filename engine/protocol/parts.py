@@ -42,7 +42,7 @@ class Kind(NamedTuple):
         packages = _installed(self.group).get(name, ())
         owners = ["weir-proxy"] * (name in self.shipped) + [_package(one) for one in packages]
         if len(owners) > 1:
-            raise PartError(f"{self.noun} {name!r} stands in several packages: {', '.join(owners)}")
+            raise PartError(f"{self.noun} {name!r} is in several packages: {', '.join(owners)}")
         return packages[0].value if packages else self.shipped.get(name)
 
     def load(self, name: str) -> Any:

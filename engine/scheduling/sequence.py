@@ -244,7 +244,7 @@ class SequenceGroup:
     root_hash: bytes = root_hash(None)
     """Sequences with the same root may share blocks."""
     secret: bytes = b""
-    """If not empty, only requests that know it find blocks behind `num_public_tokens`. Usually this request
+    """If not empty, only requests that know it find blocks after `num_public_tokens`. Usually this request
     alone knows it, and its outputs' blocks are its own."""
     num_public_tokens: int | None = None
     """Leading tokens that do not need the `secret`. None: each sequence's prompt."""

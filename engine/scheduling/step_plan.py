@@ -26,7 +26,7 @@ class StepPlan:
         return [seq for seq in self._prompts if self._ends[seq] < seq.num_tokens]
 
     def share(self, seq: Sequence) -> int:
-        """The tokens that a prompt may have. The rest is for the prompts behind it."""
+        """The tokens that a prompt may have. The rest is for the prompts after it."""
         if self.units < 1:
             return 0
         begin, wanted = seq.cache.num_computed_tokens, seq.longest_chunk

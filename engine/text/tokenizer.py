@@ -150,7 +150,7 @@ def check_draft_tokenizer(tokenizer: LocalTokenizer, config: EngineConfig) -> No
 
 
 _MARK = "\u263a"
-"""A character that tokenizers do not join with the text behind it."""
+"""A character that tokenizers do not join with the text after it."""
 _SHRINKS = 4
 """A normalizer can make one byte of this many: a mathematical letter becomes a plain one."""
 

@@ -30,7 +30,7 @@ class Screen(Protocol):
     """A mark for any place. It is exact `width` characters further on."""
 
     def step(self, mark: Mark, char: str) -> Mark | None:
-        """Return the mark behind `char`; None: the guard must be called."""
+        """Return the mark after `char`; None: the guard must be called."""
 
     def step_over(self, mark: Mark, char: str) -> Mark:
         """As `step`, where the guard has decided that no match begins up to there. No match is open."""
@@ -49,5 +49,5 @@ class Screened(Protocol):
 
     def skip(self, state: dict[Any, Any], before: str, pending: str) -> None:
         """Go on in the stream that has this state, of which the screen has read a part. The hook is called
-        next with the text behind `pending`, which is undecided. `before`: the text before `pending`, or at
+        next with the text after `pending`, which is undecided. `before`: the text before `pending`, or at
         least the last `Screen.width` characters of it."""

@@ -43,7 +43,7 @@ def add_chat_arguments(parser: argparse.ArgumentParser) -> None:
         help="another field of the requests, its value as JSON or as text; repeat",
     )
     parser.add_argument(
-        "--hook", action="append", default=[], help="a hook to run beside the server's own; repeat"
+        "--hook", action="append", default=[], help="a hook to run in addition to the server's own; repeat"
     )
     parser.add_argument(
         "--show-decisions",

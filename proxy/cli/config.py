@@ -48,7 +48,7 @@ def check_config(options: argparse.Namespace) -> None:
     except ValueError as error:
         _leave("check", str(error))
     found = [(_line(tree, fault.place), str(fault)) for fault in check(content)]
-    found += [(line, f"{name}: this name stands here twice") for line, name in duplicates(tree)]
+    found += [(line, f"{name}: this name is given twice here") for line, name in duplicates(tree)]
     for line, message in sorted(found):
         print(f"{options.file}:{line}: {' '.join(message.split())}")  # an error of a library may have lines
     if found:

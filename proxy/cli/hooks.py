@@ -52,7 +52,7 @@ def _add_hook(parser: argparse.ArgumentParser) -> None:
     )
     for flag, help_text in (
         ("--secret", "a text that must never be released, in whatever way it is written; repeat"),
-        ("--text", "a text to show to the hook; a secret is tried in the first that says it; repeat"),
+        ("--text", "a text to show to the hook; a secret is tried in the first that contains it; repeat"),
     ):
         parser.add_argument(flag, type=some_text, action="append", default=[], help=help_text)
     limits = PipelineOptions()

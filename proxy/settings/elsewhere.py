@@ -62,7 +62,7 @@ def option_here(name: str, known: Collection[str]) -> str:
     if not here and plain in _WORDS:
         return _WORDS[plain]
     if not here and not is_flag:
-        here = [*options]  # it stands in another place of the file
+        here = [*options]  # it is in another place of the file
     return f"; did you mean {here[0]!r}?" if here else ""
 
 

@@ -23,7 +23,7 @@ def group(name: str) -> str:
 
 
 class Without(frozenset[str]):
-    """Fields of a group that nobody can set where the group stands."""
+    """Fields of a group that nobody can set where the group is."""
 
 
 class Option(NamedTuple):

@@ -23,7 +23,7 @@ def named_variables(content: Mapping[str, Any], settings: type[BaseModel]) -> li
     """A fault for each secret in the content of a settings file that has such a form. It quotes the form
     alone: what looks like a variable's name may be a password."""
     return [
-        Fault(place, f"no variable is read here, and {form} would be used as it stands{_instead(place)}")
+        Fault(place, f"no variable is read here, and {form} would be used as it is{_instead(place)}")
         for place, text in _secrets(settings, content, ())
         for form in [_form_of(text)]
         if form

@@ -101,7 +101,7 @@ class ServeSettings(
     """Seconds of silence after which a stream gets a comment line. Proxies wait for 30 seconds or more."""
     drain_delay: Annotated[float, Field(ge=0)] = 0.0
     """Seconds after SIGTERM for which the service still serves while /ready answers 503, so that a load
-    balancer stops sending requests. --shutdown-timeout begins behind them"""
+    balancer stops sending requests. --shutdown-timeout begins after them"""
     shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0
     """Seconds in which the service ends on SIGTERM. The last of them, 3 at most, end what still runs"""
 
@@ -139,7 +139,7 @@ class ServeSettings(
                     f"workers: engine '{engine}' has its model in one process, which serves alone"
                 )
         if self.policies and (self.hook_specs or self.base_policy.allowed_hooks):
-            raise ValueError("hooks: beside policies, hooks and allowed_hooks stand in the policies")
+            raise ValueError("hooks: with policies, hooks and allowed_hooks belong in the policies")
         if self.admin_port and self.admin_port == self.port and self._shares_an_address():
             raise ValueError(f"admin_port: {self.port} is the port of clients: give the operator another one")
         if not self.admin_ssl and self.admin_port is None:
@@ -188,7 +188,7 @@ def environment() -> dict[str, Any]:
 
 
 def _merged(content: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """The content with what stands `over` it. Two mappings are merged one by one."""
+    """The content with what is `over` it. Two mappings are merged one by one."""
     both = {
         name: _merged(content[name], value)
         for name, value in over.items()

@@ -89,7 +89,7 @@ class ProcessorRun:
         return logits
 
     def note_bans(self, logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
-        """Note the best logits behind the bans of rewinds. Returns `logits`."""
+        """Note the best logits after the bans of rewinds. Returns `logits`."""
         if banned := [row for row, s in enumerate(states) if s.banned_here]:
             self._note(banned, rows_of(logits, banned).amax(-1))
         return logits

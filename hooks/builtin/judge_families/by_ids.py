@@ -81,7 +81,7 @@ class Layouts:
         return answer + line.begin[min(num_ends, num_there) :]
 
     def first_tokens(self, layout: str, answer: str, line: AnswerLine) -> dict[str, int]:
-        """The first token of each spelling behind `answer`. Raises `ValueError` if two verdicts begin with
+        """The first token of each spelling after `answer`. Raises `ValueError` if two verdicts begin with
         the same one, or if a spelling changes the tokens before it."""
         last = self._added.split(text_behind_marks(layout) + answer)[-1]
         before = last if isinstance(last, str) else ""
@@ -100,7 +100,7 @@ class Layouts:
             ids = self.tokenizer.encode_text(before).ids
             whole = self.tokenizer.encode_text(before + spelling).ids
             if whole[: len(ids)] != ids or len(whole) == len(ids):
-                raise ValueError(f"the tokenizer joins the verdict {spelling!r} with what stands before it")
+                raise ValueError(f"the tokenizer joins the verdict {spelling!r} with what is before it")
             self._ids[key] = whole[len(ids)]
         return self._ids[key]
 
@@ -179,7 +179,7 @@ class ConversationByIds:
         return {one: mass_of[i] / shares[i] for one, i in tokens.items()}
 
     async def _write(self, prompt: SplicedPrompt, before: str) -> str:
-        """The text that the model writes behind `before`; if it reasons, with the names of special tokens."""
+        """The text that the model writes after `before`; if it reasons, with the names of special tokens."""
         sampling = SamplingParams(max_tokens=self._judge.family.max_answer_tokens, temperature=0.0)
         pieces: list[str] = []
         raw: list[bytes] = []

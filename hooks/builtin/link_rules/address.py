@@ -16,7 +16,7 @@ BLANKS = (
 
 
 class Place(Enum):
-    """Where an address stands."""
+    """Where an address is."""
 
     TEXT = "text"
     """Anywhere: the text itself looks like an address."""
@@ -29,7 +29,7 @@ class Place(Enum):
 
 
 class Address(NamedTuple):
-    """A text that may be an address. The places count from the beginning of the text in which it stands."""
+    """A text that may be an address. The places count from the beginning of the text in which it is."""
 
     start: int
     end: int

@@ -35,7 +35,7 @@ _RUN_HEX = re.compile(r"[0-9a-fA-F]{16,}")
 _NOT_BASE32, _NOT_BASE32_HEX = re.compile(r"[^A-Z2-7]"), re.compile(r"[^0-9A-V]")
 _FROM_BASE32_HEX = str.maketrans("0123456789ABCDEFGHIJKLMNOPQRSTUV", "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
 _LEFT_OVER = (0, 1, 0, 1, 0, 0, 1, 0)
-"""Characters to leave out at the end of base32, by the characters behind the last whole group of eight."""
+"""Characters to leave out at the end of base32, by the characters after the last whole group of eight."""
 _NUMBER = re.compile(r"(?<!\d)\d{2,3}(?!\d)")
 _RUN_NUMBERS = re.compile(r"\d{12,}")
 _NOT_BINARY = re.compile(r"[^01]")
@@ -80,7 +80,7 @@ def _read(text: str, least: int, seen: set[str], depth: int) -> Iterator[str]:
 
 
 def _unescaped(text: str) -> Iterator[str]:
-    """The text, and what it says without its escapes, again and again."""
+    """The text, and the text without its escapes, again and again."""
     for _ in range(_MOST_ESCAPED):
         yield text
         if "+" in text:

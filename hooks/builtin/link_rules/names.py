@@ -49,7 +49,7 @@ is_host = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 ).match
-"""Whether a text behind `//` is a host."""
+"""Whether a text after `//` is a host."""
 _NAME_BEFORE = re.compile(rf"(?:.*[^\w{DOTS}-])?(?P<name>[\w{DOTS}-]*)\Z", re.DOTALL).match
 _LONGEST_NAME = 255
 _NO_BEGINNING = tuple("@/:\\+")

@@ -54,7 +54,7 @@ class Family:
         return isinstance(self.check, str)
 
     def rules(self, is_chosen: bool) -> Iterator[Rule]:
-        """`is_chosen`: the entity or its country was chosen. Then an id behind its word may be in lower
+        """`is_chosen`: the entity or its country was chosen. Then an id after its word may be in lower
         case, and a text that is nothing but the value needs no word if it has a check or a letter."""
         check = self.full_check()
         form = loose(self.form)

@@ -1,4 +1,4 @@
-"""Whether a value stands in a text as its writer wrote it: as whole words, and not as a part of something."""
+"""Whether a value is in a text as its writer wrote it: as whole words, and not as a part of something."""
 
 import re
 import unicodedata
@@ -19,12 +19,12 @@ _LABEL = re.compile(r"(?:\A|[\s(\[{<\"'])[^\W\d_]{2,}:\Z")
 _BEHIND = re.compile(
     r"""(?:['\u2019]s(?!\w))?(?P<signs>[.!?\u2026:,;'\u2019\u2018`*)\]}>"\u201d\u00bb\u3001\u3002]*)"""
 )
-"""Signs that may stand behind a word, and before them the English genitive."""
+"""Signs that may stand after a word, and before them the English genitive."""
 _SEPARATING = frozenset(',;)]}>"\u201d\u00bb\u3001\u3002')
 _IS_HOST = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?(?://)?[\w-]+(?:\.[\w-]+)+").fullmatch
 _WIDE = {0xFF01 + i: 0x21 + i for i in range(94)}
 _IS_GROUP = re.compile(r"\d{3,4}(?!\d)").match
-"""Digits behind a blank that may go on with a number, as in `1 500` and `3704 0044`."""
+"""Digits after a blank that may go on with a number, as in `1 500` and `3704 0044`."""
 
 
 class Words:
@@ -42,7 +42,7 @@ class Words:
         return _loose(self.text)
 
     def have(self, value: str) -> Truth:
-        """Whether the value stands in the text, and not as a part of a longer word, name, number, path or
+        """Whether the value is in the text, and not as a part of a longer word, name, number, path or
         address. Unknown: as a part of one, or in another form."""
         wanted, text = _normal(value), self._normal
         place = text.find(wanted) if wanted else -1

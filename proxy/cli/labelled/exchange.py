@@ -56,7 +56,7 @@ class _Line(BaseModel):
             if (role := message.get("role")) not in ROLES:
                 raise ValueError(f"messages[{i}].role is {role!r}, and not one of {', '.join(ROLES)}")
         if self.unsafe_from is not None and self.unsafe_from >= len(self.reply):
-            raise ValueError("unsafe_from is behind the reply")
+            raise ValueError("unsafe_from is after the reply")
         if self.unsafe_from is not None and not self.unsafe:
             raise ValueError("unsafe_from: the reply is not unsafe")
         return self

@@ -136,7 +136,7 @@ def _split(texts: Sequence[str], end: int) -> tuple[list[str], list[str]]:
 
 
 def _call(call: JSONObject) -> tuple[CheckedCall, JSONObject]:
-    """A call of a function, and what it has beside it: that is judged as a text. A call of another kind is
+    """A call of a function, and its other fields: those is judged as a text. A call of another kind is
     judged as the JSON that it is."""
     function = call.get("function")
     name = function.get("name") if isinstance(function, dict) else None

@@ -63,7 +63,7 @@ class ModerationRequest(BaseModel):
     ] = Field(description="A text, texts with a result each, or the parts of one text")
     model: str | None = Field(None, description=f"Only `{MODEL}`")
     hooks: list[str] = Field(
-        [], description="Hooks to run beside the server's own; the server must allow them"
+        [], description="Hooks to run in addition to the server's own; the server must allow them"
     )
     user: str | None = None
 
