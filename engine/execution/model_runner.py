@@ -149,7 +149,7 @@ class ModelRunner:
 
     @property
     def probes(self) -> tuple[ProbeInfo, ...]:
-        """Those that score tokens."""
+        """The probes that score tokens."""
         return () if self.probe_heads is None else self.probe_heads.infos
 
     @torch.inference_mode()

@@ -46,7 +46,7 @@ class RunningCore(Generic[C]):
         self._num_posted = 0
         """Steps that were posted to the event loop. The engine thread alone writes it."""
         self._num_delivered = 0
-        """Those of them that the event loop has taken."""
+        """Posted steps that the event loop has taken."""
 
     @property
     def is_ahead(self) -> bool:

@@ -140,7 +140,7 @@ def _free_text(tape: Tape, *, is_first: bool) -> Scan[_Header]:
 
 
 def _words_after(text: str) -> str:
-    """What is after the words of a header with which the text begins."""
+    """The text after the words of a header with which it begins."""
     found = _BEGINNING.match(text)
     assert found is not None  # it may be empty
     return text[found.end() :].lower()

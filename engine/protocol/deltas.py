@@ -71,7 +71,7 @@ class Usage:
     cache_written_tokens: int = 0
     """Prompt tokens that an upstream wrote to its cache, if it reports them."""
     cache_written_1h_tokens: int = 0
-    """Those of them that the cache keeps for an hour."""
+    """The tokens among these that the cache keeps for an hour."""
 
 
 @dataclass(slots=True)

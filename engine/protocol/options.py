@@ -92,7 +92,7 @@ Processors = Annotated[
 
 
 class EngineChoices(BaseModel):
-    """What no deployment needs to choose. Tests and measurements compare these choices."""
+    """Choices that no deployment needs to make. Tests and measurements compare them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -124,7 +124,7 @@ class EngineChoices(BaseModel):
     """Prompt tokens in a step in which other sequences decode (default: as many as let the step take up to
     twice as long as without them, which the engine learns)"""
     speculative_method: SpeculativeMethod | None = None
-    """How tokens are guessed. ngram: looked up in the text so far; draft_model: by speculative_model
+    """The way to guess tokens. ngram: looked up in the text so far; draft_model: by speculative_model
     (default: looked up, and by speculative_model if the lookup finds nothing)"""
     prompt_lookup_min: AtLeastOne = 2
     """Fewest tokens at the end of the text that must occur earlier in it, for a guess at the next ones"""

@@ -59,7 +59,7 @@ class CacheState:
     """Leading tokens that the draft model has computed, with its guesses. The `DraftCache` fills it, and
     `num_settled_tokens`."""
     num_settled_tokens: int = 0
-    """Those of them that are known to be the sequence's own."""
+    """The leading tokens among these that are known to be the sequence's own."""
     has_run: bool = False
     """Whether the sequence ever had blocks."""
     _blocks: array[int] = field(default_factory=lambda: array("q"))

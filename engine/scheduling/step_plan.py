@@ -14,7 +14,7 @@ class StepPlan:
         self._budget = budget
         self._ends: dict[Sequence, int] = {}
         self._prompts: dict[Sequence, None] = {}
-        """Those among them that do not just decode."""
+        """The sequences that compute more than the next token."""
 
     def end_of(self, seq: Sequence) -> int:
         """The position after the sequence's last token that is computed with this step."""

@@ -25,7 +25,7 @@ MAX_UNDECIDED_TOKENS = 32
 
 
 class SpecialTokens(NamedTuple):
-    """How special tokens stand in a text. The names and defaults are vLLM's."""
+    """The treatment of special tokens in a text. The names and defaults are vLLM's."""
 
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True

@@ -16,7 +16,7 @@ _FORMS = {
     "${NAME}": re.compile(r".*\$\{", re.DOTALL),  # also within a URL
     "$NAME": re.compile(r"\s*\$[A-Za-z_]\w*\s*\Z"),
 }
-"""How other servers' files name a variable."""
+"""The forms in which other servers' files name a variable."""
 
 
 def named_variables(content: Mapping[str, Any], settings: type[BaseModel]) -> list[Fault]:

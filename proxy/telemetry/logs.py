@@ -25,8 +25,8 @@ REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 MAX_LINES = 10_000
 """Lines that wait for standard error. Further ones are lost, and a line says how many."""
 FLUSH_SECONDS = 0.5
-"""How long the end of the process waits for the lines before it. A process that is late has one second for
-all that is left."""
+"""Seconds for which the end of the process waits for the lines before it. A process that is late has one
+second for all that is left."""
 
 _LIBRARIES = ("aiohttp", "filelock", "httpcore", "httpx", "openai", "opentelemetry", "urllib3")
 """They are verbose, and some of them log URLs, headers and texts of other servers."""
@@ -147,7 +147,8 @@ def log_to_stderr(level: str, form: LogFormat = "text", process: str = "") -> No
 
 
 def log_formatter() -> logging.Formatter | None:
-    """How this process's lines look, for a process that it starts. None: it does not write lines this way."""
+    """The form of this process's lines, for a process that it starts. None: it writes lines in another
+    way."""
     writers = [handler for handler in logging.getLogger().handlers if isinstance(handler, LineWriter)]
     return writers[0].formatter if writers else None
 

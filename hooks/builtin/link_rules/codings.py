@@ -1,4 +1,4 @@
-"""What a part of an address may say: its escapes decoded, and the texts that it has in codings of bytes.
+"""The readings of a part of an address: its escapes decoded, and the texts that it has in codings of bytes.
 
 Each coding is tried with separators left out, from each place at which it may begin, and within another one.
 The cost is bounded: what is no text is dropped, and a text is read once.
@@ -25,7 +25,7 @@ _JSON = re.compile(r"\\{1,3}(?:u([\da-fA-F]{4})|x([\da-fA-F]{2}))")
 _FIELD = re.compile(r"[?&;/][^=&;?/#]{1,32}=")
 """The name of a field: a text may be spread over several fields."""
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ufffd]+")
-"""What bytes that are no text have every few characters."""
+"""Characters that come often in bytes that are no text."""
 _URL_SAFE = str.maketrans("-_", "+/")
 _NOT_BASE64, _NOT_ALNUM = re.compile(r"[^A-Za-z0-9+/]"), re.compile(r"[^A-Za-z0-9]")
 _RUN_BASE64 = re.compile(r"[A-Za-z0-9+/]{2,}")
@@ -57,7 +57,7 @@ def normal(text: str) -> str:
 
 
 def readings(part: str, least: int) -> Iterator[str]:
-    """What a part of an address may say. A text of fewer than half of `least` characters is not read."""
+    """The readings of a part of an address. A text of fewer than half of `least` characters is not read."""
     seen: set[str] = set()
     for text in _unescaped(normal(part)):
         yield from _read(text, least, seen, _DEEPEST)

@@ -16,13 +16,13 @@ REACH = 2 * MOST_BLANKS + 64
 before the sign."""
 _QUOTING = f"{BLANKS}>"
 _BEFORE = f"{BLANKS}<>\"'\\"
-"""What may stand between a sign and the address."""
+"""Characters that may be between a sign and the address."""
 _Q = re.escape(_QUOTING)
 _BREAKS = "\r\n\v\f\x85\u2028\u2029"
 _GAP = rf"[{re.escape(''.join(set(BLANKS) - set(_BREAKS)))}]*+(?:[{_BREAKS}][{_Q}]*+)?"
 """Blanks. After a line break, also the marks of block quotes."""
 _BEGINNING = r"[/\\&%]|[A-Za-z][A-Za-z0-9+.\t\r\n-]{0,40}(?:[:&%\\]|\Z)"
-"""How addresses begin that browsers fetch, or a beginning of it at the end of a text."""
+"""The beginning of an address that browsers fetch, or the part of a beginning at the end of a text."""
 _MAY_BEGIN = re.compile(_BEGINNING).match
 _AFTER_QUOTE = re.compile(_GAP)
 SIGN = re.compile(
@@ -85,7 +85,8 @@ MORE_OF_HOST = re.compile(r"@|[.\u3002\uff0e\uff61]\w|\\[.@:%-]")
 
 
 def begin_of_gap(text: str, start: int) -> int:
-    """Where what may stand between a sign and an address begins before `start`, as far as the guard looks."""
+    """The beginning of the gap before `start` that may be between a sign and an address, as far as the guard
+    looks."""
     left = max(0, start - MOST_BLANKS)
     return left + len(text[left:start].rstrip(_BEFORE))
 

@@ -27,7 +27,7 @@ _IS_FETCHED = re.compile(
 _MAY_BE_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|[/\\:]").match
 _PIECE = re.compile(r"[^\s,;]+")
 _PREFIX = re.compile(r"(?<=[\r\n])[ \t>]+")
-"""What Markdown drops at the beginning of a line: the marks of a block quote, and blanks."""
+"""The text that Markdown drops at the beginning of a line: the marks of a block quote, and blanks."""
 _WEB = re.compile(r"//(?P<authority>[^/?#\\]*)(?P<path>[^?#]*)(?P<rest>[\s\S]*)")
 _HOST = re.compile(
     r"(?P<host>\[[\da-f:.]+\]|[^\x00-\x2c\x2f:-@\[-^`{-\x7f\u3002\uff0e\uff61]+)(?::(?P<port>\d{0,5}))?"
@@ -106,7 +106,7 @@ def host_of(address: str) -> str | None:
 
 
 def _forms(written: str) -> Iterable[str]:
-    """What readers make of an address with escapes."""
+    """The addresses that readers make of one with escapes."""
     read = html.unescape(written)
     forms = (read, _PUNCTUATION.sub(r"\1", read), _IN_CSS.sub(_character, read), _PREFIX.sub("", read))
     return dict.fromkeys(forms)

@@ -8,7 +8,7 @@ from hooks.builtin.link_rules.names import LABELS, NUMBERS, begin_of_name, is_ho
 from hooks.builtin.link_rules.places import MORE_OF_HOST
 
 _BREAK = r"[\t\r\n]{0,64}"
-"""What browsers drop from an address."""
+"""Characters that browsers drop from an address."""
 
 
 def _spelled(*schemes: str) -> str:
@@ -38,7 +38,7 @@ _SIGNS = rf"""
   | (?P<ip6>(?<![\w)\]/@])\[[\da-f]{{0,4}}(?:\Z|:[\da-f:.]{{0,45}}(?:\Z|\](?::\d{{0,5}})?(?:\Z|[/?\#]))))
 """
 _REST_OF_NAME = r"|(?P<rest>(?<=[^\x00-\x7f])[a-z0-9_.-]{0,255}(?::\d{1,5})?[/?\#])"
-"""What of a name comes after letters of other scripts."""
+"""The part of a name after letters of other scripts."""
 _SIGN = re.compile(_SIGNS, re.IGNORECASE | re.VERBOSE)
 _SIGN_OF_ANY = re.compile(_SIGNS + _REST_OF_NAME, re.IGNORECASE | re.VERBOSE)
 may_have_sign = re.compile(r"[:/.?#\t\r\n\[]").search
@@ -57,10 +57,10 @@ _RUN = re.compile(f"{_OF_HOST}(?:[/?#]{_OF_PATH})?")
 punctuation of scripts that write no spaces."""
 _PATH = re.compile("[/?#]").search
 _MORE = re.compile(r"[^ \t\r\n\f</?#]*")
-"""What some linkifiers still take for the host after a quote or another space."""
+"""Text that some linkifiers still take for the host after a quote or another space."""
 _ENDS = ("", "<", *" \t\r\n\f")
 _REST = re.compile(r"""[^\s<>"`]*""")
-"""What still belongs to an address that is too long."""
+"""The rest of an address that is too long."""
 _CLOSING = re.compile(r"\[/|[()\[\]{}]|\\(?=[^/])|[|']")
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 _TRAILING = ".,;:!?*_~'\u2019\\"
@@ -69,7 +69,7 @@ _CONTROLS = "".join(map(chr, range(0x21)))
 
 
 def signs(text: str, start: int) -> Iterator[re.Match[str]]:
-    """What addresses in plain text begin with."""
+    """The beginnings of addresses in plain text."""
     return (_SIGN if text.isascii() else _SIGN_OF_ANY).finditer(text, start)
 
 

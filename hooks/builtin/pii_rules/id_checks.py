@@ -122,7 +122,7 @@ def fr_insee(text: str) -> bool:
 
 
 def fr_dated_insee(text: str) -> bool:
-    """Of a person: with a month of birth, and a department."""
+    """An INSEE number of a person, with a month of birth and a department."""
     signs = plain(text)
     return 1 <= int(signs[3:5]) <= 12 and signs[5:7] not in ("00", "96") and fr_insee(text)
 

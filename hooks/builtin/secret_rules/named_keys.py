@@ -16,7 +16,7 @@ _OWNERS = (
     "app|application|client|consumer|customer|dev|developer|merchant|partner|project|server|subscription|team"
     "|user"
 )
-"""What is before "key" without a sign in names of secrets: appkey."""
+"""Words before "key", without a sign between, in names of secrets: appkey."""
 _KEY = rf"(?:(?<![a-z])(?:{_OWNERS})?key|(?-i:(?<=[a-z\d])Key|(?<=[A-Z\d])KEY)){_NUMBER}"
 """The end of a name: foo_key, foo-key, foo key, fooKey, FOOKEY. Not of monkey."""
 _SAID = rf"(?:{OF_WHAT}{CLOSING}{SAYS}{OPENING}|(?<=--[\w-]{{0,40}}|(?-i:[A-Z\d]_KEY)){CLOSING}[ \t][\"'`]?)"
@@ -27,7 +27,7 @@ _OTHERS = (
     "|verification|pinned|gpg|pgp|openpgp|ssh|rsa|websocket|accept|translation|message|i18n|etag|registry|chunk"
     "|commit|build|version|state"
 )
-"""What is before "key" in names of values that are no secrets."""
+"""Words before "key" in names of values that are no secrets."""
 _NO_SECRET = (
     rf"(?:(?:{_OTHERS})[ _.-]?keys?{_NUMBER}{_SAID}|{FEIGNED}keys?{_NUMBER}{_SAID}"
     rf"|<[\w:.-]{{1,40}}[ ]{{1,4}}key=[\"'])"

@@ -180,7 +180,7 @@ _EXPRESSION = re.compile(
     r"://|\(\?|\\[dwsbnx]|\[\^|[a-zA-Z]-[zZ9]|\{\d*,|\{\{ |</|/>|=>|\|\||&&"
     r"|return|function|\)\.|\);|\(\)|\[\]"
 )
-"""What patterns, templates, pages and programs have."""
+"""Signs of patterns, templates, pages and programs."""
 
 _SAID = rf"(?:{OF_WHAT}{CLOSING}{SAYS}{OPENING}|{CLOSING}[ \t]){_SCHEME}"
 _TOLD = rf"{_NAME}{_SUFFIX}{_SAID}"

@@ -1,4 +1,4 @@
-"""What a value may mean to a program that takes texts for numbers, and numbers for truth values."""
+"""The readings of a value by programs that take texts for numbers, and numbers for truth values."""
 
 import re
 import unicodedata

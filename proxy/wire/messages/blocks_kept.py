@@ -21,7 +21,7 @@ Texts = list[tuple[JSONObject, str]]
 
 _MARK = re.compile(r"[a-z0-9_]{1,12}")
 _OPAQUE = re.compile(r"[A-Za-z0-9+/=_-]*")
-"""What signs or hides reasoning, or is a file, in base64. It is no text."""
+"""A signature of reasoning, hidden reasoning, or a file, in base64. It is no text."""
 _WINDOW = 32
 """Characters on each side by which the end of a text is found again in a changed one."""
 _FIELDS = {

@@ -38,7 +38,7 @@ class Answer(ABC):
         self.fields = fields
         self.request = request
         self.headers: dict[str, str] = {}
-        """Those of the response that the API has of its own."""
+        """The headers that the response has in this API alone."""
         self._usage = Usage(0, 0)
         self._called: set[int] = set()
         """The outputs that have a tool call."""

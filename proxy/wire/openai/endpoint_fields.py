@@ -50,7 +50,8 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}", re.ASCII)
 
 
 REQUEST_OBJECT = ConfigDict(strict=True, extra="allow")
-"""How a JSON object inside a request's body is read. Fields that Weir does not know are kept as they are."""
+"""The configuration of models of JSON objects inside a request's body. Fields that Weir does not know are
+kept as they are."""
 
 
 class RequestObject(BaseModel):
