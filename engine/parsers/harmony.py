@@ -5,7 +5,7 @@
 
 A message to a recipient is a call of it, on any channel. Any other message on `analysis` is reasoning. The
 rest is content, and so is text between messages. Models also write odd headers. So a marker begins a header
-wherever it is, the recipient may stand anywhere in a header, and no marker is ever text.
+wherever it is, the recipient may be anywhere in a header, and no marker is ever text.
 """
 
 import re
@@ -106,7 +106,7 @@ def _marker(tape: Tape) -> str:
 def _free_text(tape: Tape, *, is_first: bool) -> Scan[_Header]:
     """Give text outside messages to content, up to a marker. Returns the beginning of a header.
 
-    A header may lack its first markers: the prompt has them, or the model forgot them. Its words then stand
+    A header may lack its first markers: the prompt has them, or the model forgot them. Its words then are
     before any marker.
     Blanks between messages belong to no stream, unless they are too many to hold.
     """

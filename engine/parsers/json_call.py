@@ -77,7 +77,7 @@ def skip_id(reader: Reader) -> Scan[None]:
 
 
 def begin_call(reader: Reader, name: str, calls: Calls) -> Scan[None]:
-    """Begin the call whose arguments stand next: consume the text before them, and stream them. The reader
+    """Begin the call whose arguments are next: consume the text before them, and stream them. The reader
     then is after them. Raises `NotACallError` for other text, which stays undecided.
 
     Arguments are an object. Some models write the object as JSON in a string, or no object: `null`, or an

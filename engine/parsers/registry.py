@@ -31,7 +31,7 @@ class ToolCalls(NamedTuple):
     """Texts that are special tokens in some of its models."""
     parse_marked: Callable[[Tape, Calls], Scan[None]] | None = None
     """Finds the calls that have a marker in front. It reads an output before reasoning is parsed, so that a
-    call inside reasoning is found. None: calls stand in content alone."""
+    call inside reasoning is found. None: calls are in content alone."""
 
 
 HARMONY = ToolCalls(harmony, HARMONY_MARKERS)

@@ -1,6 +1,6 @@
 """The options of the in-process engine: the name, type, limits, default and meaning of each, in one place.
 
-A model server offers these options to its users as they stand here: the docstring of a field is its help.
+A model server offers these options to its users as they are here: the docstring of a field is its help.
 """
 
 import json

@@ -158,7 +158,7 @@ class TextStream:
         self._whole_texts = whole_texts
         self._skips, has_spaces = special
         self._unspaced: Mapping[int, str] = {}
-        """The texts of added tokens, if no space may stand between two of them."""
+        """The texts of added tokens, if no space may be between two of them."""
         if not self._skips and not has_spaces:
             self._unspaced = {i: token.content for i, token in fast.get_added_tokens_decoder().items()}
         self._is_behind_added = False

@@ -24,7 +24,7 @@ MIN_TOP_P = 1e-6
 WORDS = "bad_words_token_ids"
 """The tokens of `bad_words`. vLLM has no field that takes them: its own tokenizer would find fewer."""
 EXTRA = "weir"
-"""The name under which Weir's own arguments stand in vLLM's `extra_args`."""
+"""The name under which Weir's own arguments are in vLLM's `extra_args`."""
 
 
 class FlatLogprobs(Protocol):
@@ -156,7 +156,7 @@ def structured_outputs(grammar: Grammar) -> dict[str, Any]:
 
 
 def _with_whitespace(schema: str, whitespace: str) -> str:
-    """The schema, with the whitespace that may stand between JSON's tokens, in llguidance's own keyword."""
+    """The schema, with the whitespace that may be between JSON's tokens, in llguidance's own keyword."""
     value = orjson.loads(schema)
     if not isinstance(value, dict):
         return schema

@@ -104,7 +104,7 @@ class JsonSchema:
         raise LookupError
 
     def _read_answer(self, chunk: Chunk, document: Document) -> Verdict:
-        """Read an answer, whose document may stand in a code fence."""
+        """Read an answer, whose document may be in a code fence."""
         text, state = chunk.pending, chunk.state
         opened = (0, 0)
         if document.is_blank and "is_fenced" not in state:

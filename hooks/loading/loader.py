@@ -167,7 +167,7 @@ class LoadedHook:
     @property
     def depends_on_cuts(self) -> bool:
         """Whether the hook may release different text if the stream is cut otherwise: what a judge says of a
-        text depends on the pieces that it is shown. A probe's scores stand with the tokens."""
+        text depends on the pieces that it is shown. A probe's scores are with the tokens."""
         return self.judges and self.needs_probe is None
 
     def wrapped(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> "LoadedHook":

@@ -125,7 +125,7 @@ class Released:
         return Outcome(texts, finishes, failed, refused)
 
     def text(self, channel: Channel, output_index: int = 0) -> str:
-        """A channel's text. The arguments of several tool calls stand one after another."""
+        """A channel's text. The arguments of several tool calls are one after another."""
         texts = self.outcome.texts.items()
         return "".join(text for (*where, _, _), text in texts if where == [output_index, channel])
 

@@ -70,7 +70,7 @@ class ServeSettings(
 ):
     """Serve a model behind guardrail hooks, on an OpenAI-compatible API.
 
-    Every option can stand in the YAML file named by --config (underscores for dashes) and in the
+    Every option can be in the YAML file named by --config (underscores for dashes) and in the
     environment (WEIR_MAX_MODEL_LEN for --max-model-len). The command line wins over the environment, the
     environment over the file.
     """

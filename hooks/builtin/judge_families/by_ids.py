@@ -74,7 +74,7 @@ class Layouts:
         return SplicedPrompt(self.tokenizer, self._added, layout, texts, trims=self._trims)
 
     def answer_before(self, layout: str, answer: str, line: AnswerLine) -> str:
-        """The answer up to the verdict of `line`. Line ends that stand there already are not put again."""
+        """The answer up to the verdict of `line`. Line ends that are there already are not put again."""
         said = layout + answer
         num_ends = len(line.begin) - len(line.begin.lstrip("\n"))
         num_there = len(said) - len(said.rstrip("\n"))

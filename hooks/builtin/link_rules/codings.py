@@ -149,7 +149,7 @@ def _from_base32(text: str, least: int) -> Iterator[bytes]:
 
 
 def _from_numbers(text: str, least: int) -> Iterator[bytes]:
-    """The characters whose codes stand there: decimal or octal, of three digits or parted, or binary."""
+    """The characters whose codes are there: decimal or octal, of three digits or parted, or binary."""
     yield from _of_codes(_NUMBER.findall(text), least)
     for run in _RUN_NUMBERS.findall(text):
         for begin in range(3):

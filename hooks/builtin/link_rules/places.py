@@ -12,7 +12,7 @@ from hooks.builtin.link_rules.address import BLANKS, MAX_ADDRESS, Address, Found
 MOST_BLANKS = 512
 """Most characters between a sign and its address. After more, the guard cannot tell what is before."""
 REACH = 2 * MOST_BLANKS + 64
-"""Most characters to the left of an address that tell its place: those up to the sign, and what must stand
+"""Most characters to the left of an address that tell its place: those up to the sign, and what must be
 before the sign."""
 _QUOTING = f"{BLANKS}>"
 _BEFORE = f"{BLANKS}<>\"'\\"

@@ -44,7 +44,7 @@ class Family:
     check: Check | str | None = None
     """The check that the matched text must pass: a function, or the name of a module of `python-stdnum`."""
     near: str = ""
-    """Words, separated by `|`, of which one must stand in the 64 characters before it. Empty: none must."""
+    """Words, separated by `|`, of which one must be in the 64 characters before it. Empty: none must."""
     by_choice: bool = False
     """The line is used only if its entity or its country is chosen."""
 

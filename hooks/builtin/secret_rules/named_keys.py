@@ -70,5 +70,5 @@ VALUE_FIRST = Rule(
     length=key_length,
     behind=r"""value=["']""",
 )
-"""In XML, the attribute with the value may stand before the one with its name."""
+"""In XML, the attribute with the value may be before the one with its name."""
 NAMED_KEYS = (NAMED_KEY, VALUE_FIRST)

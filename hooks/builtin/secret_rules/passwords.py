@@ -1,7 +1,7 @@
 """Passwords and keys without a form of their own. The text before them shows them.
 
 A value after any word for a secret is one if it looks random. After a word for a password, a value that
-a person made up is one too: it has letters, and digits or signs among them. Words in Cyrillic letters stand
+a person made up is one too: it has letters, and digits or signs among them. Words in Cyrillic letters are
 here as the reading has them (`hooks.detect.dress.HOMOGLYPHS`).
 """
 

@@ -9,17 +9,17 @@ from hooks.builtin.tool_policy.truth import Truth
 _OPENING = frozenset(
     '([{<>)]}"|;\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a\u300c\u300e\u3010\u3001\u3002\u00bf'
 )
-"""Signs that end one word and begin another, wherever they stand."""
+"""Signs that end one word and begin another, wherever they are."""
 _QUOTES = frozenset("'\u2019\u2018`*")
-"""Signs that quote or stress a word, and that may also stand inside of one."""
+"""Signs that quote or stress a word, and that may also be inside of one."""
 _OF_MAIL = frozenset('{|}"')
-"""Signs of `_OPENING` that may stand inside of a mail address."""
+"""Signs of `_OPENING` that may be inside of a mail address."""
 _LABEL = re.compile(r"(?:\A|[\s(\[{<\"'])[^\W\d_]{2,}:\Z")
 """`to:` or `mailto:`, and no drive."""
 _BEHIND = re.compile(
     r"""(?:['\u2019]s(?!\w))?(?P<signs>[.!?\u2026:,;'\u2019\u2018`*)\]}>"\u201d\u00bb\u3001\u3002]*)"""
 )
-"""Signs that may stand after a word, and before them the English genitive."""
+"""Signs that may be after a word, and before them the English genitive."""
 _SEPARATING = frozenset(',;)]}>"\u201d\u00bb\u3001\u3002')
 _IS_HOST = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?(?://)?[\w-]+(?:\.[\w-]+)+").fullmatch
 _WIDE = {0xFF01 + i: 0x21 + i for i in range(94)}

@@ -122,7 +122,7 @@ def _with_images(images: Sequence[str]) -> JSONObject:
 
 def _unseen(images: Sequence[str], said: Sequence[JSONObject]) -> list[str]:
     """The images that are no images of the messages, and so no hook is shown them. That an image's address or
-    bytes stand in a text shows nobody the image."""
+    bytes are in a text shows nobody the image."""
     shown = {(one.sha256, one.url) for one in media_of(said) if one.kind == "image"} - {(None, None)}
     return [
         image

@@ -171,7 +171,7 @@ class ChoicesAnswer(Answer):
         return first
 
     def beside_choices(self, choices: list[JSONObject]) -> JSONObject:
-        """Fields to take out of the choices, because they stand beside `choices`."""
+        """Fields to take out of the choices, because they are beside `choices`."""
         return {}
 
     def _event(self, delta: Delta) -> bytes:
