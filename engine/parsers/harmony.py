@@ -121,7 +121,7 @@ def _free_text(tape: Tape, *, is_first: bool) -> Scan[_Header]:
             goes_on = found[1] in (CHANNEL, CONSTRAIN, MESSAGE)
             if not (lead and goes_on and "=" in lead[0]):
                 free, begin = tape.text[:end], end
-            is_header = not free.strip() or (goes_on and not _words_after(free))
+            is_header = not free.strip() or (goes_on and not _after_words(free))
             if is_header and not left and len(free) <= MAX_WORDS:
                 begin = 0
             else:
@@ -139,7 +139,7 @@ def _free_text(tape: Tape, *, is_first: bool) -> Scan[_Header]:
         yield
 
 
-def _words_after(text: str) -> str:
+def _after_words(text: str) -> str:
     """The text after the words of a header with which it begins."""
     found = _BEGINNING.match(text)
     assert found is not None  # it may be empty
@@ -148,7 +148,7 @@ def _words_after(text: str) -> str:
 
 def _may_be_words(text: str) -> bool:
     """Whether more text may make it words of a header."""
-    rest = _words_after(text)
+    rest = _after_words(text)
     return any(word.startswith(rest) for word in _HEADER_WORDS)
 
 

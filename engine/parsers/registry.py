@@ -24,8 +24,6 @@ NUM_PROMPT_TOKENS = 16
 
 
 class ToolCalls(NamedTuple):
-    """A parser of tool calls."""
-
     parse: Callable[[Tape, Calls], Scan[None]]
     markers: tuple[str, ...]
     """Texts that are special tokens in some of its models."""

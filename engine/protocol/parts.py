@@ -24,8 +24,6 @@ class MissingLibrary(ImportError, PartError):
 
 
 class Kind(NamedTuple):
-    """A kind of parts."""
-
     noun: str
     group: str
     """The group of entry points: https://packaging.python.org/en/latest/specifications/entry-points/"""

@@ -105,7 +105,6 @@ async def _choose_model(client: ChatClient, conversation: Conversation) -> None:
 
 
 def base_url(url: str) -> str:
-    """The API's base URL."""
     url = url.rstrip("/")
     return url if url.endswith("/v1") else f"{url}/v1"
 

@@ -47,8 +47,7 @@ def check_marks(layout: str, count: int) -> None:
         raise ValueError("the layout leaves out or repeats messages")
 
 
-def text_behind_marks(layout: str) -> str:
-    """The layout's text after its last mark."""
+def text_after_marks(layout: str) -> str:
     return _MARKS.split(layout)[-1]
 
 

@@ -18,7 +18,7 @@ from hooks.builtin.guard_prompts.spliced_prompt import (
     SplicedPrompt,
     chat_layout,
     mark,
-    text_behind_marks,
+    text_after_marks,
 )
 from hooks.builtin.judge_families.asking import (
     JudgeModel,
@@ -83,7 +83,7 @@ class Layouts:
     def first_tokens(self, layout: str, answer: str, line: AnswerLine) -> dict[str, int]:
         """The first token of each spelling after `answer`. Raises `ValueError` if two verdicts begin with
         the same one, or if a spelling changes the tokens before it."""
-        last = self._added.split(text_behind_marks(layout) + answer)[-1]
+        last = self._added.split(text_after_marks(layout) + answer)[-1]
         before = last if isinstance(last, str) else ""
         by_verdict = {
             verdict: {one: self._first_token(before, one) for one in spellings}
@@ -107,8 +107,6 @@ class Layouts:
 
 @dataclass(slots=True, eq=False, repr=False)
 class ConversationByIds:
-    """One conversation."""
-
     _judge: JudgeModel
     _layouts: Layouts
     _turns: Sequence[Turn]

@@ -83,7 +83,6 @@ class Family(ABC):
 
     @classmethod
     def of(cls, model: GuardModel) -> Self:
-        """The family of this model."""
         return cls()
 
     @classmethod

@@ -236,7 +236,6 @@ def _formats(metadata: "PhoneMetadata") -> Iterator[_Format]:
 
 
 def _without(groups: Sequence[str], num_digits: int) -> list[str]:
-    """Return the groups without the first `num_digits` digits."""
     left = list(groups)
     while num_digits and left:
         cut = min(num_digits, len(left[0]))

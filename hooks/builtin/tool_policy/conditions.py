@@ -34,8 +34,6 @@ _EXACT = ConfigDict(extra="forbid")
 
 @with_config(_EXACT)
 class ResultPlace(TypedDict):
-    """A place in the results of tools."""
-
     tool: str
     at: str
 

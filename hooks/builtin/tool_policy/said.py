@@ -44,7 +44,6 @@ class Said:
         return [(Words(text), is_own) for text, is_own in texts.items()]
 
     def has(self, value: str, source: Source) -> Truth:
-        """Whether the value is in a text of this source."""
         return self.answer(source, lambda words: words.have(value))
 
     def has_result(self, value: str, tool: str, at: Pointer) -> Truth:
