@@ -24,15 +24,15 @@ class OutputParser:
         tape: Tape,
         scan: Scan[None],
         calls: Calls | None = None,
-        behind_call: Callable[[], Scan[None]] | None = None,
+        after_call: Callable[[], Scan[None]] | None = None,
     ) -> None:
-        """`channel`: the channel that the scan fills. `behind_call`: a call that goes by ends the scan, and
+        """`channel`: the channel that the scan fills. `after_call`: a call that goes by ends the scan, and
         this one reads what follows."""
         self._channel = channel
         self._tape = tape
         self._scan = scan
         self._calls = calls or Calls()
-        self._behind_call = behind_call
+        self._behind_call = after_call
         self._call: ToolCall | None = None
         """The last call that went by."""
         self._is_done = False

@@ -134,7 +134,7 @@ def _phases(tape: Tape, markers: Markers, *, is_open: bool, holds_blanks: bool) 
             return
 
 
-def behind_call(tape: Tape, markers: Markers) -> Scan[None]:
+def after_call(tape: Tape, markers: Markers) -> Scan[None]:
     """Read what follows a call that ended reasoning. The end marker that is left belongs to no stream."""
     if markers.drops_strays:
         yield from _phases(tape, markers, is_open=False, holds_blanks=True)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from engine.parsers.harmony import MARKERS as HARMONY_MARKERS
 from engine.parsers.harmony import harmony
 from engine.parsers.output_parser import OutputParser
-from engine.parsers.reasoning import Markers, begins_open, behind_call, is_off, markers_of, reasoning
+from engine.parsers.reasoning import Markers, after_call, begins_open, is_off, markers_of, reasoning
 from engine.parsers.scan import Calls, Scan
 from engine.parsers.tape import Tape
 from engine.parsers.tool_calls import hermes, llama3_json, llama3_marked, mistral
@@ -148,7 +148,7 @@ def _reasoning_parser(
     reads_calls = family is not None and family.parse_marked is not None
     scan = reasoning(tape, markers, is_open=is_open, holds_blanks=reads_calls)
     return OutputParser(
-        "reasoning", tape, scan, behind_call=partial(behind_call, tape, markers) if reads_calls else None
+        "reasoning", tape, scan, after_call=partial(after_call, tape, markers) if reads_calls else None
     )
 
 

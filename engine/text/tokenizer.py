@@ -88,9 +88,9 @@ class LocalTokenizer:
             )
         first = self.encode("") if add_special_tokens else []
         before = self.encode(prefix, add_special_tokens=False) if isinstance(prefix, str) else [*prefix]
-        return first + self.infill.prompt(before, self._encode_behind(suffix))
+        return first + self.infill.prompt(before, self._encode_after(suffix))
 
-    def _encode_behind(self, suffix: str) -> list[int]:
+    def _encode_after(self, suffix: str) -> list[int]:
         """The ids of a text that other text comes before. Some tokenizers begin each text with a space."""
         ids = self.encode(suffix, add_special_tokens=False, param="suffix")
         if not ids or suffix.startswith(" ") or not self.raw(ids[0]).startswith(b" "):

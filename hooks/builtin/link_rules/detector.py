@@ -74,5 +74,5 @@ def _at(text: str, sign: Sign[str], is_final: bool) -> Found:
     if sign.lastgroup is None:
         return places.at_sign(text, sign[0], sign.start(), is_final)
     if sign.lastgroup == "gap":
-        return places.behind_gap(text, sign.end(), is_final)
+        return places.after_gap(text, sign.end(), is_final)
     return written.at_sign(text, sign, is_final)

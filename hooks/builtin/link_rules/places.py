@@ -111,7 +111,7 @@ def at_sign(text: str, sign: str, place: int, is_final: bool) -> Found:
     return _refreshed(text, place, is_final) or []
 
 
-def behind_gap(text: str, place: int, is_final: bool) -> Found:
+def after_gap(text: str, place: int, is_final: bool) -> Found:
     """The address at `place`, before which are so many blanks that nothing tells what it is."""
     end = end_of(_TO_SPACE, text, place, _NUM_TELLING)
     if end == len(text) and end < place + _NUM_TELLING and not is_final:
