@@ -32,7 +32,7 @@ class OutputParser:
         self._tape = tape
         self._scan = scan
         self._calls = calls or Calls()
-        self._behind_call = after_call
+        self._after_call = after_call
         self._call: ToolCall | None = None
         """The last call that went by."""
         self._is_done = False
@@ -79,13 +79,13 @@ class OutputParser:
     def _pass_call(self, call: ToolCall) -> None:
         """A call begins. Text that is held becomes what it is now, and blanks alone belong to no stream."""
         self._call = call
-        if self._behind_call is None or self._is_done:
+        if self._after_call is None or self._is_done:
             return
         if self._tape.text.isspace():
             self._tape.drop(len(self._tape.text))
         self._step_aside()
         self._tape.ended = self._is_done = False
-        self._scan = self._behind_call()
+        self._scan = self._after_call()
 
     def _step_aside(self) -> None:
         if not self._is_done:
