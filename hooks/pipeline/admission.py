@@ -1,15 +1,14 @@
-"""Prompts before the engine: a hook returns the request, one with another prompt, or a refusal (contract
-8.1)."""
+"""What a hook may make of a prompt: the request, one with another prompt, or a refusal (contract 8.1)."""
 
 from collections.abc import Callable, Mapping
-from copy import copy, deepcopy
+from copy import deepcopy
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
 import orjson
 
-from engine.protocol import Delta, GenerationRequest, QueueFullError, RequestError, Tokenizer
+from engine.protocol import GenerationRequest, RequestError
 from hooks.api.chunk import CALLER_VALUES
 from hooks.api.decision import Action
 from hooks.decisions.failure import BadVerdictError, HookError, HookFailure, count_failure, discard, place_of
@@ -17,10 +16,8 @@ from hooks.decisions.log import request_decision
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.ask import Ask, Asking, Reply
 from hooks.pipeline.guarded_request import GuardedRequest
-from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.pipeline.release import checked_text
-from hooks.prompts.texts import PROMPT_FIELDS, Refusal, without_unread
-from hooks.prompts.token_ids import has_token_ids, in_ids, in_text
+from hooks.prompts.texts import PROMPT_FIELDS, Refusal
 
 _OF_HOOKS = (*PROMPT_FIELDS, "taint")
 """The fields that a hook may change, and `sampling.stop` (contract 8.7, 8.15)."""
@@ -35,39 +32,6 @@ class RefusedError(RequestError):
             f"The prompt was refused: {reason}", param=request.prompt_field, code="content_filter"
         )
         self.reason = reason
-
-
-async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> GenerationRequest | list[Delta]:
-    """Show the guard's request to its hooks (contract 8.1).
-
-    Returns the request for the engine, or the answer that a hook gave in the engine's place. `tokenizer`: the
-    engine's, to show prompts of token ids as text. Hooks that read no prompts are shown them as text too, for
-    `Chunk.lead`. Raises `RefusedError`, `HookError`, and `RequestError` for a prompt that cannot be shown.
-    """
-    asked = guard.request
-    shows_ids = bool(asked.prompts) and not isinstance(guard, PassThrough) and has_token_ids(asked)
-    if not (guard.reads_prompts or shows_ids):
-        return asked
-    try:
-        shown = await in_text(asked, tokenizer)
-    except RequestError:
-        if guard.decides_prompts:
-            raise
-        return asked  # no hook in force reads prompts, so nothing is refused
-    step = await guard.admit(shown)
-    if step.refused is not None:
-        raise RefusedError(step.refused, guard.request)
-    if step.is_over:
-        return step.released
-    admitted = await in_ids(guard.request, asked, shown, tokenizer)
-    return without_unread(admitted) if guard.decides_prompts else admitted
-
-
-def in_own_words(error: RequestError | QueueFullError, guard: OpenGuard) -> RequestError | QueueFullError:
-    """The error without another server's words, if hooks must see all text first (contract 5.3)."""
-    if error.unquoted is None or isinstance(guard, PassThrough):
-        return error
-    return copy(error.unquoted)  # once raised, it refers to `error`, which must not refer back to it
 
 
 def ask_prompt(guarded: GuardedRequest, hook: LoadedHook) -> Asking[Refusal | None]:

@@ -1,4 +1,4 @@
-"""Runs guards: the driver of the guard's machine, and the stage of a flow that feeds it.
+"""Runs guards: `admit` before the engine, `Guarding` after it, and the driver of the guard's machine.
 
 The driver calls plain hooks, awaits async ones, and reports decisions to listeners. Time, tasks, cancellation
 and deadlines live here and nowhere else. The service and the hook workers both use it.
@@ -7,11 +7,12 @@ and deadlines live here and nowhere else. The service and the hook workers both 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from copy import copy
 from functools import partial
 from time import monotonic
 from typing import Any
 
-from engine.protocol import Delta, EngineError, GenerationRequest
+from engine.protocol import Delta, EngineError, GenerationRequest, QueueFullError, RequestError, Tokenizer
 from engine.protocol.prompt_size import prompt_size
 from engine.streams.flow import Stage
 from engine.turns.prompt_threads import PromptThreads
@@ -23,13 +24,49 @@ from hooks.loading.async_call import LateAndCancelledError
 from hooks.loading.fuse import Run
 from hooks.loading.loader import LoadedHook
 from hooks.loading.options import PipelineOptions
+from hooks.pipeline.admission import RefusedError
 from hooks.pipeline.ask import Ask, Machine, Reply, Step
 from hooks.pipeline.guard import Guard
-from hooks.pipeline.open_guard import OpenGuard
+from hooks.pipeline.open_guard import OpenGuard, PassThrough
+from hooks.prompts.texts import without_unread
+from hooks.prompts.token_ids import has_token_ids, in_ids, in_text
 
 READ_BESIDE = 512
 """Characters of a prompt that is read beside the event loop. A guard takes 2 to 4 microseconds for each, and
 many prompts may come at once."""
+
+
+async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> GenerationRequest | list[Delta]:
+    """Show the guard's request to its hooks (contract 8.1).
+
+    Returns the request for the engine, or the answer that a hook gave in the engine's place. `tokenizer`: the
+    engine's, to show prompts of token ids as text. Hooks that read no prompts are shown them as text too, for
+    `Chunk.lead`. Raises `RefusedError`, `HookError`, and `RequestError` for a prompt that cannot be shown.
+    """
+    asked = guard.request
+    shows_ids = bool(asked.prompts) and not isinstance(guard, PassThrough) and has_token_ids(asked)
+    if not (guard.reads_prompts or shows_ids):
+        return asked
+    try:
+        shown = await in_text(asked, tokenizer)
+    except RequestError:
+        if guard.decides_prompts:
+            raise
+        return asked  # no hook in force reads prompts, so nothing is refused
+    step = await guard.admit(shown)
+    if step.refused is not None:
+        raise RefusedError(step.refused, guard.request)
+    if step.is_over:
+        return step.released
+    admitted = await in_ids(guard.request, asked, shown, tokenizer)
+    return without_unread(admitted) if guard.decides_prompts else admitted
+
+
+def in_own_words(error: RequestError | QueueFullError, guard: OpenGuard) -> RequestError | QueueFullError:
+    """The error without another server's words, if hooks must see all text first (contract 5.3)."""
+    if error.unquoted is None or isinstance(guard, PassThrough):
+        return error
+    return copy(error.unquoted)  # once raised, it refers to `error`, which must not refer back to it
 
 
 class Guarding(Stage):

@@ -9,7 +9,8 @@ from hooks.pipeline.ask import Asking, HookReply
 from hooks.pipeline.delivery import Delivery, LastRewind
 from hooks.pipeline.fragments import Fragment, are_aligned, are_bytes_of, fragments_of, spoil
 from hooks.pipeline.guarded_request import GuardedRequest
-from hooks.pipeline.piece import Ledger, Piece, piece_of, pieces_of
+from hooks.pipeline.piece import Piece
+from hooks.pipeline.release import Ledger, piece_of, pieces_of
 from hooks.pipeline.stream import Stream, weight
 
 Vetted = tuple[list[Delta], terminate | Rewind | None]

@@ -122,7 +122,7 @@ class Result:
 @dataclass(frozen=True, kw_only=True)
 class CheckTask(Task):
     texts: tuple[str, ...] = ()
-    """Texts to check beside the recordings."""
+    """Texts to check in addition to the recordings."""
     secrets: tuple[str, ...] = ()
     """Texts that must never be released."""
 
@@ -136,7 +136,7 @@ async def check(
     secrets: Sequence[str] = (),
 ) -> list[Result]:
     """Check one hook, on the recordings and on `texts`. Each secret is tried in every way, in the first text
-    that says it. `report` gets each result at once. Raises `CheckError` if the hook cannot be loaded,
+    that contains it. `report` gets each result at once. Raises `CheckError` if the hook cannot be loaded,
     fails its self-test, ends its process, or takes longer than the options allow."""
     results: list[Result] = []
 

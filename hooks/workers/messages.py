@@ -1,6 +1,6 @@
 """The messages between the service and its hook workers: frames over a socket.
 
-A frame is its length (4 bytes, big-endian) and a pickled list of messages: all that one side has said since
+A frame is its length (4 bytes, big-endian) and a pickled list of messages: all that one side has sent since
 its last frame. Both ends run this program and share a private socket pair: no stranger can send a pickle.
 """
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from engine.parsers import Parsers
 from engine.protocol import DeadEngineError, Engine, EngineError, GenerationRequest, ModelInfo, RequestError
-from engine.protocol.policy_processors import check_processors
+from engine.protocol.engine import check_processors
 from engine.protocol.processor_specs import PolicyProcessorSpec
 from hooks.pipeline.open_guard import GuardFactory
 from proxy.deployment.directory import Directory, PolicyEntry

@@ -30,8 +30,7 @@ from engine.streams.flow import Stage, StagedFlow
 from engine.streams.rewindable import Rewindable
 from engine.text.chat_echo import ChatEcho, echoed_text
 from hooks.api.decision import Listener
-from hooks.pipeline.admission import admit, in_own_words
-from hooks.pipeline.driver import Guarding
+from hooks.pipeline.driver import Guarding, admit, in_own_words
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.deployment.deployment import Route
 from proxy.http.access.bodies import check_counts, read_json, yield_to_event_loop

@@ -16,7 +16,7 @@ from engine.protocol import EngineError, LogitsProcessorError, QueueFullError, R
 from engine.protocol.prompt_size import CONTEXT_LENGTH_EXCEEDED
 from hooks.decisions.failure import HookError
 from proxy.settings.did_you_mean import choice_hint
-from proxy.storage.errors import StateError
+from proxy.storage.query import StateError
 
 logger = logging.getLogger("weir.proxy")
 

@@ -16,7 +16,7 @@ from proxy.deployment.checks.probes import probes_of
 from proxy.deployment.checks.unloaded_models import UnloadedError, UnloadedModels
 from proxy.deployment.directory import Directory
 from proxy.deployment.read import DEFAULT
-from proxy.settings.fault import Fault, Place
+from proxy.settings.did_you_mean import Fault, Place
 from proxy.settings.model import ModelSettings
 from proxy.settings.policy import Hooks
 

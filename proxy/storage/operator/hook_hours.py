@@ -25,8 +25,6 @@ TABLES = (
 
 @dataclass(frozen=True, slots=True)
 class HookWork:
-    """The work of one hook of a policy."""
-
     policy: str
     hook: str
     mode: str

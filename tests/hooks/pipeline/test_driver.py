@@ -11,9 +11,8 @@ from engine.protocol import Delta, QueueFullError, RequestError
 from hooks import Chunk, Verdict, emit, hold
 from hooks.decisions.failure import HookError
 from hooks.pipeline import driver
-from hooks.pipeline.admission import in_own_words
 from hooks.pipeline.ask import Step
-from hooks.pipeline.driver import GuardDriver
+from hooks.pipeline.driver import GuardDriver, in_own_words
 from tests.helpers import Script, Source, guard_all, make_deltas, make_request, opened, pipeline_of
 
 
