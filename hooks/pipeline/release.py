@@ -10,7 +10,15 @@ from engine.protocol import Token
 from hooks.api import Chunk, Note, Restored, Span, Verdict, emit, hold, redact, rewind, suppress, terminate
 from hooks.decisions.failure import BadVerdictError
 from hooks.decisions.tally import JudgedTokens
-from hooks.pipeline.fragments import Fragment, Positions, cut, have_alternatives, spoil
+from hooks.pipeline.fragments import (
+    Fragment,
+    Positions,
+    TokenGroup,
+    cut,
+    have_alternatives,
+    spoil,
+    tokens_beside,
+)
 
 
 @dataclass(slots=True, eq=False, repr=False)
