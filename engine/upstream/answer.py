@@ -29,7 +29,7 @@ class UpstreamAnswer:
         "_patience",
         "_statuses",
         "_tracked",
-        "_translate_alike",
+        "_translator",
     )
 
     def __init__(
@@ -48,21 +48,22 @@ class UpstreamAnswer:
         self._tracked = tracked
         self._patience = patience
         self._statuses = statuses
-        self._translate_alike = call.translator.feed_alike
+        self._translator = call.translator
         self._has_begun = False
 
     def feed_alike(self, data: bytes) -> bool:
         """Feed the delta of the next bytes, if they are whole events that are like an earlier one. False:
         nothing was fed, because they are not, or the flow is full. Raises `TooMuchError`."""
-        if self._flow.is_full:
+        translate = self._translator.alike
+        if translate is None or self._flow.is_full or len(data) > self._events.max_alike:
             return False
-        delta = self._events.feed_alike(data, self._translate_alike)
+        delta = translate(data)
         if delta is None:
             return False
         if delta.usage is not None:
             self._tracked.usage = delta.usage
         self._flow.feed(delta)
-        self._patience.renew()
+        self._patience.take(len(data), has_piece=True)
         return True
 
     async def feed(self, deltas: Sequence[Delta], error: Exception | None = None) -> None:
@@ -82,7 +83,7 @@ class UpstreamAnswer:
                 raise error
             finally:
                 del error  # it refers to this frame, which refers to all deltas
-        if self._call.translator.is_finished:
+        if self._translator.is_finished:
             self._patience.end()
 
     def translated(self, events: Sequence[Event]) -> tuple[list[Delta], Exception | None]:
@@ -92,7 +93,7 @@ class UpstreamAnswer:
         more than one: hooks are called once, and the client gets one event.
         """
         deltas: list[Delta] = []
-        translator = self._call.translator
+        translator = self._translator
         try:
             for event in events:
                 data = event.data.lstrip()

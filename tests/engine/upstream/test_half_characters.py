@@ -89,7 +89,7 @@ def translated(request: GenerationRequest, *chunks: Any) -> list[Delta]:
     translator, deltas = StreamTranslator(request), list[Delta]()
     for chunk in chunks:
         data = json_of(chunk)
-        alike = translator.feed_alike([data])
+        alike = translator.alike and translator.alike(b"data: %b\n\n" % data)
         deltas += translator.feed(read_event(data), data) if alike is None else [alike]
     return deltas + translator.finish(complete=True)
 

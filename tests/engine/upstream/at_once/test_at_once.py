@@ -299,6 +299,12 @@ async def test_an_answer_that_is_too_long_ends_while_it_is_fed_at_once(
     assert (error.status, str(error)) == (502, "The upstream engine sent more than an answer may have.")
 
 
+async def test_an_event_that_is_too_long_is_not_fed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(UpstreamOptions, "max_upstream_event", 2 * len(event("a")))
+    error = await failure_of(lambda upstream, engine: upstream.send(event("d" * 2 * len(event("a")))))
+    assert (error.status, str(error)) == (502, "The upstream engine sent an event that is too long.")
+
+
 async def test_a_reader_that_is_cancelled_hangs_up() -> None:
     async with running() as (upstream, engine):
         reader = Reader(engine)
