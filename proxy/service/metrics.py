@@ -54,11 +54,6 @@ class TenantMetrics:
 class RequestMetrics:
     """One request's metrics: when it begins to be answered, what is released, and how it ends."""
 
-    __slots__ = (
-        *("_arrived", "_endpoint", "_finished", "_first", "_is_ending", "_outcome", "_tenant"),
-        *("inter_token_latency", "on_usage", "usage"),
-    )
-
     def __init__(
         self, endpoint: EndpointMetrics, tenant: TenantMetrics, is_ending: Callable[[], bool]
     ) -> None:
