@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from engine.protocol import Delta
 from engine.protocol.deltas import in_pieces, join
 from engine.protocol.flow import Flow
+from engine.upstream.body import Body
 from engine.upstream.call import Call
 from engine.upstream.errors import stream_error
-from engine.upstream.events import EventReader, WholeReader
+from engine.upstream.events import EventReader
 from engine.upstream.json_text import read_event
 from engine.upstream.limits import LONG_TEXT, Patience
 from engine.upstream.request_tracker import TrackedRequest
 from engine.upstream.sse import Event
 
+_BURST = 64
+"""Events of one read after which other tasks get a turn: an upstream may send thousands at once."""
 _VOID = (b"", b"null")
 """The data of events that say nothing: some servers send them to keep a connection."""
 
@@ -24,13 +27,30 @@ class UpstreamAnswer:
     """One answer: its events become deltas, which are fed at once."""
 
     call: Call
-    events: EventReader | WholeReader
+    events: EventReader
     flow: Flow
     tracked: TrackedRequest
     patience: Patience
     statuses: Mapping[str, int]
     """The HTTP statuses that types of errors stand for inside a stream."""
     has_begun: bool = False
+
+    async def feed_stream(self, body: Body) -> None:
+        """Feed all of a stream. Raises as `Body.read`, `EventReader.feed` and `feed` do."""
+        body.consume_by(self.feed_alike)
+        while not self.events.has_ended:
+            data = await body.read()
+            if self.flow.is_full:
+                await self.flow.has_room()
+                self.patience.renew()
+            # Most reads are events like those before them.
+            if self.feed_alike(data):
+                continue
+            events = self.events.feed(data)
+            for start in range(0, len(events), _BURST):
+                await self.feed(*self.translated(events[start : start + _BURST]))
+                if start + _BURST <= len(events):
+                    await asyncio.sleep(0)
 
     def feed_alike(self, data: bytes) -> bool:
         """Feed the delta of the next bytes, if they are whole events that are like an earlier one. False:

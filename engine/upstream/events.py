@@ -6,24 +6,6 @@ from engine.upstream.limits import Patience, TooMuchError
 from engine.upstream.sse import Event, EventTooLongError, SSEDecoder
 
 
-class WholeReader:
-    """Reads an answer that is not streamed as one event. Bytes after the first `longest` are dropped."""
-
-    def __init__(self, longest: int) -> None:
-        self._longest = longest
-        self._data = bytearray()
-        self.has_ended = self.is_complete = False
-        self.max_alike = 0
-
-    def feed(self, data: bytes) -> list[Event]:
-        """The whole answer, once `data` ends it. `data`: the next bytes; empty at the end."""
-        self._data += data
-        if data and len(self._data) < self._longest:
-            return []
-        self.has_ended = self.is_complete = True
-        return [Event(bytes(self._data[: self._longest]))]
-
-
 class EventReader:
     """The events of a stream, up to the one for which `is_last` is true. Once the answer has its finish, the
     stream may end in any way."""

@@ -1,6 +1,6 @@
 import pytest
 
-from engine.upstream.events import EventReader, WholeReader
+from engine.upstream.events import EventReader
 from engine.upstream.limits import Patience, TooMuchError, UpstreamOptions
 from engine.upstream.sse import Event, SSEDecoder
 from tests.helpers import options_with
@@ -54,16 +54,6 @@ def test_too_much_after_the_finish_ends_the_stream_without_an_error(has_finish: 
             events.feed(comments)
 
 
-def test_a_whole_answer_is_one_event_and_cut_at_its_bound() -> None:
-    whole = WholeReader(longest=5)
-    assert whole.feed(b"abc") == []
-    assert whole.feed(b"") == [Event(b"abc")]
-    assert whole.is_complete
-    cut = WholeReader(longest=5)
-    assert cut.feed(b"abcdefg") == [Event(b"abcde")]
-    assert cut.has_ended
-
-
 def test_only_whole_events_within_the_bound_are_read_in_another_way() -> None:
     events = EventReader(Patience(UpstreamOptions(), Clock()), SSEDecoder(max_event=99), lambda _: False)
     for begun, end in ((b"data: x", b"\n\n"), (b"event: error\n", b"\n"), (b"data: x\n", b"\n")):
@@ -71,6 +61,3 @@ def test_only_whole_events_within_the_bound_are_read_in_another_way() -> None:
         assert events.max_alike == 0
         events.feed(end)
         assert events.max_alike == 99
-    whole = WholeReader(longest=5)
-    whole.feed(b"a")
-    assert whole.max_alike == 0
