@@ -294,10 +294,11 @@ class EventsAnswer(Answer):
 
     def _take(self, delta: Delta) -> list[Event]:
         delta = self._taken(delta)
-        events = self._begin()
+        first = [] if self._has_begun else self._begin()
         if delta.finish_reason is not None:
             self._finish = delta
-        return events + self._add(delta)
+        events = self._add(delta)
+        return first + events if first else events
 
     def _begin(self) -> list[Event]:
         if self._has_begun:

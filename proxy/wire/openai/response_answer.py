@@ -8,7 +8,7 @@ from typing import Literal
 import orjson
 
 from engine.protocol import Delta, GenerationRequest
-from proxy.wire.openai.answer import Event, EventsAnswer, JSONObject
+from proxy.wire.openai.answer import Event, EventsAnswer, JSONObject, event
 from proxy.wire.openai.response_items import FunctionCall, Message, OutputItem, item_for
 from proxy.wire.openai.responses import ResponsesRequest
 
@@ -166,5 +166,8 @@ class ResponsesAnswer(EventsAnswer):
         }
 
     def _written(self, events: list[Event]) -> bytes:
-        numbers = self._numbers
-        return super()._written([(kind, {"sequence_number": next(numbers), **f}) for kind, f in events])
+        written = []
+        for kind, fields in events:
+            numbered = {"type": kind, "sequence_number": next(self._numbers), **fields}
+            written.append(event(orjson.dumps(numbered), kind))
+        return b"".join(written)
