@@ -62,7 +62,7 @@ class SSEDecoder:
                 self._event = ""
         if rest:
             self._check_size(len(self._unfinished))
-        self.is_between = not (self._unfinished or self._size or self._event or self._has_return)
+        self.is_between = not (self._unfinished or self._size or self._event)
         return events
 
     def flush(self) -> list[Event]:

@@ -185,7 +185,7 @@ class _Output:
 
     def end(self, reason: str | None, stop_reason: str | int | None, deltas: list[Delta]) -> list[Delta]:
         """`deltas`, then the rest of the output. The last delta has the finish reason."""
-        self.is_finished, self.is_plain = True, False
+        self.is_finished = True
         reason = reason and str(reason).lower()
         finish_reason = _FINISH_REASONS.get(reason, "stop") if reason else self._calls_reason
         for segment in self._last_segments(is_cut=finish_reason in ("length", "content_filter")):

@@ -94,6 +94,11 @@ def translated(request: GenerationRequest, *chunks: Any) -> list[Delta]:
     return deltas + translator.finish(complete=True)
 
 
+def test_half_a_character_comes_before_the_text_that_follows_it() -> None:
+    chunks = ({"choices": [{"index": 0, "delta": {"content": text}}]} for text in ("a", "b\ud83d", "c", "d"))
+    assert [delta.text for delta in translated(chat(), *chunks)] == ["a", "b", "\ufffdc", "d", ""]
+
+
 @pytest.mark.parametrize("channel", CHANNELS)
 @given(units=UNITS, cuts=CUTS)
 def test_every_text_of_a_chunk_is_the_same_wherever_it_is_cut(

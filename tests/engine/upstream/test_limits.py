@@ -86,6 +86,14 @@ def test_without_max_tokens_an_output_has_a_longest_text() -> None:
     assert count.take("content", 1, 1, 1) == Usage(0, 2)  # what is too much was not counted
 
 
+def test_an_output_may_come_in_some_pieces_for_each_token() -> None:
+    count = OutputCount(chat(sampling=limited(1)), "", 10**6, UsageCount(Usage(0, 0)))
+    count.take("content", 1, 16 + 256, 1)
+    count.take("reasoning", 1, 1, 1)
+    with pytest.raises(TooMuchError, match="max_tokens"):
+        count.take("content", 1, 1, 1)
+
+
 def test_an_event_with_absurdly_many_choices_is_refused() -> None:
     translator = StreamTranslator(chat())
     translator.feed({"choices": [{}] * 64})
@@ -110,6 +118,15 @@ def test_patience_is_short_after_the_finish_and_is_not_renewed() -> None:
     clock[0] = 3
     patience.end()
     assert patience.deadline == 5
+
+
+def test_silence_before_the_finish_does_not_count_after_it() -> None:
+    patience = Patience(UpstreamOptions(), lambda: 0.0)
+    patience.take(2 * 1024 * 1024)
+    patience.end()
+    patience.take(1024 * 1024)
+    with pytest.raises(TooMuchError, match="too many bytes without a piece"):
+        patience.take(1)
 
 
 @given(st.integers(1, 10_000), st.lists(st.tuples(st.integers(1, SLICE), st.booleans()), max_size=50))
