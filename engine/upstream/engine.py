@@ -24,7 +24,7 @@ from engine.upstream.body import Body
 from engine.upstream.call import Call
 from engine.upstream.certificate import UNTRUSTED, certificate_fault
 from engine.upstream.errors import upstream_error
-from engine.upstream.events import EventReader, WholeReader
+from engine.upstream.events import EventReader
 from engine.upstream.health import UNREACHABLE, UpstreamHealth
 from engine.upstream.json_text import read_object, strict_json
 from engine.upstream.limits import Patience, TooMuchError, UpstreamOptions
@@ -35,8 +35,6 @@ _KEEPALIVE = 4.0
 """Seconds that an idle connection is kept. uvicorn closes idle connections after 5, so ours close first."""
 _DRAIN = 0.02
 """Seconds that the engine waits for a stream to end after its last event, to keep the connection."""
-_BURST = 64
-"""Events of one read after which other tasks get a turn: an upstream may send thousands at once."""
 _MAX_ERROR = 64 * 1024
 """Bytes of an upstream's error that are read."""
 _ERROR_TIMEOUT = 10.0
@@ -142,28 +140,18 @@ class UpstreamEngine(TrackedEngine, ABC):
             post = self._post(call.path, orjson.dumps(call.fields, default=dict), call.headers)
             async with await self._requests.wait(post, patience.deadline) as response:
                 await self._check_status(response, request, call.fields)
-                events = self._events(call, patience)
+                events = EventReader(patience, SSEDecoder(self._options.max_upstream_event), self._is_last)
                 answer = UpstreamAnswer(call, events, flow, tracked, patience, self._error_statuses)
                 with Body(response, self._requests, patience) as body:
-                    body.consume_by(answer.feed_alike)
-                    while not events.has_ended:
-                        data = await body.read()
-                        if flow.is_full:
-                            await flow.has_room()
-                            patience.renew()
-                        # Most reads are events like those before them.
-                        if answer.feed_alike(data):
-                            continue
-                        for burst in _bursts(events.feed(data)):
-                            if call.is_whole:
-                                read = partial(answer.translated, burst)
-                                await answer.feed(*await self._reader.run(read, request.caller))
-                            else:
-                                await answer.feed(*answer.translated(burst))
-                            if len(burst) == _BURST:
-                                await asyncio.sleep(0)
-                await answer.feed(call.translator.finish(complete=events.is_complete))
-                if events.is_complete:
+                    if call.is_whole:
+                        data = await body.beginning(self._options.max_upstream_answer)
+                        translate = partial(answer.translated, [Event(data)])
+                        await answer.feed(*await self._reader.run(translate, request.caller))
+                    else:
+                        await answer.feed_stream(body)
+                is_complete = call.is_whole or events.is_complete
+                await answer.feed(call.translator.finish(complete=is_complete))
+                if is_complete:
                     await _drain(response)
 
     async def _ask(
@@ -183,11 +171,6 @@ class UpstreamEngine(TrackedEngine, ABC):
                 with Body(response, self._requests, patience) as answer:
                     data = await answer.beginning(self._options.max_upstream_answer)
                 return strict_json(data)
-
-    def _events(self, call: Call, patience: Patience) -> EventReader | WholeReader:
-        if call.is_whole:
-            return WholeReader(self._options.max_upstream_answer)
-        return EventReader(patience, SSEDecoder(self._options.max_upstream_event), self._is_last)
 
     def check_health(self) -> None:
         """Raise `EngineError` if the upstream could not be reached, or refused the key, a moment ago."""
@@ -295,12 +278,6 @@ class UpstreamEngine(TrackedEngine, ABC):
         except (LookupError, ArithmeticError, TypeError, AttributeError, ValueError, RecursionError) as error:
             _log.warning("upstream %s: answer not understood (%s)", self.url, type(error).__name__)
             raise EngineError("The upstream engine sent an invalid response.", status=502) from error
-
-
-def _bursts(events: list[Event]) -> list[list[Event]]:
-    if len(events) <= _BURST:
-        return [events]
-    return [events[start : start + _BURST] for start in range(0, len(events), _BURST)]
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:

@@ -174,9 +174,7 @@ class Output:
                 stream.is_announced = self._has_call = True
                 delta = replace(delta, tool_call=stream.tool_call)
             if delta.prompt_token_ids is not None or delta.prompt_scores is not None:
-                delta = replace(
-                    delta, prompt_token_ids=None, prompt_scores=None
-                )  # unseen (5.3)
+                delta = replace(delta, prompt_token_ids=None, prompt_scores=None)  # unseen (5.3)
             released = [delta]
         else:
             out = piece.fragments
