@@ -6,17 +6,20 @@ of that hook, which travels between machines. `flat`: CPU time around the 20,000
 of one stream over that around the 200th. All are medians of runs taken in turn.
 
 Further tables: a chunk with every other rule of a guard and with all of them, a chunk of text that is all
-escapes, and whole texts. `--worst` searches texts that take long instead (see `guards_worst`).
-"""
+escapes, a chunk of guards that are fused and that are not, and whole texts. `--worst` searches texts that
+take long instead (see `guards_worst`)."""
 
 import argparse
 import asyncio
+import json
 import random
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from benchmarks import pii_samples, secret_samples
@@ -33,7 +36,9 @@ from hooks.builtin.pii import Pii
 from hooks.builtin.prompt_leak import LeakDetector, PromptLeak
 from hooks.builtin.repetition import Repetition
 from hooks.builtin.secrets import Secrets
+from hooks.pipeline.pipeline import Pipeline
 
+ROOT = Path(__file__).parents[1]
 PROSE = """\
 The harbour was quiet in the early morning, and a heron stood at the weir and waited; nobody hurried it. By
 10:30 the first of 3 boats had come in, with 48 crates of fish that were sold for 12.50 each before the market
@@ -159,6 +164,46 @@ def print_escapes(repetitions: int) -> None:
         print(f"  {name:<40} {cost / 1000:8.3f}")
 
 
+def texts_of(kind: str) -> list[list[Delta]]:
+    """Forty texts of 12,000 characters, in chunks of 4 to 6."""
+    if kind == "JSON":
+        whole = json.dumps(
+            [{"id": i, "name": name, "ok": True} for i, name in enumerate(phrase_list(20_000, 2))]
+        )
+    else:
+        folder, pattern = ("docs", "*.md") if kind == "Markdown" else ("proxy", "*.py")
+        found = sorted((ROOT / folder).rglob(pattern))
+        random.Random(1).shuffle(found)
+        whole = "".join(file.read_text() for file in found)
+    whole = re.sub("[^A-Za-z ]+", " ", whole) if kind == "words" else whole
+    pieces = [whole[i : i + 12_000] for i in range(0, 480_000, 12_000)]
+    return [[Delta(text=one.text) for one in tokens(text, (4, 5, 6), random.Random(1))] for text in pieces]
+
+
+async def warm_chunk(guards: Pipeline, texts: list[list[Delta]]) -> float:
+    """Microseconds for a chunk of the last ten texts: the automaton has learned from the others."""
+    times: list[float] = []
+    for items in texts:
+        guard = guards.open(REQUEST)
+        started = time.process_time()
+        for item in items:
+            await guard.feed(item)
+        times.append((time.process_time() - started) / len(items) * 1e6)
+        await guard.close()
+    return statistics.median(times[-10:])
+
+
+def print_fused() -> None:
+    """Print what a chunk costs three guards, fused and each called with each chunk."""
+    guards = [Phrases(phrase_list(1000, seed=1)), Pii(), Secrets()]
+    print("\nMicroseconds for a chunk of 4 to 6 characters    lets through    fused    apart")
+    for kind in ("words", "Markdown", "code", "JSON"):
+        texts = texts_of(kind)
+        pipelines = pipeline(PassThrough()), pipeline(*guards), pipeline(*guards, fused=False)
+        none, fused, apart = (asyncio.run(warm_chunk(one, texts)) for one in pipelines)
+        print(f"  phrases, pii and secrets, {kind:<18} {none:14.1f} {fused:8.1f} {apart:8.1f}")
+
+
 def print_whole(repetitions: int) -> None:
     """Print how fast whole prompts are read."""
     prose = PROSE * (1_000_000 // len(PROSE))
@@ -187,6 +232,7 @@ def main() -> None:
         raise SystemExit(not print_worst(guards))
     print_families(repetitions)
     print_escapes(repetitions)
+    print_fused()
     print_whole(repetitions)
     if not options.further:
         print_costs(repetitions)

@@ -9,6 +9,7 @@ import asyncio
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -107,15 +108,15 @@ class Nowhere(Stage):
         pass
 
 
-def pipeline(*hooks: Callable[..., Any]) -> Pipeline:
-    return Pipeline([LoadedHook.of(f"h{i}", hook) for i, hook in enumerate(hooks)])
+def pipeline(*hooks: Callable[..., Any], fused: bool = True) -> Pipeline:
+    loaded = [LoadedHook.of(f"h{i}", hook) for i, hook in enumerate(hooks)]
+    return Pipeline([replace(hook, may_fuse=fused) for hook in loaded])
 
 
 def cpu_per_chunk(
     hooks: Sequence[Callable[..., Any]], items: list[Delta], request: GenerationRequest = REQUEST
 ) -> float:
     """Microseconds, with these hooks."""
-
     guard = Guarding(pipeline(*hooks).open(request))
     flow = StagedFlow(partial(feed_given, [*items, Delta(finish_reason="stop")]), guard=[guard])
     started = time.process_time()

@@ -1,7 +1,7 @@
 """Does a value get out that a guard has found before? A part of `make bench NAME=leaks`.
 
 Random streams hold values that only the words before them show, and later the same values by themselves. They
-go through several guards in random order, in random chunks, with tokens and without, with a joint reading and
+go through several guards in random order, in random chunks, with tokens and without, fused and
 without, whole and cut short. What is released must not depend on any of these, and after the words that show
 a value, the value must not stand by itself.
 """

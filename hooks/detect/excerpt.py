@@ -237,11 +237,13 @@ class Excerpt:
             if self.again is not None:
                 self.again.move(gone)
 
-    def resume(self, before: str) -> None:
-        """Go on with a plain excerpt after `before`, which is decided."""
+    def resume(self, before: str, *, has_tokens: bool) -> None:
+        """Go on with a plain excerpt after `before`, which is decided. `has_tokens`: whether tokens of a
+        reading are in it."""
         self.forget()
         self.text = before
         self.start = self.pending = len(before)
+        self.num_read = 0 if has_tokens else len(before)
 
     def forget(self) -> None:
         """Forget the text of a plain excerpt that has no undecided text."""

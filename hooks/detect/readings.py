@@ -215,6 +215,10 @@ class Reader(Screenable):
             return None
         return ReadingScreen(screen, self._find_sign, self._reading.even, self.dressed, self.reach)
 
+    def has_even(self, text: str) -> bool:
+        """Whether tokens that a screen reads are in the text."""
+        return not self._reading.even.keys().isdisjoint(text)
+
     def is_worded(self, match: Match) -> bool:
         return isinstance(self._detector, Worded) and self._detector.is_worded(
             match._replace(rule=match.rule // 2)

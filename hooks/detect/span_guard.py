@@ -120,7 +120,9 @@ class SpanGuard(ActingGuard, Screened):
 
     def skip(self, state: dict[Any, Any], before: str) -> None:
         excerpt: Excerpt = state["excerpt"]
-        excerpt.resume(self._plain(before))
+        width = 0 if self.screen is None else self.screen.width
+        before = self._plain(before[len(before) - min(width, len(before)) :])
+        excerpt.resume(before, has_tokens=self._reader is not None and self._reader.has_even(before))
 
     def _vetted(self, chunk: Chunk) -> Verdict:
         """The verdict on any chunk; `__call__` has a shorter way for most."""
