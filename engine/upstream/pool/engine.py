@@ -19,7 +19,7 @@ from engine.protocol import (
 )
 from engine.protocol.flow import Flow
 from engine.protocol.relay import counted, relayed
-from engine.streams.feeding import feed, iterated
+from engine.streams.feeding import iterated
 from engine.streams.flow import StagedFlow
 from engine.upstream.pool.health import HealthChecks
 from engine.upstream.pool.replica import Attempt, Replica, all_busy, attempts, may_retry
@@ -99,7 +99,7 @@ class PoolEngine:
         flow.on_first = attempt.begin
         try:
             async with asyncio.timeout(None if is_whole else self._first_token_timeout) as attempt.limit:
-                await feed(attempt.replica.engine, request, flow)
+                await attempt.replica.feed(request, flow)
                 if not attempt.has_begun:  # an empty stream
                     attempt.begin()
         except TimeoutError as error:
@@ -177,4 +177,4 @@ class PoolEngine:
 
 async def _feed(request: GenerationRequest, flow: Flow, attempt: Attempt) -> None:
     flow.on_first = attempt.begin
-    await feed(attempt.replica.engine, request, flow)
+    await attempt.replica.feed(request, flow)

@@ -5,6 +5,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from time import monotonic
 from types import TracebackType
 from typing import Self
@@ -19,8 +20,10 @@ from engine.protocol import (
     RequestError,
     ShutdownError,
 )
+from engine.protocol.flow import FeedingEngine
 from engine.protocol.stats import Histogram, ReplicaOutcome, ReplicaStats
 from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN
+from engine.streams.feeding import feed
 from engine.upstream.pool.breaker import Breaker
 from engine.upstream.pool.routing import Candidate, Routing
 
@@ -56,6 +59,7 @@ class Replica(Candidate):
     ) -> None:
         super().__init__(name, weight)
         self.engine = engine
+        self.feed = engine.feed if isinstance(engine, FeedingEngine) else partial(feed, engine)
         self.address = address or {}
         self.breaker = Breaker()
         self.is_drained = False
