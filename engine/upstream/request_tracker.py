@@ -78,8 +78,7 @@ class RequestTracker:
 
         Raises `ShutdownError` in the place of an `EngineError` that comes while the engine closes.
         """
-        if self.is_closing:
-            raise ShutdownError
+        self.check()
         request = TrackedRequest()
         request.usage = _UNUSED
         self._running.add(request)

@@ -127,7 +127,9 @@ class Exchange(Generic[F]):
         guarding: list[Stage] = [] if isinstance(guard, PassThrough) else [Guarding(guard)]
         if self.arrival.decisions is not None:
             guarding.insert(0, Telling(self.arrival.decisions, guard))
-        return StagedFlow(partial(_in_own_words, guard, model.engine_feed, admitted), stages, guarding)
+        return StagedFlow(
+            partial(_in_own_words, guard, partial(model.engine_feed, admitted)), stages, guarding
+        )
 
     def spend_estimate(self) -> None:
         """Count the prompt's tokens, about, for a request without usage."""

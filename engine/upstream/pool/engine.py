@@ -14,7 +14,6 @@ from engine.protocol import (
     GenerationRequest,
     ModelInfo,
     QueueFullError,
-    ShutdownError,
     Tokenizer,
 )
 from engine.protocol.flow import Flow
@@ -115,8 +114,7 @@ class PoolEngine:
 
     async def _ask(self, request: GenerationRequest, ask: Callable[[Attempt], Awaitable[T]]) -> T:
         """The answer of the first replica that does not fail."""
-        if self._requests.is_closing:
-            raise ShutdownError
+        self._requests.check()
         following = attempts(self._replicas, self._routing, request, self._retries)
         attempt = next(following)
         while True:
