@@ -9,20 +9,21 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import lru_cache
 from time import perf_counter
 from typing import Any
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from engine.protocol import GenerationRequest
 from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, Span
 from proxy.deployment.deployment import Deployment, Route
 from proxy.deployment.keys import ANONYMOUS, Key, digest_of
 from proxy.http.dialect import DIALECTS, dialect_of, speaks_messages
-from proxy.network.errors import SERVER
+from proxy.network.errors import SERVER, Handler
 from proxy.service.metrics import RequestMetrics
 from proxy.service.service import Service
 from proxy.storage.shared.protocol import Owner
@@ -49,6 +50,8 @@ NO_KEY = digest_of(b"")
 
 _ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 _MAX_PATH = 256
+_CALLERS_KEPT = 4096
+"""Addresses, and digests of keys, whose salted forms are remembered: those that asked last."""
 
 
 @dataclass(slots=True, eq=False)
@@ -94,11 +97,6 @@ class Arrival:
     status: int = 500
     """The status of the answer, once it is sent, or of a stream whose last byte is sent."""
 
-    def __post_init__(self) -> None:
-        given = self.http.headers.get("X-Request-Id", "")
-        self.is_client_id = _ID.fullmatch(given) is not None
-        self.request_id = given if self.is_client_id else f"req_{os.urandom(16).hex()}"
-
     def identify(self, *, needs_key: bool = True) -> None:
         """Finds out who asks. Raises `APIError` 401 for a request without a key that the server accepts.
         `needs_key`: False for the operator's paths, whose caller is an address here."""
@@ -111,23 +109,26 @@ class Arrival:
                 raise APIError(401, reason, "authentication_error", code="invalid_api_key")
             self.key = found
         # Stored responses belong to a key, so that callers behind one address do not read each other's.
-        key = _salted(service, digest_of(given) if given else NO_KEY)
-        self.owner = Owner(_salted(service, self.address) if self.key is ANONYMOUS else key, key)
+        salt = service.state.salt
+        key = _salted(salt, digest_of(given) if given else NO_KEY)
+        self.owner = Owner(_salted(salt, self.address) if self.key is ANONYMOUS else key, key)
 
-    @asynccontextmanager
-    async def counted(self, *, is_running: bool = True) -> AsyncIterator[None]:
-        """Counts the request, to its end: for its caller, and as running in its deployment. `is_running`:
-        False for the operator's. Raises `APIError` 503 if the server is stopping, and 429 if the caller has
-        too many requests."""
+    async def let_in(self, handler: Handler, *, is_operators: bool) -> web.StreamResponse:
+        """The handler's answer, once it is known who asks. Counts a POST to its end: for its caller, and
+        unless it is the operator's, as running in its deployment. Raises `APIError` 401, 503 if the server is
+        stopping, and 429 if the caller has too many requests."""
+        self.identify(needs_key=not is_operators)
+        if self.http.method != hdrs.METH_POST:
+            return await handler(self.http)
         service, caller = self.service, self.owner.caller
-        if is_running and service.stopping.is_set():
+        if service.stopping.is_set() and not is_operators:
             raise APIError(503, "The server is shutting down.", "server_error", retry_after=1)
-        with self.deployment.running() if is_running else nullcontext():
+        with nullcontext() if is_operators else self.deployment.running():
             if not await service.limits.enter(caller):
                 limit = f"{service.settings.max_requests_per_caller} (max_requests_per_caller)"
                 raise _too_many("requests", limit)
             try:
-                yield
+                return await handler(self.http)
             finally:
                 service.limits.leave(caller)
                 service.body_bytes[caller] -= self.num_bytes
@@ -157,9 +158,12 @@ class Arrival:
 
     @contextmanager
     def logged(self) -> Iterator[None]:
-        """Counts the request once it is answered, logs it unless the settings say no, and ends its span. Sets
-        `CURRENT_SPAN` meanwhile."""
+        """Gives the request its id. Counts it once it is answered, logs it unless the settings say no, and
+        ends its span. Sets `CURRENT_SPAN` meanwhile."""
         http, service = self.http, self.service
+        given = http.headers.get("X-Request-Id", "")
+        self.is_client_id = _ID.fullmatch(given) is not None
+        self.request_id = given if self.is_client_id else f"req_{os.urandom(16).hex()}"
         is_quiet = http.path in QUIET_PATHS
         is_traced = service.telemetry.has_spans and not is_quiet
         span = service.telemetry.begin_request(http.method, http.headers) if is_traced else NO_SPAN
@@ -254,9 +258,10 @@ def _credentials(request: web.Request) -> tuple[str, bytes]:
     return scheme, given.strip().encode(errors="surrogateescape")
 
 
-def _salted(service: Service, text: str) -> str:
+@lru_cache(_CALLERS_KEPT)
+def _salted(salt: bytes, text: str) -> str:
     """Nobody guesses the text without the salt."""
-    return hashlib.blake2b(text.encode(), key=service.state.salt, digest_size=16).hexdigest()
+    return hashlib.blake2b(text.encode(), key=salt, digest_size=16).hexdigest()
 
 
 def _too_many(things: str, limit: str) -> APIError:

@@ -36,8 +36,11 @@ def door(service: Service, browser: BrowserRule, *, knows_keys: bool = True) -> 
                     browser.check(request)
                     if request.method == hdrs.METH_OPTIONS and is_preflight(request):
                         response = preflight_answer(request)
+                    elif knows_keys and request.path not in OPEN_PATHS:
+                        is_operators = OWN_CHECK in request.match_info.apps[-1]
+                        response = await arrival.let_in(handler, is_operators=is_operators)
                     else:
-                        response = await _let_in(arrival, handler)
+                        response = await handler(request)
             except Exception as error:  # noqa: BLE001 - every error is answered
                 if not isinstance(error, ConnectionError):
                     arrival.status = 500  # also where the answer has been sent
@@ -46,17 +49,6 @@ def door(service: Service, browser: BrowserRule, *, knows_keys: bool = True) -> 
                 response = error_answer(request, error, arrival.decisions)
             arrival.status = response.status
             return response
-
-    async def _let_in(arrival: Arrival, handler: Handler) -> web.StreamResponse:
-        http = arrival.http
-        if not knows_keys or http.path in OPEN_PATHS:
-            return await handler(http)
-        is_operators = OWN_CHECK in http.match_info.apps[-1]
-        arrival.identify(needs_key=not is_operators)
-        if http.method != "POST":
-            return await handler(http)
-        async with arrival.counted(is_running=not is_operators):
-            return await handler(http)
 
     return pass_door
 

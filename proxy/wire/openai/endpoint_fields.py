@@ -109,8 +109,6 @@ class EndpointFields(RequestObject):
 
     def check_refused(self) -> None:
         """Raise `RequestError` for the first field that is refused, whichever engine runs."""
-        if not self.model_extra and self.model_fields_set.isdisjoint(_may_be_refused(type(self))):
-            return
         refusals = refusals_of(type(self))
         for name in _asked(self, defaults_of(self.endpoint)):
             if name in refusals:
@@ -221,7 +219,7 @@ def _read_here(cls: type[EndpointFields]) -> frozenset[str]:
 
 
 @cache
-def _may_be_refused(cls: type[EndpointFields]) -> frozenset[str]:
+def may_be_refused(cls: type[EndpointFields]) -> frozenset[str]:
     """The class's own fields, by their names in Python, of which one may be refused."""
     refusals = refusals_of(cls)
     return _own_fields(cls, lambda name: name in refusals)

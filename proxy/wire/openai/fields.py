@@ -12,7 +12,14 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from engine.protocol import GenerationRequest, RequestError, SamplingParams
 from engine.protocol.fields.names import LENGTH_LIMITS
 from engine.protocol.processor_specs import NamedProcessorSpec
-from proxy.wire.openai.endpoint_fields import KEEPS_ENDS, EndpointFields, Options, check_code, check_ends
+from proxy.wire.openai.endpoint_fields import (
+    KEEPS_ENDS,
+    EndpointFields,
+    Options,
+    check_code,
+    check_ends,
+    may_be_refused,
+)
 
 TokenId = Annotated[int, Field(ge=0)]
 
@@ -146,9 +153,11 @@ class GenerationFields(EndpointFields):
         """
         if self.stream_options is not None and not self.stream:
             raise RequestError("stream_options can only be given when stream is true", param="stream_options")
+        given, others = self.model_fields_set, self.model_extra
         # Fields that could make another server break a promise are refused, whichever engine runs.
-        self.check_refused()
-        if others := self.model_extra:
+        if others or not given.isdisjoint(may_be_refused(type(self))):
+            self.check_refused()
+        if others:
             check_code(others)
             check_ends(others)
         if prompt_logprobs is not None and self.stream:
@@ -183,7 +192,7 @@ class GenerationFields(EndpointFields):
                 prompt_logprobs=prompt_logprobs,
                 logits_processors=tuple(map(LogitsProcessor.spec, self.logits_processors)),
             ),
-            given=frozenset(self.model_fields_set).difference(LENGTH_LIMITS).union(limits),
+            given=frozenset(given).difference(LENGTH_LIMITS).union(limits),
             # Token ids are also needed to name tokens by them.
             return_token_ids=return_token_ids or self.return_token_ids or self.return_tokens_as_token_ids,
             cache_salt=self.cache_salt,
