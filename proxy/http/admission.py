@@ -7,7 +7,7 @@ have admitted. No other module under `proxy.http` touches an engine.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -83,8 +83,8 @@ class Exchange(Generic[F]):
     spending: Spending
     running: RunningRequest | None
     """None: the request is not counted as one to a model, and the operator neither sees nor cancels it."""
-    _stack: AsyncExitStack
-    _guard: OpenGuard | None = None
+    guard: OpenGuard | None = None
+    """The request's guard, once it is open. It is closed with the exchange."""
 
     @property
     def service(self) -> Service:
@@ -190,10 +190,10 @@ class Exchange(Generic[F]):
         return pipeline.open(request, listener=listener, num_repeated=num_repeated)
 
     def _opened(self) -> OpenGuard:
-        """The request's guard, which is closed with the exchange. Raises `RequestError` for a hook that the
+        """The request's guard. Raises `RequestError` for a hook that the
         request may not name, and for a prompt that is too long."""
-        if self._guard is not None:
-            return self._guard
+        if self.guard is not None:
+            return self.guard
         route, request, feed = self.route, self.request, self.arrival.service.decisions
         info, decisions = route.model.engine.info, self.arrival.decisions
         is_heard = feed.subscribers or decisions is not None
@@ -205,8 +205,7 @@ class Exchange(Generic[F]):
             listener=listener if span is None else span.listener(listener),
             min_held=feed.min_held if decisions is None else 0.0,
         )
-        self._guard = guard = guard if span is None else span.traced(guard)
-        self._stack.push_async_callback(guard.close)
+        self.guard = guard = guard if span is None else span.traced(guard)
         if info.max_prompt_bytes is not None:
             check_prompts(request, info)
         return guard
@@ -254,35 +253,35 @@ async def admitted(
                 raise
     fields = await _read(arrival, kind)
     route = arrival.route = deployment.route(key, fields.model if names_model else None)
-    async with AsyncExitStack() as stack:
-        if endpoint is not None:
-            counts = service.metrics.request(endpoint, route.model.name, key.tenant)
-            arrival.metrics = stack.enter_context(counts)
+    engine, is_counted = route.model.engine, endpoint is not None
+    counts = service.metrics.request(endpoint, route.model.name, key.tenant) if endpoint else nullcontext()
+    with counts as arrival.metrics:
         made = make(arrival, fields, route)
         request = made if isinstance(made, GenerationRequest) else await made
         if DECISIONS_HEADER in http.headers:
             arrival.decisions = asked_decisions(http)
-        engine = route.model.engine
-        if endpoint is not None:
+        if is_counted:
             if steers_end(request, engine.fields, engine.info):
                 request = replace(request, steers_end=True)
             if route.limited or route.policy.rules_processors:
                 request = under_policy(route, request)
             arrival.begin(request)
-        spending = service.quotas.unlimited
-        if route.limited:
-            limits = service.quotas.admitted(route.limited, arrival.headers)
-            try:
-                spending = await stack.enter_async_context(limits)
-            except LimitError as error:
-                service.limit_refusals.report(error, _asker(route), request)
-                raise
-        running = None
-        if endpoint is not None:
-            running = stack.enter_context(service.requests.running(route, request))
-        yield Exchange(
-            arrival, fields, route, request, engine.fields, engine.tokenizer, spending, running, stack
-        )
+        quotas = service.quotas
+        limits = quotas.admitted(route.limited, arrival.headers) if route.limited else quotas.none
+        try:
+            async with limits as spending:
+                with service.requests.running(route, request) if is_counted else nullcontext() as running:
+                    exchange = Exchange(
+                        arrival, fields, route, request, engine.fields, engine.tokenizer, spending, running
+                    )
+                    try:
+                        yield exchange
+                    finally:
+                        if exchange.guard is not None:
+                            await exchange.guard.close()
+        except LimitError as error:
+            service.limit_refusals.report(error, _asker(route), request)
+            raise
 
 
 def _asker(route: Route) -> Asker:

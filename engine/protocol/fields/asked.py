@@ -4,6 +4,7 @@ choose where the model's own end comes."""
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from engine.protocol import GenerationRequest, ModelInfo, RequestError, SamplingParams
@@ -16,12 +17,9 @@ ENGINE_FIELDS = frozenset(
 )
 """The fields of `GenerationRequest` beside `sampling` and `extra` that an engine acts on."""
 
-_SAMPLING_DEFAULTS = {name: getattr(SamplingParams(), name) for name in sorted(SAMPLING_FIELDS)}
-_ENGINE_DEFAULTS: dict[str, Any] = {
-    field.name: field.default
-    for field in sorted(fields(GenerationRequest), key=lambda field: field.name)
-    if field.name in ENGINE_FIELDS
-}
+_NAMES = (*sorted(SAMPLING_FIELDS), *sorted(ENGINE_FIELDS))
+_values_of = attrgetter(*(f"sampling.{name}" if name in SAMPLING_FIELDS else name for name in _NAMES))
+_DEFAULTS = _values_of(GenerationRequest(request_id="", model="", endpoint="chat"))
 
 _DEPENDENT = frozenset({"echo", "best_of", "tools", "tool_choice", "functions", "function_call"})
 """Fields whose effect another field may take (`_is_void`)."""
@@ -70,10 +68,9 @@ def _taken(support: FieldSupport, endpoint: str) -> frozenset[str]:
 def asked_fields(request: GenerationRequest) -> list[str]:
     """The names, as engines use them, of the fields with another value than the default."""
     asked: list[str] = []
-    for part, defaults in ((request.sampling, _SAMPLING_DEFAULTS), (request, _ENGINE_DEFAULTS)):
-        for name, default in defaults.items():
-            if getattr(part, name) != default and not (name in _DEPENDENT and _is_void(name, request)):
-                asked.append(name)
+    for name, value, default in zip(_NAMES, _values_of(request), _DEFAULTS, strict=True):
+        if value != default and not (name in _DEPENDENT and _is_void(name, request)):
+            asked.append(name)
     for name, value in request.extra.items():
         if not is_neutral(name, value) and not (name in _DEPENDENT and _is_void(name, request)):
             asked.append(name)
