@@ -36,7 +36,7 @@ from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.deployment.deployment import Route
 from proxy.http.access.bodies import SMALL, check_counts, read_json
 from proxy.http.access.operator import has_admin_key, is_operator
-from proxy.http.arrival import ARRIVAL, Arrival
+from proxy.http.door import ARRIVAL, Arrival
 from proxy.service.metrics import RequestMetrics
 from proxy.service.prompts import check_prompts
 from proxy.service.quotas import Counting, LimitError, Spending, estimated_tokens

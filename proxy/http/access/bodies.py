@@ -15,7 +15,7 @@ from aiohttp import web
 
 from engine.protocol import RequestError
 from engine.protocol.fields.names import ENGINE_NAMES, SCHEMAS
-from proxy.http.arrival import Arrival
+from proxy.http.door import Arrival
 from proxy.settings.requests import BodyOptions
 from proxy.wire.errors import APIError
 
