@@ -4,7 +4,9 @@ request, each at another engine."""
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextvars import Token
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from types import TracebackType
@@ -22,7 +24,7 @@ from engine.protocol import (
 )
 from engine.protocol.flow import FeedingEngine
 from engine.protocol.stats import Histogram, ReplicaOutcome, ReplicaStats
-from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN
+from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, Span
 from engine.streams.feeding import feed
 from engine.upstream.pool.breaker import Breaker
 from engine.upstream.pool.routing import Candidate, Routing
@@ -143,6 +145,7 @@ def all_busy() -> QueueFullError:
     return QueueFullError("All upstream engines are busy; try again later.")
 
 
+@dataclass(slots=True, eq=False)
 class Attempt:
     """One request at one replica, and what its end says about the replica.
 
@@ -151,24 +154,21 @@ class Attempt:
     every replica left out with one request that no engine can answer.
     """
 
-    __slots__ = (
-        *("_began", "_earlier", "_parent", "_span", "has_begun", "is_suspect", "is_trial", "limit"),
-        "replica",
-    )
-
-    def __init__(self, replica: Replica, earlier: Iterable["Attempt"] = ()) -> None:
-        """`earlier`: the attempts at the same request that have failed."""
-        self.replica = replica
-        self._earlier = earlier
-        self.has_begun = False
-        """Whether the replica yielded a delta."""
-        self.is_trial = False
-        """Whether the replica's breaker lets this request through to see how the replica is."""
-        self.is_suspect = False
-        """Whether the replica failed, and the answer of another one may show that it was its fault."""
-        self.limit: asyncio.Timeout | None = None
-        """The time for the first delta."""
-        self._span = NO_SPAN
+    replica: Replica
+    _earlier: Sequence["Attempt"] = ()
+    """The attempts at the same request that have failed."""
+    has_begun: bool = False
+    """Whether the replica yielded a delta."""
+    is_trial: bool = False
+    """Whether the replica's breaker lets this request through to see how the replica is."""
+    is_suspect: bool = False
+    """Whether the replica failed, and the answer of another one may show that it was its fault."""
+    limit: asyncio.Timeout | None = None
+    """The time for the first delta."""
+    _began: float = 0.0
+    _span: Span = NO_SPAN
+    _parent: Token[Span] | None = None
+    """Resets the current span."""
 
     def __enter__(self) -> Self:
         """The code inside asks the replica. It belongs to the attempt's span."""
@@ -205,7 +205,7 @@ class Attempt:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._span is not NO_SPAN:
+        if self._parent is not None:
             CURRENT_SPAN.reset(self._parent)
             self._span.end(error)
         replica = self.replica
