@@ -8,7 +8,7 @@ at random.
 
 `public`: the test strings of gitleaks, Presidio and detect-secrets, and the same values in typographic dress.
 git fetches these projects into `build/checkouts`, or the arguments name checkouts. They are no part of Weir.
-`words`: passwords and tokens behind a word for them. `rates`: numbers and ids that programs write, 12,000 of
+`words`: passwords and tokens after a word for them. `rates`: numbers and ids that programs write, 12,000 of
 each kind, each in several texts; the share that is found, which is false, in the text where most are found.
 `files`: real files of this machine, where next to nothing should be found. These are also given to the peers
 whose environments are here (`make bench NAME=detection` makes them): gitleaks, detect-secrets, and Presidio's

@@ -80,9 +80,7 @@ def main() -> None:
     parts = [run(title, module) for title, module in PARTS.items()]
     REPORT.parent.mkdir(exist_ok=True)
     REPORT.write_text(report_of(parts, facts()))
-    print(
-        f"\n{REPORT}: please put it into an issue. Until one with a right result stands there, the pages call"
-    )
+    print(f"\n{REPORT}: please put it into an issue. Until one with a right result is there, the pages call")
     print("the CUDA path experimental.")
     sys.exit(any(part.status for part in parts))
 

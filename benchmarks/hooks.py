@@ -1,7 +1,7 @@
 """What guarding a stream costs: `make bench NAME=hooks`.
 
-One run measures everything, in turn, and prints medians: quote the ratios. The times are CPU time if one
-thread works alone, and wall time if a server and its clients share the machine.
+One run measures everything, in turn, and prints medians: quote the ratios. The times are CPU time in this
+process, and wall time with hook workers. `benchmarks.relay` measures the whole service.
 """
 
 import argparse
@@ -13,23 +13,17 @@ from functools import partial
 from typing import Any
 
 import ahocorasick
-import aiohttp
-from aiohttp import web
 
 from benchmarks.machine import processor
 from engine.protocol import Delta, Deltas, GenerationRequest, Token
 from engine.streams.feeding import feed_given
 from engine.streams.flow import Stage, StagedFlow
-from engine.streams.recording import Recording, TimedDelta
-from engine.upstream.replay import ReplayEngine
 from hooks import Chunk, Verdict, emit, hold, redact, terminate
 from hooks.loading.loader import HookSpec, LoadedHook
 from hooks.pipeline.driver import Guarding
-from hooks.pipeline.pipeline import GuardFactory, Pipeline
+from hooks.pipeline.open_guard import GuardFactory
+from hooks.pipeline.pipeline import Pipeline
 from hooks.workers.pool import WorkerPool
-from proxy.deployment.deployment import Deployment
-from proxy.http.app import Server
-from proxy.settings.serve import ServeSettings
 
 MESSAGES = ({"role": "user", "content": "Hello?"},)
 REQUEST = GenerationRequest(request_id="bench", model="m", endpoint="chat", messages=MESSAGES)
@@ -182,88 +176,6 @@ def flatness(repetitions: int) -> None:
         print(f"  {name:<38} {statistics.median(ratios):8.2f}")
 
 
-class ListEngine(ReplayEngine):
-    """What an engine costs at least: a list, and a turn of the event loop between two deltas."""
-
-    def __init__(self, items: list[Delta]) -> None:
-        super().__init__(())
-        self._items = items
-
-    async def generate(self, request: GenerationRequest) -> Deltas:
-        for item in self._items:
-            await asyncio.sleep(0)
-            yield item
-
-
-async def service(repetitions: int, counts: list[int], length: int) -> None:
-    """Chunks a second through the whole service, which replays a recording, beside a bare handler that writes
-    the same bytes, and beside the service on an engine that is a list."""
-    items = [*deltas(length), Delta(finish_reason="stop")]
-    recordings = [Recording(REQUEST, tuple(TimedDelta(0.0, item) for item in items))]
-    settings = ServeSettings(port=0)
-    model = settings.base_model
-    servers = [
-        Server(Deployment.of_one(engine, pipeline(*[PassThrough()] * n), model, ["m"]), settings)
-        for engine, n in (
-            (ListEngine(items), 0),
-            (ReplayEngine(recordings), 0),
-            (ReplayEngine(recordings), 3),
-        )
-    ]
-    listed, plain, hooked = [await server.start() for server in servers]
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
-        async with http.post(plain + PATH, json=BODY) as response:
-            frames = [frame + b"\n\n" for frame in (await response.read()).split(b"\n\n") if frame]
-        runner, bare = await bare_handler(frames)
-        columns = "".join(f"{name:>11}" for name in ("bare", "a list", "no hooks", "3 hooks"))
-        print(f"\nThe whole service, chunks/s  {columns}   ratios")
-        for count in counts:
-            rates: list[list[float]] = [[], [], [], []]
-            for _ in range(repetitions):
-                for taken, url in zip(rates, (bare, listed, plain, hooked), strict=True):
-                    taken.append(await rate(http, url, count, len(frames)))
-            medians = [statistics.median(taken) for taken in rates]
-            ceiling, at_most, none, three = medians
-            print(
-                f"  {count:4} streams               {''.join(f'{median:11,.0f}' for median in medians)}"
-                f"   none/bare {none / ceiling:.2f}  replay/list {none / at_most:.2f}"
-                f"  3 hooks/none {three / none:.2f}"
-            )
-    await runner.cleanup()
-    for server in servers:
-        await server.stop()
-
-
-async def bare_handler(frames: list[bytes]) -> tuple[web.AppRunner, str]:
-    async def handler(request: web.Request) -> web.StreamResponse:
-        await request.read()
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        for frame in frames:
-            await response.write(frame)
-            await asyncio.sleep(0)  # as between the steps of an engine
-        await response.write_eof()
-        return response
-
-    app = web.Application()
-    app.router.add_post(PATH, handler)
-    runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
-
-
-async def rate(http: aiohttp.ClientSession, url: str, streams: int, num_frames: int) -> float:
-    async def one() -> None:
-        async with http.post(url + PATH, json=BODY) as response:
-            async for _ in response.content.iter_any():
-                pass
-
-    started = time.perf_counter()
-    await asyncio.gather(*(one() for _ in range(streams)))
-    return streams * num_frames / (time.perf_counter() - started)
-
-
 async def workers(repetitions: int) -> None:
     """What a worker costs, and what a hook that burns 5 ms a chunk does to requests that do not use it."""
     passing = HookSpec(f"{__file__}:PassThrough", name="pass")
@@ -308,13 +220,10 @@ async def workers(repetitions: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repetitions", type=int, default=7)
-    parser.add_argument("--streams", default="1,16,64,256")
-    parser.add_argument("--length", type=int, default=200, help="chunks of each served stream")
     options = parser.parse_args()
     print(processor())
     chunks(options.repetitions)
     flatness(options.repetitions)
-    asyncio.run(service(options.repetitions, [int(n) for n in options.streams.split(",")], options.length))
     asyncio.run(workers(options.repetitions))
 
 

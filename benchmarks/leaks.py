@@ -215,7 +215,7 @@ def main() -> None:
     print(f"{options.streams:,} streams: nothing of a forbidden span got out, on any channel.")
     print(f"Held at most {most} characters, never more than could become a phrase (at most {longest}).")
     num_across = asyncio.run(leaks_prompts.run(options.streams, options.seed))
-    print(f"{options.streams:,} behind a message, in which {num_across:,} phrases begin: nothing got out.")
+    print(f"{options.streams:,} after a message, in which {num_across:,} phrases begin: nothing got out.")
     num_messages = options.streams if options.messages is None else options.messages
     counts = asyncio.run(leaks_messages.run(num_messages, options.seed, has_tools=True))
     by_guard = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))

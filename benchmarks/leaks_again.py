@@ -2,7 +2,7 @@
 
 Random streams hold values that only the words before them show, and later the same values by themselves. They
 go through several guards in random order, in random chunks, with tokens and without, with a joint reading and
-without, whole and cut short. What is released must not depend on any of these, and behind the words that show
+without, whole and cut short. What is released must not depend on any of these, and after the words that show
 a value, the value must not stand by itself.
 """
 
@@ -106,7 +106,7 @@ async def released(guards: Iterable[SpanGuard], deltas: list[Delta], last: Delta
 
 
 def standing(text: str, value: str) -> int:
-    """How often the value stands by itself in the text."""
+    """How often the value is by itself in the text."""
     before = r"(?<![^\W_])" if value[0].isalnum() else ""
     behind = r"(?![^\W_])" if value[-1].isalnum() else ""
     return len(re.findall(before + re.escape(value) + behind, text))

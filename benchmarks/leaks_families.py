@@ -150,7 +150,7 @@ async def problem(rng: random.Random, guard: SpanGuard, text: str, spans: list[S
 
 def undecided_from(detector: Detector, text: str) -> int:
     """Return where the text begins that more text may decide. A match may exclude another one that seemed to
-    begin within it, so the search goes on behind a match until nothing changes."""
+    begin within it, so the search goes on after a match until nothing changes."""
     start, taken = -1, list[Match]()
     undecided = 0
     while undecided > start:

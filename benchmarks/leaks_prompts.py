@@ -56,7 +56,7 @@ def random_name(rng: random.Random) -> str:
 
 
 def expected(leads: tuple[str, ...], output: str) -> str:
-    """What may be released of the output behind a message that may have these forms in the prompt."""
+    """What may be released of the output after a message that may have these forms in the prompt."""
     joined = [
         (found.start() - len(lead), found.end() - len(lead))
         for lead in leads

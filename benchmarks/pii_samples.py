@@ -482,7 +482,7 @@ def is_bare_diners(value: str) -> bool:
 
 
 def is_like_a_serial(value: str) -> bool:
-    """Whether it may be a date of these years and a number behind it, as 270131-1234."""
+    """Whether it may be a date of these years and a number after it, as 270131-1234."""
     begun = value[-11:-5]
     return value.isdecimal() or (value.replace("-", "").isdecimal() and "15" <= begun[:2] <= "35")
 

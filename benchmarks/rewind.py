@@ -2,7 +2,7 @@
 
 The embedded model is asked for what it must not say, and drawn from at random. A guard has it say it
 otherwise. Of each answer all that is released is searched for what is forbidden: its text, and the bytes of
-its tokens. What the engine computed is compared with what stands.
+its tokens. What the engine computed is compared with the tokens that are kept.
 """
 
 import argparse
@@ -161,7 +161,7 @@ def report(result: Result) -> str:
         ("rewinds", f"{result.num_rewinds}"),
         ("tokens that stand", f"{result.num_standing}"),
         ("tokens withdrawn", f"{result.num_withdrawn}"),
-        ("engine steps beyond one for each token that stands", f"{result.num_more_steps}"),
+        ("engine steps beyond one for each token that is kept", f"{result.num_more_steps}"),
         ("neighbours' answers changed", f"{result.num_changed}"),
     )
     return "\n".join(f"{name:52}{value:>10}" for name, value in rows)

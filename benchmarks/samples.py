@@ -23,7 +23,7 @@ _SETS = {"#": DIGITS, "%": "23456789", "^": UPPER, "_": LOWER, "~": HEX, "*": AL
 
 @dataclass(frozen=True)
 class Sample:
-    """A text, and where in it a value of which entity stands, if one does."""
+    """A text, and the place and the entity of its value, if it has one."""
 
     text: str
     entity: str | None = None
@@ -45,9 +45,9 @@ class Kind:
     needs_label: Callable[[str], bool] = lambda value: False
     """Whether only a label shows that the value is one."""
     frame: Make | None = None
-    """What always stands around a value, with `{label}` and `{value}`."""
+    """What always is around a value, with `{label}` and `{value}`."""
     near_frames: tuple[str, ...] = ()
-    """What stands around a near miss; by default, what may stand around a value."""
+    """What is around a near miss; by default, what may stand around a value."""
 
 
 def chars(rng: random.Random, alphabet: str, count: int) -> str:

@@ -36,9 +36,9 @@ from engine.upstream.pool.options import PoolOptions
 from hooks.api import Chunk, Verdict
 from hooks.api.decision import Listener
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.open_guard import OpenGuard
-from hooks.pipeline.options import PipelineOptions
-from hooks.pipeline.pipeline import GuardFactory, Pipeline
+from hooks.loading.options import PipelineOptions
+from hooks.pipeline.open_guard import GuardFactory, OpenGuard
+from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import behind_worker, vetted
 from proxy.settings.groups import options_of
 from proxy.settings.model import ModelSettings

@@ -32,7 +32,7 @@ import pytest
 
 from engine.protocol.import_path import find_class
 from hooks.loading.arguments import check_arguments
-from hooks.loading.short_names import SHORT_NAMES
+from hooks.loading.loader import SHORT_NAMES
 from hooks.testing import play
 from proxy.http.admission import Exchange
 from proxy.settings.serve import ServeSettings, load_settings

@@ -84,11 +84,11 @@ def test_a_name_of_two_packages_is_refused_where_it_is_used(site: Path, tmp_path
     )
     write_package(tmp_path / "other", entry_points)
     env = variables(site, tmp_path / "other")
-    assert "command 'greet' stands in several packages: " in run("greet", "x", env=env, cwd=tmp_path).stderr
+    assert "command 'greet' is in several packages: " in run("greet", "x", env=env, cwd=tmp_path).stderr
     for guard, packages in (("no_zebra", {"acme-weir", "other"}), ("pii", {"weir-proxy", "other"})):
         refused = run("serve", "--engine", "echo", "--hook", guard, env=env, cwd=tmp_path)
         assert refused.returncode == 1
-        said = refused.stderr.partition(f"guard {guard!r} stands in several packages: ")[2].split("\n")[0]
+        said = refused.stderr.partition(f"guard {guard!r} is in several packages: ")[2].split("\n")[0]
         assert set(said.split(", ")) == packages
 
 

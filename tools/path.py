@@ -81,7 +81,7 @@ class Calls:
         return max(([code for code in a if code in b] for a, b in pairwise(deltas)), key=len)
 
     def _between(self, number: int) -> dict[CodeType, None]:
-        """What runs from one delta to the next, in order."""
+        """The functions that run from one delta to the next, in order."""
         return dict.fromkeys(self.made[slice(*self.deltas[number : number + 2])])
 
 

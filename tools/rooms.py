@@ -36,6 +36,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "api",
         "__init__",
         "loading",
+        "decisions",
         "pipeline",
         "workers",
         "json",

@@ -2,7 +2,7 @@
 
 It runs in an environment of its own (`.venv-agentdojo`), which has nothing of Weir.
 
-Each line is a user task beside an injection task whose text stands in every place that the user task sees:
+Each line is a user task beside an injection task whose text is in every place that the user task sees:
 `prompt`, the user's words; `calm` and `steps`, its right calls with their results without the attack and
 under it; `attack`, the calls that the attack wants, with their results and True if they only read;
 `is_made`, whether these calls are written here, because the package has only the attack's goal.

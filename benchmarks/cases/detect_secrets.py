@@ -24,7 +24,7 @@ def cases(checkout: Path) -> Iterator[Case]:
                 continue
             seen.add(line)
             if secret is not None and secret in line:
-                yield with_value("behind a word, detect-secrets", "KEYWORD", line, secret)
+                yield with_value("after a word, detect-secrets", "KEYWORD", line, secret)
             elif secret is None:
                 yield Case("no value, secrets", "KEYWORD", line)
 

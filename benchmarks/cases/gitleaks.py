@@ -107,7 +107,7 @@ def cases(checkout: Path, seed: int = 1) -> Iterator[Case]:
 
 def _group(name: str) -> str:
     if name.startswith(("generic", "curl")):
-        return "behind a word"
+        return "after a word"
     return "keys of named issuers" if name.startswith(_NAMED) else "keys of other issuers"
 
 

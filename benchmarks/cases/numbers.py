@@ -1,6 +1,6 @@
 """Numbers and ids that programs write, drawn at random: they are nobody's data, and no secrets.
 
-What a guard finds in them is false. Each value stands in each of several texts that say nothing about it.
+What a guard finds in them is false. Each value is in each of several texts that say nothing about it.
 """
 
 import base64

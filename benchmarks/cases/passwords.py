@@ -1,4 +1,4 @@
-"""Passwords and tokens behind a word for them, in the forms that people and programs write."""
+"""Passwords and tokens after a word for them, in the forms that people and programs write."""
 
 import random
 import string
@@ -132,13 +132,13 @@ def cases(seed: int = 1) -> Iterator[Case]:
     rng = random.Random(f"{seed} passwords")
     for form, kind in _FORMS * 2:
         value = human(rng) if kind == "prose" or rng.random() < 0.7 else strong(rng)
-        yield with_value("behind a word", f"password, {kind}", form.format(v=value), value)
+        yield with_value("after a word", f"password, {kind}", form.format(v=value), value)
     for form in _TOKEN_FORMS * 4:
         value = token(rng)
-        yield with_value("behind a word", "token", form.format(v=value), value)
+        yield with_value("after a word", "token", form.format(v=value), value)
     for form in _URL_FORMS * 3:
         value = human(rng, marks="!-_.") if rng.random() < 0.5 else token(rng)
-        yield with_value("behind a word", "address", form.format(v=value), value)
+        yield with_value("after a word", "address", form.format(v=value), value)
 
 
 def human(rng: random.Random, marks: str = "!#$%*-_.?") -> str:

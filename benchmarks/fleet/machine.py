@@ -1,4 +1,4 @@
-"""How long a replica takes. Measured here, not guessed."""
+"""The times that a replica takes. Measured here, not guessed."""
 
 import tempfile
 from dataclasses import dataclass

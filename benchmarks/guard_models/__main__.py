@@ -1,10 +1,10 @@
 """Measures the cost of guards that are models. `make bench NAME=guard_models ARGS="flatness --shape small"`
 
 cost: tokens that guards compute over a stream of 2,048, as the engine counts them.
-flatness: the time of a judgement behind contexts of several lengths.
+flatness: the time of a judgement after contexts of several lengths.
 probe_tax: what a linear probe on two layers adds to a step in which streams decode.
 tax: gaps between tokens without a guard, with a probe, and with a stream guard of a tenth of the size.
-cascade: what a judge has left to do behind a probe of the demo model.
+cascade: what a judge has left to do after a probe of the demo model.
 first_text: the time to the first released text, and the tokens that are out unjudged.
 
 Models have random weights: what they say is noise, but its time is that of the real shape.

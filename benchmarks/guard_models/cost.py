@@ -1,7 +1,7 @@
 """The tokens that guard models compute to judge one stream, counted by their engine.
 
 The stream has so many tokens of the guard's vocabulary, and is judged every 32. The bound is 1.05 times
-these: the tokens of the prompt and of the stream once, and with each judgement the question behind the
+these: the tokens of the prompt and of the stream once, and with each judgement the question after the
 conversation and a block of the cache. The same guard, judging from scratch each time, is counted beside it.
 """
 
@@ -27,7 +27,7 @@ from hooks.pipeline.pipeline import Pipeline
 
 WINDOW = 32
 END = "<END CONVERSATION>"
-"""The end of the judge's template, behind the conversation."""
+"""The end of the judge's template, after the conversation."""
 
 
 @dataclass
@@ -175,7 +175,7 @@ async def _play(guard: Judge | StreamGuard, models: Models, tokenizer: Tokenizer
 
 
 async def _tail(config: EngineConfig, asked: GenerationRequest) -> int:
-    """Tokens of a question behind the conversation."""
+    """Tokens of a question after the conversation."""
     tokenizer = LocalTokenizer.load(config.model)
     (ids,) = asked.prompts
     assert not isinstance(ids, str)

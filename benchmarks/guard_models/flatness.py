@@ -1,4 +1,4 @@
-"""The time of a judgement, behind texts of several lengths, for windows of several numbers of tokens.
+"""The time of a judgement, after texts of several lengths, for windows of several numbers of tokens.
 
 Its tokens attend to all of the context, so its multiply-adds grow with it, the less the larger the model is.
 """
@@ -23,7 +23,7 @@ WINDOWS = "16"
 
 
 def multiply_adds(shape: str, num_context: int) -> float:
-    """For one token behind this context, in all layers."""
+    """For one token after this context, in all layers."""
     sizes = SHAPES[shape]
     hidden, heads = sizes["hidden_size"], sizes["head_dim"] * sizes["num_attention_heads"]
     kv_heads = sizes["head_dim"] * sizes["num_key_value_heads"]
@@ -33,7 +33,7 @@ def multiply_adds(shape: str, num_context: int) -> float:
 
 @dataclass
 class Judgements:
-    """Of so many tokens, behind texts of one length."""
+    """Of so many tokens, after texts of one length."""
 
     window: int
     num_context: int
@@ -49,7 +49,7 @@ class Judgements:
 def flatness(
     model: Path, windows: Sequence[int], contexts: Sequence[int], rounds: int, dtype: Dtype, threads: int
 ) -> list[Judgements]:
-    """The time of a judgement of each window behind each context. They take turns."""
+    """The time of a judgement of each window after each context. They take turns."""
     config = EngineConfig(
         model=str(model),
         dtype=dtype,

@@ -33,7 +33,7 @@ class Read(NamedTuple):
     address: str
     """As a browser resolves it."""
     written: str
-    """As it stands in HTML or CSS."""
+    """As it is in HTML or CSS."""
 
 
 def wrong(text: str, found: Sequence[Read]) -> list[Read]:

@@ -25,7 +25,7 @@ OPENING = "The river runs past the old mill and the boats go by. "
 BEFORE = "Here is what you asked me for: "
 AFTER = " . The lamps along the quay are lit at dusk, and the ferry goes back once more before night."
 CLOSING = " That was all there is to say about it, and the town goes on as it always did."
-"""An answer goes on for a while, so that a system that looks behind sees the value in the middle."""
+"""An answer goes on for a while, so that a system that looks back sees the value in the middle."""
 IDS = {"id": "chatcmpl-1", "created": 1700000000, "model": "m"}
 
 

@@ -24,7 +24,7 @@ class InTurn(StrEnum):
 
     OFF = "async_scheduling is off"
     DRAFTS = "drafts are guessed from the last tokens"
-    PROBES = "probes score the last tokens, and a later step writes where their scores stand"
+    PROBES = "probes score the last tokens, and a later step writes where their scores are"
     FAILED_DRAW = "a draw has failed"
     MUST_GIVE_WAY = "a running sequence must give way to another"
     SHORT_OF_BLOCKS = "nothing can run before a sequence that ends now frees its blocks"

@@ -12,7 +12,7 @@ from typing import TypeVar, TypeVarTuple
 import torch
 from torch import Tensor
 
-from engine.device.loss import raise_if_lost
+from engine.device.cuda import raise_if_lost
 from engine.device.transfers import rows_of
 from engine.protocol import EngineError
 from engine.protocol.errors import DeviceLostError

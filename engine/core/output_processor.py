@@ -27,7 +27,7 @@ class OutputProcessor:
 
         Returns the sequence's echo, if it is due, and then the text that the token decides. If probes
         score the sequence, this text waits until the next call: then the token is computed, and has scores. A
-        sequence that has ended gets no token. Raises the `EngineError` that stands in place of a token, and
+        sequence that has ended gets no token. Raises the `EngineError` that is in place of a token, and
         `ValueError` if there is neither.
         """
         deltas = [] if seq.due is None else self._give_due(seq, seq.due)

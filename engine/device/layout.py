@@ -50,8 +50,6 @@ class Span(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TokenSpan:
-    """A `Span` of given tokens."""
-
     start: int
     token_ids: Sequence[int]
     block_table: Sequence[int]

@@ -18,7 +18,7 @@ class DeviceMemory(Protocol):
         """Bytes that no process holds, once torch has given back the memory of freed tensors."""
 
     def peak_of(self, run: Callable[[], object]) -> int:
-        """The most that tensors take while `run` runs, beside those that exist before."""
+        """The most that tensors take while `run` runs, without those that exist before."""
 
 
 class CudaMemory:

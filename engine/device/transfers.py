@@ -101,5 +101,5 @@ def packed(tensors: Sequence[Tensor]) -> Tensor:
 def unpacked(host: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """The tensors whose bytes `host` has, with the types and shapes of `like`."""
     parts = host.split_with_sizes([t.numel() * t.element_size() for t in like])
-    # A part may begin at any byte. Its copy begins where its numbers may stand.
+    # A part may begin at any byte. Its copy begins where its numbers may be.
     return [part.clone().view(t.dtype).view(t.shape) for part, t in zip(parts, like, strict=True)]

@@ -9,9 +9,9 @@ from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 
 from engine.device.batch import Batch
 from engine.device.budget import budget_of, gib
+from engine.device.cuda import raise_if_lost
 from engine.device.kv_cache import KVCache
 from engine.device.layout import MAX_JUDGED_SPAN, MAX_SPAN, Layout, Span
-from engine.device.loss import raise_if_lost
 from engine.device.threads import Threads
 from engine.device.trials import TrialRecord
 from engine.execution.cuda_graphs import DecodeGraphs, GraphCapture
@@ -149,7 +149,7 @@ class ModelRunner:
 
     @property
     def probes(self) -> tuple[ProbeInfo, ...]:
-        """Those that score tokens."""
+        """The probes that score tokens."""
         return () if self.probe_heads is None else self.probe_heads.infos
 
     @torch.inference_mode()

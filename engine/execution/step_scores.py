@@ -1,4 +1,4 @@
-"""The scores that a step gives to sequences. They stand in the cache, beside the keys and values.
+"""The scores that a step gives to sequences. They are in the cache, beside the keys and values.
 
 A sequence that a step computes to its end gets the scores of all its tokens that have none yet. After a
 prompt, these are the prompt's, those found in the cache included. After a decoded token, it is this one, and

@@ -3,7 +3,7 @@
 They run over a cache of one block, in which all texts lie: to the kernels, a block that occurs many times in
 a table is as good as many blocks. Their results mean nothing.
 
-Rare steps take more: prompts that want logprobs, and, where attention gathers keys, many short prompts behind
+Rare steps take more: prompts that want logprobs, and, where attention gathers keys, many short prompts after
 long cached beginnings. If memory does not suffice, such a step fails its newest requests.
 """
 

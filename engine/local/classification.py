@@ -84,7 +84,7 @@ class LocalClassifier:
 
     @property
     def no_logits(self) -> Logits:
-        """Those of no tokens."""
+        """The logits of an empty text."""
         return by_group(np.zeros((0, sum(map(len, self.labels.values()))), np.float32), self.labels)
 
     def check(self, ids: Sequence[int], num_tokens: int) -> None:

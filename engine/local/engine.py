@@ -52,7 +52,7 @@ class LocalEngine(PreparingEngine):
         self._preparation = Preparation(config.tokenizer_pool_size)
         self._streams: dict[SequenceGroup, LocalStream] = {}
         self._unfed: dict[SequenceGroup, LocalStream] = {}
-        """Those with deltas of steps that the event loop is behind with."""
+        """The streams with deltas that the event loop has not fed yet."""
         self._admission = Admission(config)
         self._stats = EngineStats()
 

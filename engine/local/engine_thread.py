@@ -54,7 +54,7 @@ class Core(Protocol):
 
 
 WAIT_SHARE = 0.05
-"""The part of a step's time that the thread may wait behind it for judges."""
+"""The part of a step's time that the thread may wait after it for judges."""
 LAST_STEP = 10.0
 """Seconds that the end of the process waits for the step that runs."""
 

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from engine.device.streams import Turn, turns_of
+from engine.device.cuda import Turn, turns_of
 from engine.local.engine_thread import ENGINE_THREAD, Core
 from engine.models.load import device_of
 from engine.protocol import EngineStats, ShutdownError
@@ -46,7 +46,7 @@ class RunningCore(Generic[C]):
         self._num_posted = 0
         """Steps that were posted to the event loop. The engine thread alone writes it."""
         self._num_delivered = 0
-        """Those of them that the event loop has taken."""
+        """Posted steps that the event loop has taken."""
 
     @property
     def is_ahead(self) -> bool:

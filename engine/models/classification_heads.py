@@ -24,7 +24,8 @@ GUARD_GROUPS = {
 
 
 def classification_heads(config: PreTrainedConfig) -> ClassificationHeads:
-    """Those of a model that classifies tokens. Raises `ValueError` if the configuration lacks the labels."""
+    """The heads of a model that classifies tokens. Raises `ValueError` if the configuration lacks the
+    labels."""
     if QWEN3_GUARD in (config.architectures or ()):
         labels = {group: _label_names(config, name) for group, name in GUARD_GROUPS.items()}
         return GuardHeads(labels, config.rms_norm_eps)

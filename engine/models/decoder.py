@@ -100,7 +100,7 @@ class Decoder:
         self.can_be_captured = self.device.type == "cuda" and not isinstance(kernels, TorchKernels)
         self._capture: Capture | None = None
         self._takers: dict[int, Callable[[Tensor], None]] = {}
-        """Take the outputs of the captured layers. The final norm counts as the layer behind the last."""
+        """Take the outputs of the captured layers. The final norm counts as the layer after the last."""
         attention = config.attention
         shape = LayerShape(attention.num_kv_heads, attention.head_dim, attention.head_dim)
         self.layers = dict.fromkeys(range(len(self._layers)), shape)
@@ -121,7 +121,7 @@ class Decoder:
         if self._capture is not None:
             self._capture.begin(batch, kv_cache)
         for i, layer in enumerate(self._layers):
-            # Behind the last layer's attention, only tokens whose logits are wanted are computed.
+            # After the last layer's attention, only tokens whose logits are wanted are computed.
             x = step.run(layer, x, batch.logit_rows if i == last and not keeps_all else None)
             if i in self._takers:
                 self._takers[i](x)

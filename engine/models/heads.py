@@ -11,7 +11,7 @@ from engine.device.kernels.quantized import Weight
 from engine.models.checkpoint import Checkpoint
 
 Labels = Mapping[str, tuple[str, ...]]
-"""The labels of each group of logits, in order. The groups' logits stand side by side, in this order, too."""
+"""The labels of each group of logits, in order. The groups' logits are side by side, in this order, too."""
 MakeLinear = Callable[[Weight, Tensor | None], Linear]
 
 QWEN3_GUARD = "Qwen3ForGuardModel"

@@ -113,15 +113,19 @@ def measured(makers: Mapping[str, LinearMaker], weight: Tensor, dtype: torch.dty
         for rows in ROWS:
             used = copies if rows <= FEW else max(1, min(copies, COMPUTED // part.numel()))
             x = torch.ones(rows, ins, dtype=dtype)
-            runs = {name: partial(_run, made[:used], x) for name, made in linears.items()}
-            for name, seconds in least_seconds(runs).items():
+            for name, seconds in run_times({name: made[:used] for name, made in linears.items()}, x).items():
                 times[name][rows] = seconds / used
     return times
 
 
-def _run(linears: Sequence[Linear], x: Tensor) -> None:
-    for linear in linears:
-        linear(x)
+def run_times(linears: Mapping[str, Sequence[Linear]], x: Tensor) -> dict[str, float]:
+    """The time that all multiplications of each name take with `x`."""
+
+    def run(some: Sequence[Linear]) -> None:
+        for linear in some:
+            linear(x)
+
+    return least_seconds({name: partial(run, some) for name, some in linears.items()})
 
 
 def first_of(makers: Iterable[LinearMaker], weight: Weight, bias: Tensor | None) -> Linear:

@@ -11,8 +11,8 @@ from transformers import PreTrainedConfig
 
 from engine.device.attention import AttentionBackend, PagedAttention
 from engine.device.batch import Batch
-from engine.device.capability import check_capability
 from engine.device.capture import Capture
+from engine.device.cuda import check_capability
 from engine.device.kernels.choice import choose_attention, make_kernels
 from engine.device.kernels.probe import AttentionNeeds
 from engine.device.kernels.protocol import Kernels, LinearMaker

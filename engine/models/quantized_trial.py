@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from engine.device.kernels.cpu.native_linear import memory
-from engine.device.kernels.protocol import Linear, LinearMaker
+from engine.device.kernels.protocol import LinearMaker
 from engine.device.kernels.quantized import Weight
-from engine.device.trials import Times, TrialRecord, least_seconds, relative_slowness
-from engine.models.linear_trial import first_of
+from engine.device.trials import Times, TrialRecord, relative_slowness
+from engine.models.linear_trial import first_of, run_times
 from engine.models.quantized import quantize_int4, quantize_int8
 
 logger = logging.getLogger("weir.engine")
@@ -53,13 +52,6 @@ def _measured(quantization: str, group_size: int, makers: Sequence[LinearMaker],
             name: [first_of(makers, weight, None) for _ in range(COPIES)] for name, weight in weights.items()
         }
         for rows in ROWS:
-            x = torch.ones(rows, INS, dtype=dtype)
-            runs = {name: partial(_run, copies, x) for name, copies in linears.items()}
-            for name, seconds in least_seconds(runs).items():
+            for name, seconds in run_times(linears, torch.ones(rows, INS, dtype=dtype)).items():
                 times[name][rows] = seconds
     return times
-
-
-def _run(linears: Sequence[Linear], x: Tensor) -> None:
-    for linear in linears:
-        linear(x)

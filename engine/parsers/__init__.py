@@ -7,11 +7,11 @@ unchanged, and the parser for this channel steps aside.
 
 `reasoning`, `tool_calls` and `harmony` know the formats of models. They are written with `scan`, read from a
 `tape`, and an `OutputParser` runs them. `registry` knows them by name. A package may add parsers of its own:
-a `Markers` for reasoning, a `ToolCalls` for tool calls (`engine.protocol.parser_names.PARSERS`).
+a `Markers` for reasoning, a `ToolCalls` for tool calls (`engine.protocol.parts.PARSERS`).
 """
 
 from engine.parsers.reasoning import Markers
 from engine.parsers.registry import Parsers, Parsing, ToolCalls
-from engine.protocol.parser_names import REASONING_PARSERS, TOOL_CALL_PARSERS
+from engine.protocol.parts import REASONING_PARSERS, TOOL_CALL_PARSERS
 
 __all__ = ["REASONING_PARSERS", "TOOL_CALL_PARSERS", "Markers", "Parsers", "Parsing", "ToolCalls"]

@@ -5,7 +5,7 @@
 
 A message to a recipient is a call of it, on any channel. Any other message on `analysis` is reasoning. The
 rest is content, and so is text between messages. Models also write odd headers. So a marker begins a header
-wherever it stands, the recipient may stand anywhere in a header, and no marker is ever text.
+wherever it is, the recipient may be anywhere in a header, and no marker is ever text.
 """
 
 import re
@@ -20,7 +20,7 @@ MARKERS = (START, CHANNEL, CONSTRAIN, MESSAGE, *ENDS)
 
 MAX_WORDS = 256
 """Most characters between two markers of a header, of which longer text is the message. Of blanks between
-messages, and behind a recipient there, more are content."""
+messages, and after a recipient there, more are content."""
 
 _NAME = r"[\w.:/-]{1,128}"
 _TO = re.compile(rf"\bto=({_NAME})", re.IGNORECASE)
@@ -39,7 +39,7 @@ _KNOWN = {
     ),
     CONSTRAIN: re.compile(rf"(?:{_TYPE})?", re.IGNORECASE),
 }
-"""The words behind a marker that belong to a header even if no message marker follows."""
+"""The words after a marker that belong to a header even if no message marker follows."""
 _KNOWN_WORD = re.compile(
     rf"{_TO.pattern}|\bto=|{_FUNCTION.pattern}|{_CHANNEL.pattern}|{_ROLE}\b|{_TYPE}", re.IGNORECASE
 )
@@ -74,14 +74,14 @@ def harmony(tape: Tape, calls: Calls) -> Scan[None]:
 
 
 class _Header:
-    """What the header of one message says, as far as it was read."""
+    """The contents of one message's header, as far as it was read."""
 
     def __init__(self) -> None:
         self.recipient = ""
         self.channel = ""
 
     def read(self, words: str, marker: str) -> bool:
-        """Read the words behind a marker. The first recipient and the last channel count. Returns whether
+        """Read the words after a marker. The first recipient and the last channel count. Returns whether
         every word is known. A recipient that does not count is not known."""
         named = [found[1] for found in _TO.finditer(words)]
         if marker != START:  # whose words name the author
@@ -106,7 +106,7 @@ def _marker(tape: Tape) -> str:
 def _free_text(tape: Tape, *, is_first: bool) -> Scan[_Header]:
     """Give text outside messages to content, up to a marker. Returns the beginning of a header.
 
-    A header may lack its first markers: the prompt has them, or the model forgot them. Its words then stand
+    A header may lack its first markers: the prompt has them, or the model forgot them. Its words then are
     before any marker.
     Blanks between messages belong to no stream, unless they are too many to hold.
     """
@@ -121,7 +121,7 @@ def _free_text(tape: Tape, *, is_first: bool) -> Scan[_Header]:
             goes_on = found[1] in (CHANNEL, CONSTRAIN, MESSAGE)
             if not (lead and goes_on and "=" in lead[0]):
                 free, begin = tape.text[:end], end
-            is_header = not free.strip() or (goes_on and not _behind_words(free))
+            is_header = not free.strip() or (goes_on and not _after_words(free))
             if is_header and not left and len(free) <= MAX_WORDS:
                 begin = 0
             else:
@@ -139,8 +139,8 @@ def _free_text(tape: Tape, *, is_first: bool) -> Scan[_Header]:
         yield
 
 
-def _behind_words(text: str) -> str:
-    """What stands behind the words of a header with which the text begins."""
+def _after_words(text: str) -> str:
+    """The text after the words of a header with which it begins."""
     found = _BEGINNING.match(text)
     assert found is not None  # it may be empty
     return text[found.end() :].lower()
@@ -148,13 +148,13 @@ def _behind_words(text: str) -> str:
 
 def _may_be_words(text: str) -> bool:
     """Whether more text may make it words of a header."""
-    rest = _behind_words(text)
+    rest = _after_words(text)
     return any(word.startswith(rest) for word in _HEADER_WORDS)
 
 
 def _has_message(tape: Tape, header: _Header) -> Scan[bool]:
-    """Read the header that begins with the marker here. Returns whether a message follows: behind its marker,
-    or behind the words that are known if the model forgot the marker."""
+    """Read the header that begins with the marker here. Returns whether a message follows: after its marker,
+    or after the words that are known if the model forgot the marker."""
     while (marker := _marker(tape)) != MESSAGE:
         tape.drop(len(marker))
         num, follows = yield from _words(tape)

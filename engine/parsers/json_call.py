@@ -77,8 +77,8 @@ def skip_id(reader: Reader) -> Scan[None]:
 
 
 def begin_call(reader: Reader, name: str, calls: Calls) -> Scan[None]:
-    """Begin the call whose arguments stand next: consume the text before them, and stream them. The reader
-    then stands behind them. Raises `NotACallError` for other text, which stays undecided.
+    """Begin the call whose arguments are next: consume the text before them, and stream them. The reader
+    then is after them. Raises `NotACallError` for other text, which stays undecided.
 
     Arguments are an object. Some models write the object as JSON in a string, or no object: `null`, or an
     empty string.
@@ -152,8 +152,8 @@ def _give_object(tape: Tape, stream: Stream) -> Scan[None]:
 
 
 def _give_decoded(tape: Tape, stream: Stream) -> Scan[None]:
-    """Stream the object that stands as JSON in a string, and consume the string to its end. The tape
-    stands behind the string's quote. Its tokens are withheld: their text differs."""
+    """Stream the object that is as JSON in a string, and consume the string to its end. The tape
+    is after the string's quote. Its tokens are withheld: their text differs."""
     nesting = Nesting()
     while True:
         begin = 0 if nesting.depth else _end_of_blanks(tape.text)

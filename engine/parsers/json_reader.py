@@ -1,7 +1,7 @@
 """Reads JSON on a tape while it comes.
 
 Libraries for partial JSON return values. Here the positions in the text matter: arguments continue in the
-model's own words, character by character, and the text behind the call must stay unread.
+model's own words, character by character, and the text after the call must stay unread.
 """
 
 import re

@@ -24,15 +24,15 @@ class OutputParser:
         tape: Tape,
         scan: Scan[None],
         calls: Calls | None = None,
-        behind_call: Callable[[], Scan[None]] | None = None,
+        after_call: Callable[[], Scan[None]] | None = None,
     ) -> None:
-        """`channel`: the channel that the scan fills. `behind_call`: a call that goes by ends the scan, and
+        """`channel`: the channel that the scan fills. `after_call`: a call that goes by ends the scan, and
         this one reads what follows."""
         self._channel = channel
         self._tape = tape
         self._scan = scan
         self._calls = calls or Calls()
-        self._behind_call = behind_call
+        self._after_call = after_call
         self._call: ToolCall | None = None
         """The last call that went by."""
         self._is_done = False
@@ -79,13 +79,13 @@ class OutputParser:
     def _pass_call(self, call: ToolCall) -> None:
         """A call begins. Text that is held becomes what it is now, and blanks alone belong to no stream."""
         self._call = call
-        if self._behind_call is None or self._is_done:
+        if self._after_call is None or self._is_done:
             return
         if self._tape.text.isspace():
             self._tape.drop(len(self._tape.text))
         self._step_aside()
         self._tape.ended = self._is_done = False
-        self._scan = self._behind_call()
+        self._scan = self._after_call()
 
     def _step_aside(self) -> None:
         if not self._is_done:
@@ -117,7 +117,7 @@ class OutputParser:
     def _finished(self, made: list[Delta], delta: Delta) -> list[Delta]:
         waiting, self._tape.waiting = self._tape.waiting, ()
         if waiting or not made:
-            # Tokens behind the last text go to the stream of this text, and to its guards.
+            # Tokens after the last text go to the stream of this text, and to its guards.
             end = Piece(self._tape.last, "", waiting)
             made.append(self._delta(end if waiting and self._passes(end) else EMPTY_PIECE, delta))
         last = replace(

@@ -13,8 +13,7 @@ from typing import Literal, NamedTuple
 from engine.parsers.scan import Scan, at, skip, until
 from engine.parsers.tape import CONTENT, REASONING, Tape
 from engine.protocol import GenerationRequest
-from engine.protocol.parser_names import PARSERS
-from engine.protocol.parts import PartError
+from engine.protocol.parts import PARSERS, PartError
 
 
 class Markers(NamedTuple):
@@ -98,7 +97,7 @@ def begins_open(markers: Markers, prompt_end: str, *, is_off: bool = False) -> b
 def reasoning(tape: Tape, markers: Markers, *, is_open: bool, holds_blanks: bool) -> Scan[None]:
     """Read an output's reasoning, and return where all that follows is content.
 
-    `is_open`: the output begins inside reasoning. `holds_blanks`: blanks behind reasoning wait for what
+    `is_open`: the output begins inside reasoning. `holds_blanks`: blanks after reasoning wait for what
     follows, because blanks alone before a call belong to no stream.
     """
     if not (is_open and markers.drops_strays) and markers.opens != "always":
@@ -135,7 +134,7 @@ def _phases(tape: Tape, markers: Markers, *, is_open: bool, holds_blanks: bool) 
             return
 
 
-def behind_call(tape: Tape, markers: Markers) -> Scan[None]:
+def after_call(tape: Tape, markers: Markers) -> Scan[None]:
     """Read what follows a call that ended reasoning. The end marker that is left belongs to no stream."""
     if markers.drops_strays:
         yield from _phases(tape, markers, is_open=False, holds_blanks=True)

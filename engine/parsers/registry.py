@@ -9,13 +9,12 @@ from typing import NamedTuple
 from engine.parsers.harmony import MARKERS as HARMONY_MARKERS
 from engine.parsers.harmony import harmony
 from engine.parsers.output_parser import OutputParser
-from engine.parsers.reasoning import Markers, begins_open, behind_call, is_off, markers_of, reasoning
+from engine.parsers.reasoning import Markers, after_call, begins_open, is_off, markers_of, reasoning
 from engine.parsers.scan import Calls, Scan
 from engine.parsers.tape import Tape
 from engine.parsers.tool_calls import hermes, llama3_json, llama3_marked, mistral
 from engine.protocol import Delta, GenerationRequest, Rewind, Tokenizer
-from engine.protocol.parser_names import PARSERS
-from engine.protocol.parts import PartError
+from engine.protocol.parts import PARSERS, PartError
 from engine.streams.flow import Stage
 
 HARMONY_REASONING = "openai_gptoss"
@@ -25,14 +24,12 @@ NUM_PROMPT_TOKENS = 16
 
 
 class ToolCalls(NamedTuple):
-    """A parser of tool calls."""
-
     parse: Callable[[Tape, Calls], Scan[None]]
     markers: tuple[str, ...]
     """Texts that are special tokens in some of its models."""
     parse_marked: Callable[[Tape, Calls], Scan[None]] | None = None
     """Finds the calls that have a marker in front. It reads an output before reasoning is parsed, so that a
-    call inside reasoning is found. None: calls stand in content alone."""
+    call inside reasoning is found. None: calls are in content alone."""
 
 
 HARMONY = ToolCalls(harmony, HARMONY_MARKERS)
@@ -151,7 +148,7 @@ def _reasoning_parser(
     reads_calls = family is not None and family.parse_marked is not None
     scan = reasoning(tape, markers, is_open=is_open, holds_blanks=reads_calls)
     return OutputParser(
-        "reasoning", tape, scan, behind_call=partial(behind_call, tape, markers) if reads_calls else None
+        "reasoning", tape, scan, after_call=partial(after_call, tape, markers) if reads_calls else None
     )
 
 

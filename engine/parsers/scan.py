@@ -30,7 +30,7 @@ class Calls:
 
 
 def at(tape: Tape, *markers: str) -> Scan[int]:
-    """The end of the marker at the text's beginning, behind any blanks. 0: no marker. Decides no text."""
+    """The end of the marker at the text's beginning, after any blanks. 0: no marker. Decides no text."""
     while True:
         text = tape.text.lstrip()
         for marker in markers:

@@ -44,7 +44,7 @@ def is_object(arguments: Any) -> bool:
 
 
 def object_text(arguments: str) -> str:
-    """The arguments of a call, as a model or an upstream wrote them. An object that stands as text in a
+    """The arguments of a call, as a model or an upstream wrote them. An object that is as text in a
     string is its own text, and `null` and an empty string are `{}`. Any other text stays as it is."""
     if not arguments.lstrip().startswith(('"', "n")):
         return arguments

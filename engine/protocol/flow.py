@@ -1,4 +1,4 @@
-"""What an engine of Weir's own sees of a request's flow: the way of its deltas to the client."""
+"""A request's flow, as Weir's own engines see it: it takes their deltas to the client."""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol, runtime_checkable

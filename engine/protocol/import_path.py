@@ -19,7 +19,7 @@ from engine.protocol.did_you_mean import did_you_mean
 
 _WEIR = tuple(str(Path(__file__).parents[2] / room) + os.sep for room in ("engine", "hooks", "proxy"))
 _PYTHON = (sysconfig.get_path("stdlib") + os.sep, "<frozen ")
-"""How the paths of Python's own files begin. Those of installed packages may begin so, too."""
+"""The beginnings of the paths of Python's own files. Paths of installed packages may begin so, too."""
 _MAX_CAUSES = 5
 _MAX_CLASSES = 5
 

@@ -1,6 +1,6 @@
 """The options of the in-process engine: the name, type, limits, default and meaning of each, in one place.
 
-A model server offers these options to its users as they stand here: the docstring of a field is its help.
+A model server offers these options to its users as they are here: the docstring of a field is its help.
 """
 
 import json
@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 
 from engine.protocol.demo import MODEL_DIR
-from engine.protocol.parser_names import REASONING_PARSERS, TOOL_CALL_PARSERS, known_parsers
+from engine.protocol.parts import REASONING_PARSERS, TOOL_CALL_PARSERS, known_parsers
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["int8", "int4"]
@@ -92,7 +92,7 @@ Processors = Annotated[
 
 
 class EngineChoices(BaseModel):
-    """What no deployment needs to choose. Tests and measurements compare these choices."""
+    """Choices that no deployment needs to make. Tests and measurements compare them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -124,7 +124,7 @@ class EngineChoices(BaseModel):
     """Prompt tokens in a step in which other sequences decode (default: as many as let the step take up to
     twice as long as without them, which the engine learns)"""
     speculative_method: SpeculativeMethod | None = None
-    """How tokens are guessed. ngram: looked up in the text so far; draft_model: by speculative_model
+    """The way to guess tokens. ngram: looked up in the text so far; draft_model: by speculative_model
     (default: looked up, and by speculative_model if the lookup finds nothing)"""
     prompt_lookup_min: AtLeastOne = 2
     """Fewest tokens at the end of the text that must occur earlier in it, for a guess at the next ones"""
@@ -177,8 +177,8 @@ class EngineConfig(EngineChoices):
     """Outputs that may wait for their turn. If as many wait, a request of a caller who has an equal share of
     them, or more, gets status 429"""
     max_queue_len_per_caller: NotNegative | None = None
-    """Outputs of one caller that may wait, beside those that may run. A request that finds as many waiting
-    gets status 429 (default: max_queue_len)"""
+    """Outputs of one caller that may wait, in addition to those that may run. A request that finds as many
+    waiting gets status 429 (default: max_queue_len)"""
     enable_prefix_caching: bool = True
     """Compute a beginning that several prompts share only once"""
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.9

@@ -1,4 +1,4 @@
-"""Parts that are named, such as engines and guards: those that ship, and those of installed packages.
+"""Parts that are named, such as engines, parsers and guards: those that ship, and those of packages.
 
 A table gives the import path of each part that ships. A package adds parts by entry points in the group of
 their kind. Nothing is imported before a part is used.
@@ -24,8 +24,6 @@ class MissingLibrary(ImportError, PartError):
 
 
 class Kind(NamedTuple):
-    """A kind of parts."""
-
     noun: str
     group: str
     """The group of entry points: https://packaging.python.org/en/latest/specifications/entry-points/"""
@@ -42,7 +40,7 @@ class Kind(NamedTuple):
         packages = _installed(self.group).get(name, ())
         owners = ["weir-proxy"] * (name in self.shipped) + [_package(one) for one in packages]
         if len(owners) > 1:
-            raise PartError(f"{self.noun} {name!r} stands in several packages: {', '.join(owners)}")
+            raise PartError(f"{self.noun} {name!r} is in several packages: {', '.join(owners)}")
         return packages[0].value if packages else self.shipped.get(name)
 
     def load(self, name: str) -> Any:
@@ -59,6 +57,53 @@ class Kind(NamedTuple):
             raise PartError(str(error)) from error.__cause__
 
 
+ENGINES = Kind(
+    "engine",
+    "weir.engines",
+    {
+        "local": "engine.local.engine:LocalEngine",
+        "vllm": "engine.vllm.engine:VLLMEngine",
+        "openai": "engine.upstream.openai.engine:OpenAIEngine",
+        "messages": "engine.upstream.messages.engine:MessagesEngine",
+        "replay": "engine.upstream.replay:ReplayEngine",
+        "echo": "engine.upstream.echo:EchoEngine",
+        "none": "engine.upstream.none:NoEngine",
+    },
+)
+"""A package adds an engine by an entry point, which names a class. The class gets the settings'
+`engine_options` as keyword arguments."""
+
+REASONING_PARSERS = (
+    "deepseek_r1",
+    "glm45",
+    "granite",
+    "minimax_m2",
+    "mistral",
+    "olmo3",
+    "openai_gptoss",
+    "qwen3",
+    "seed_oss",
+    "step3",
+)
+TOOL_CALL_PARSERS = ("hermes", "llama3_json", "mistral", "openai")
+
+PARSERS = Kind(
+    "parser",
+    "weir.parsers",
+    {
+        **dict.fromkeys(REASONING_PARSERS, "engine.parsers.reasoning:REASONING_MARKERS"),
+        **dict.fromkeys(TOOL_CALL_PARSERS, "engine.parsers.registry:TOOL_CALL_FAMILIES"),
+    },
+)
+"""A package adds a parser by an entry point, which names a `Markers` or a `ToolCalls` of `engine.parsers`."""
+
+
+def known_parsers(option: str) -> tuple[str, ...]:
+    """The names that `reasoning_parser` or `tool_call_parser` may have."""
+    shipped = REASONING_PARSERS if option == "reasoning_parser" else TOOL_CALL_PARSERS
+    return (*shipped, *(name for name in PARSERS.names() if name not in PARSERS.shipped))
+
+
 def load(path: str, what: str) -> Any:
     """Import `module:name` of a part that ships. Raises `MissingPart` if there is no such module,
     `MissingLibrary` if it imports one that is not installed, and `PartError` if it cannot be imported. All
@@ -72,6 +117,12 @@ def load(path: str, what: str) -> Any:
         raise MissingLibrary(f"{what} cannot be imported from {path}: {error}", name=error.name) from error
     except Exception as error:
         raise PartError(f"{what} cannot be imported from {path}: {type(error).__name__}: {error}") from error
+
+
+def how_to_install(extra: str) -> str:
+    """How to install what only an extra of the distribution brings. The distribution is on no package index,
+    so pip finds it in a checkout alone."""
+    return f"install the extra '{extra}' of weir-proxy (in a checkout: pip install '.[{extra}]')"
 
 
 @cache

@@ -1,5 +1,5 @@
-"""How long prompts are: a measure of the work to come, the bound of texts that can fit a model, and the error
-for what does not fit."""
+"""The length of prompts: a measure of the work to come, the bound of texts that can fit a model, and the
+error for what does not fit."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Requests beside generation, for which an engine without a model or a tokenizer asks its upstream."""
+"""Requests other than generation, for which an engine without a model or a tokenizer asks its upstream."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable

@@ -9,8 +9,8 @@ ReplicaState = Literal["closed", "half_open", "open", "draining"]
 """The state of a replica's circuit breaker. A draining replica gets no new request either."""
 
 ReplicaOutcome = Literal["finished", "refused", "full", "failed", "closed", "shutdown"]
-"""How a request at a replica ended: `refused` by the caller's fault, `full` for a full queue, `closed` by the
-caller, `shutdown` by this server, which stops."""
+"""The end of a request at a replica: `refused` by the caller's fault, `full` for a full queue, `closed` by
+the caller, `shutdown` by this server, which stops."""
 
 
 class Histogram:

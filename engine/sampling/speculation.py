@@ -1,6 +1,6 @@
 """Speculative decoding: guesses at the next tokens, so that one run of the model can decide several.
 
-A guess changes no output. The model computes the guessed tokens behind the sequence's last token. Each next
+A guess changes no output. The model computes the guessed tokens after the sequence's last token. Each next
 token is still drawn from its own logits, and a guess counts only while it is the token drawn.
 """
 

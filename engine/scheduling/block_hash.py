@@ -44,7 +44,7 @@ def extend_hashes(
 
 class KnownHashes:
     """Remembers the hashes of the last text of each kind. If the next text of the kind begins alike, only the
-    blocks behind this beginning need to be hashed.
+    blocks after this beginning need to be hashed.
 
     `kind`: texts of one kind have the same hashes as far as they are alike: the root, the secret and
     `num_public` are the same.

@@ -72,7 +72,7 @@ class BlockManager:
         block_table.clear()
 
     def truncate(self, block_table: list[int], num_tokens: int) -> int:
-        """Free the blocks behind the table's first `num_tokens`: the tokens there will be written anew.
+        """Free the blocks after the table's first `num_tokens`: the tokens there will be written anew.
 
         Returns how many of the `num_tokens` the table still holds. If other tables share the block of the
         last ones, the table loses the whole block, because it may not write there.

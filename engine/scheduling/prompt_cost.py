@@ -59,14 +59,15 @@ class _Line:
     """The line through points. The latest points weigh most."""
 
     FORGETTING = 0.9
-    """A point's weight when the next point comes, which weighs 1."""
+    """A new point weighs 1, and multiplies the weights of all earlier points by this."""
     PRIOR = 0.02
-    """The weight of the guess that the line goes through the origin. It decides if points hardly differ."""
+    """The weight of the guess that the line goes through the origin. The guess decides if points hardly
+    differ."""
 
     def __init__(self) -> None:
         self.error = 0.0
-        """How wrong the line was: before each point was added, the line predicted it, and the differences are
-        added up. The latest ones weigh most."""
+        """The sum of the line's errors: the distance of each point from the line, before the line learned the
+        point. The latest errors weigh most."""
         self._n = self._x = self._y = self._xx = self._xy = 0.0
         """Weighted sums."""
 

@@ -24,7 +24,7 @@ its blocks. A rewound sequence has fewer tokens than before; if it was done, it 
 **Share of a step.** Sequences that decode come first, with one token each. The `StepBudget` says how many
 prompt tokens may join them. Short prompts of a burst (`Bursts`) get as many as if nothing decoded. A prompt
 that can finish in this step gets all the tokens it needs. Another one gets at most half of what is left, so
-that short ones behind it need not wait. Tokens that no prompt behind it wants are given to it in the end.
+that short ones after it need not wait. Tokens that no prompt after it wants are given to it in the end.
 
 **Sharing blocks.** A sequence begins with the blocks of the longest known text that begins like it. Full
 blocks become known as soon as they are computed, for prompts and outputs alike, so a preempted sequence finds
@@ -128,7 +128,7 @@ class Scheduler:
         self.add(seq)
 
     def truncate(self, seq: Sequence, num_computed_tokens: int) -> None:
-        """Drop the blocks of withdrawn tokens, and of all tokens behind the first `num_computed_tokens`."""
+        """Drop the blocks of withdrawn tokens, and of all tokens after the first `num_computed_tokens`."""
         cache = seq.cache
         del cache.block_hashes[seq.num_tokens // self.block_manager.block_size :]
         cache.keep(self.block_manager.truncate(cache.block_table, num_computed_tokens))
@@ -252,7 +252,7 @@ class Scheduler:
     def _go_on(self, plan: StepPlan, num_decodes: int) -> None:
         """Give running sequences their shares."""
         at, size = 0, self.block_manager.block_size
-        # A preempted sequence comes behind the one that needs its blocks, and has no share yet.
+        # A preempted sequence comes after the one that needs its blocks, and has no share yet.
         while at < len(self.running):
             seq = self.running[at]
             is_decode = seq.num_uncomputed_tokens == 1

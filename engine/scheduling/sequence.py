@@ -59,7 +59,7 @@ class CacheState:
     """Leading tokens that the draft model has computed, with its guesses. The `DraftCache` fills it, and
     `num_settled_tokens`."""
     num_settled_tokens: int = 0
-    """Those of them that are known to be the sequence's own."""
+    """The leading tokens among these that are known to be the sequence's own."""
     has_run: bool = False
     """Whether the sequence ever had blocks."""
     _blocks: array[int] = field(default_factory=lambda: array("q"))
@@ -244,7 +244,7 @@ class SequenceGroup:
     root_hash: bytes = root_hash(None)
     """Sequences with the same root may share blocks."""
     secret: bytes = b""
-    """If not empty, only requests that know it find blocks behind `num_public_tokens`. Usually this request
+    """If not empty, only requests that know it find blocks after `num_public_tokens`. Usually this request
     alone knows it, and its outputs' blocks are its own."""
     num_public_tokens: int | None = None
     """Leading tokens that do not need the `secret`. None: each sequence's prompt."""

@@ -14,7 +14,7 @@ class StepPlan:
         self._budget = budget
         self._ends: dict[Sequence, int] = {}
         self._prompts: dict[Sequence, None] = {}
-        """Those among them that do not just decode."""
+        """The sequences that compute more than the next token."""
 
     def end_of(self, seq: Sequence) -> int:
         """The position after the sequence's last token that is computed with this step."""
@@ -26,7 +26,7 @@ class StepPlan:
         return [seq for seq in self._prompts if self._ends[seq] < seq.num_tokens]
 
     def share(self, seq: Sequence) -> int:
-        """The tokens that a prompt may have. The rest is for the prompts behind it."""
+        """The tokens that a prompt may have. The rest is for the prompts after it."""
         if self.units < 1:
             return 0
         begin, wanted = seq.cache.num_computed_tokens, seq.longest_chunk

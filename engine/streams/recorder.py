@@ -28,15 +28,22 @@ from engine.protocol import (
     Rewind,
     Tokenizer,
 )
+from engine.protocol.engine import check_processors
 from engine.protocol.fields.support import FieldSupport
 from engine.protocol.flow import Flow
-from engine.protocol.policy_processors import check_processors
 from engine.protocol.processor_specs import NamedProcessorSpec
 from engine.protocol.relay import counted, relayed
 from engine.streams.feeding import feed, iterated
 from engine.streams.flow import StagedFlow
-from engine.streams.recording import Failure, Line, TimedDelta, TimedRewind, encode, seconds_since
-from engine.streams.recording_name import RECORDING_NAME
+from engine.streams.recording import (
+    RECORDING_NAME,
+    Failure,
+    Line,
+    TimedDelta,
+    TimedRewind,
+    encode,
+    seconds_since,
+)
 
 logger = logging.getLogger("weir.engine")
 

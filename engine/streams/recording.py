@@ -31,6 +31,7 @@ not from 400 to 599.
 """
 
 import base64
+import re
 import time
 from collections.abc import Iterator
 from contextlib import aclosing
@@ -44,6 +45,8 @@ from pydantic import TypeAdapter, ValidationError
 from engine.protocol import Delta, Engine, EngineError, GenerationRequest, Rewind, Token, TopLogprob
 from engine.protocol.deltas import first_tokens
 
+RECORDING_NAME = re.compile(r"\d{8}T\d{12}-[\w.-]+\.jsonl", re.ASCII)
+"""A recording's file: when it began (UTC, in microseconds), and the request's id."""
 VERSION = 1
 
 _REQUEST = TypeAdapter(GenerationRequest)

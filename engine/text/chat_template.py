@@ -48,7 +48,7 @@ class ChatTemplate:
         """Roles whose messages the template leaves out."""
         self._has_developer = bool(self._writes("developer"))
         self.hints = frozenset(name for name in TEMPLATE_HINTS if self._reads(name))
-        """Those of `TEMPLATE_HINTS` that change the prompt."""
+        """The `TEMPLATE_HINTS` that change the prompt."""
 
     def prompt_of(self, request: GenerationRequest) -> str:
         """The prompt of a request with messages, with its tools. It ends where the next assistant message
@@ -81,7 +81,7 @@ class ChatTemplate:
             ) from error
 
     def _hints_of(self, request: GenerationRequest) -> dict[str, str]:
-        """Those of the request's hints that the template reads. Raises `RequestError`."""
+        """The request's hints that the template reads. Raises `RequestError`."""
         hints = {name: request.extra[name] for name in self.hints if request.extra.get(name) is not None}
         for name, value in hints.items():
             if not isinstance(value, str):

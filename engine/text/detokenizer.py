@@ -25,14 +25,14 @@ MAX_UNDECIDED_TOKENS = 32
 
 
 class SpecialTokens(NamedTuple):
-    """How special tokens stand in a text. The names and defaults are vLLM's."""
+    """The treatment of special tokens in a text. The names and defaults are vLLM's."""
 
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
 
 
 class WholeTexts(dict[int, str]):
-    """The texts of tokens that complete the same text behind whichever whole characters. "" stands for any
+    """The texts of tokens that complete the same text after whichever whole characters. "" stands for any
     other token. Made when first asked for; all outputs of a tokenizer share them.
 
     Only of byte-level tokenizers is it known which tokens do: their decoder joins the tokens' bytes.
@@ -82,7 +82,7 @@ class Detokenizer:
         """How many pending tokens, from the first, were returned already, before a rewind."""
 
     def rewound(self, token_ids: Sequence[int], num_output_tokens: int) -> "Detokenizer":
-        """A detokenizer that continues behind `token_ids`, which are the prompt and the kept output. It
+        """A detokenizer that continues after `token_ids`, which are the prompt and the kept output. It
         returns none of these tokens again, but finds stop strings that begin in their text."""
         num_read = MAX_UNDECIDED_TOKENS + max(map(len, self._stop), default=0)
         begin = len(token_ids) - min(num_output_tokens, num_read)
@@ -158,7 +158,7 @@ class TextStream:
         self._whole_texts = whole_texts
         self._skips, has_spaces = special
         self._unspaced: Mapping[int, str] = {}
-        """The texts of added tokens, if no space may stand between two of them."""
+        """The texts of added tokens, if no space may be between two of them."""
         if not self._skips and not has_spaces:
             self._unspaced = {i: token.content for i, token in fast.get_added_tokens_decoder().items()}
         self._is_behind_added = False

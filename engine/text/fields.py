@@ -19,12 +19,12 @@ class TextFields(BaseModel):
     """False: the text of special tokens is a part of the output's text. The token that ends an output has
     none."""
     spaces_between_special_tokens: bool = True
-    """False, with `skip_special_tokens` false: no space stands between two added tokens, though the
+    """False, with `skip_special_tokens` false: no space is between two added tokens, though the
     tokenizer's decoder writes one."""
     truncate_prompt_tokens: int | None = Field(None, ge=-1)
     """Keep the last tokens of each prompt, at most so many. -1: as many as the model has room for."""
     suffix: str | None = None
-    """The text behind the output, in a completion. Empty: none."""
+    """The text after the output, in a completion. Empty: none."""
     truncation_side: Literal["left"] = "left"
     """The side that loses tokens. An output continues the end of its prompt, so the end stays."""
 

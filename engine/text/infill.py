@@ -39,7 +39,7 @@ _ENDS = ("▁<EOT>", "<|file_separator|>", "<|file_sep|>", "<file_sep>")
 
 @dataclass(frozen=True, slots=True)
 class Infill:
-    """How one model is asked for the middle."""
+    """The prompt by which one model is asked for the middle."""
 
     tokens: tuple[int, ...]
     is_suffix_first: bool

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 def find_stop(text: str, stop: Sequence[str], num_seen: int) -> tuple[int, str] | None:
     """The beginning of a stop string, and the string, or None.
 
-    It is the stop string that ends first behind the first `num_seen` characters, and of several that end
+    It is the stop string that ends first after the first `num_seen` characters, and of several that end
     there, the longest. A search at every single character finds the same one, so the places where the text
     was cut make no difference.
     """

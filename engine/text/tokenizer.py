@@ -88,9 +88,9 @@ class LocalTokenizer:
             )
         first = self.encode("") if add_special_tokens else []
         before = self.encode(prefix, add_special_tokens=False) if isinstance(prefix, str) else [*prefix]
-        return first + self.infill.prompt(before, self._encode_behind(suffix))
+        return first + self.infill.prompt(before, self._encode_after(suffix))
 
-    def _encode_behind(self, suffix: str) -> list[int]:
+    def _encode_after(self, suffix: str) -> list[int]:
         """The ids of a text that other text comes before. Some tokenizers begin each text with a space."""
         ids = self.encode(suffix, add_special_tokens=False, param="suffix")
         if not ids or suffix.startswith(" ") or not self.raw(ids[0]).startswith(b" "):
@@ -150,7 +150,7 @@ def check_draft_tokenizer(tokenizer: LocalTokenizer, config: EngineConfig) -> No
 
 
 _MARK = "\u263a"
-"""A character that tokenizers do not join with the text behind it."""
+"""A character that tokenizers do not join with the text after it."""
 _SHRINKS = 4
 """A normalizer can make one byte of this many: a mathematical letter becomes a plain one."""
 

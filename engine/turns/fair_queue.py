@@ -15,7 +15,7 @@ T = TypeVar("T")
 class FairQueue(Generic[T]):
     """Items that wait, by caller.
 
-    The callers stand in a ring. A caller joins at its end, and goes to its end with each item that is taken.
+    The callers are in a ring. A caller joins at its end, and goes to its end with each item that is taken.
     So a caller waits for at most one turn of each other caller.
     """
 

@@ -18,8 +18,9 @@ from engine.upstream.limits import SLICE, Patience
 from engine.upstream.request_tracker import RequestTracker
 
 _MOST_CONSUMED = 4096
-"""Bytes that may be consumed at once. aiohttp stops reading when more HTTP chunks than this wait, at the
-least (a sixteenth of its `read_bufsize`). It goes on when a read takes them."""
+"""Most bytes to consume at once, without a read. A longer piece goes to a read, so that aiohttp never stops
+for good: it stops reading while too many HTTP chunks wait, at least this many (a sixteenth of its
+`read_bufsize`), and only a read makes it go on."""
 
 Consume = Callable[[bytes], bool]
 """Consumes bytes that have come. False: it consumed none, and the read returns them."""

@@ -26,7 +26,7 @@ class RunnerLimits:
 
     @classmethod
     def of_second_runner(cls) -> "RunnerLimits":
-        """Those of the installed vLLM. The environment may change those of bad words."""
+        """The limits of the installed vLLM. The environment may change the limits of bad words."""
         from vllm import envs
         from vllm.v1.worker.gpu.sample import logit_bias
 

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from engine.protocol.did_you_mean import did_you_mean
-from engine.protocol.extras import how_to_install
 from engine.protocol.options import EngineChoices, EngineConfig, mapping
+from engine.protocol.parts import how_to_install
 
 SHARED = frozenset(
     {

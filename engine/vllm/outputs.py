@@ -134,7 +134,7 @@ class Outputs:
             self.stream.fail(EngineError("The engine failed this request."))
 
     async def _ask(self, seq: Sequence) -> None:
-        """Let the sequence continue from where it stands, until it ends, or a ban is over."""
+        """Let the sequence continue from where it is, until it ends, or a ban is over."""
         is_new = not seq.num_output_tokens and not seq.was_rewound
         transfer = await self._prefill(seq) if self._runtime.prefill is not None and is_new else None
         if seq.num_output_tokens == seq.max_tokens and not seq.needs_prompt_logprobs:

@@ -66,7 +66,7 @@ def worker_settings(config: EngineConfig, model: ServedModel, notes_folder: str)
 
 
 class Joined(Seq[int]):
-    """A prompt's tokens and the tokens behind it. vLLM keeps them apart, and appends to the second list."""
+    """A prompt's tokens and the tokens after it. vLLM keeps them apart, and appends to the second list."""
 
     def __init__(self, first: list[int], second: list[int]) -> None:
         self._first, self._second = first, second

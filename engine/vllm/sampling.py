@@ -24,7 +24,7 @@ MIN_TOP_P = 1e-6
 WORDS = "bad_words_token_ids"
 """The tokens of `bad_words`. vLLM has no field that takes them: its own tokenizer would find fewer."""
 EXTRA = "weir"
-"""The name under which Weir's own arguments stand in vLLM's `extra_args`."""
+"""The name under which Weir's own arguments are in vLLM's `extra_args`."""
 
 
 class FlatLogprobs(Protocol):
@@ -38,7 +38,7 @@ class FlatLogprobs(Protocol):
 
 
 def request_fields(seq: Sequence) -> dict[str, Any]:
-    """The fields of vLLM's `SamplingParams` that let a sequence continue from where it stands.
+    """The fields of vLLM's `SamplingParams` that let a sequence continue from where it is.
 
     After a rewind, the tokens that are kept are a part of vLLM's prompt. If tokens are forbidden at this
     place alone, the request is for one token: a bias holds for all tokens of a request.
@@ -156,7 +156,7 @@ def structured_outputs(grammar: Grammar) -> dict[str, Any]:
 
 
 def _with_whitespace(schema: str, whitespace: str) -> str:
-    """The schema, with the whitespace that may stand between JSON's tokens, in llguidance's own keyword."""
+    """The schema, with the whitespace that may be between JSON's tokens, in llguidance's own keyword."""
     value = orjson.loads(schema)
     if not isinstance(value, dict):
         return schema
@@ -177,10 +177,10 @@ def read_logprobs(
     if not num_top:
         return Logprobs(chosen, [])
     if end - start > num_top:
-        # The alternatives, in their order, come behind the sequence's own token.
+        # The alternatives, in their order, come after the sequence's own token.
         places: Iterable[int] = range(start + 1, start + 1 + num_top)
     else:
-        # vLLM has joined several outputs. The own token, which is an alternative, stands here once.
+        # vLLM has joined several outputs. The own token, which is an alternative, is here once.
         places = sorted(range(start, end), key=lambda i: flat.ranks[i] or 0)
     return Logprobs(
         chosen, [(ids[i], max(logprobs[i], LOGPROB_FLOOR)) for i in places if ids[i] not in banned]

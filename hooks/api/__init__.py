@@ -14,7 +14,7 @@ class Restored(NamedTuple):
     """A span of `redact` whose replacement is a value of the caller's own that comes back (contract 3.18).
 
     Its decision is `restore`, and has neither the value nor the text in its place. The value's tokens are
-    withheld. An empty span says that a value of the caller's passes untouched from `start` on.
+    withheld. An empty span means that a value of the caller's passes untouched from `start` on.
     """
 
     start: int
@@ -147,7 +147,7 @@ def _span_change(span: Span) -> Change:
 
 @dataclass(slots=True, unsafe_hash=True)
 class suspect(Note):
-    """Release the pending text untouched, and mark the request as suspect for the hooks behind this one
+    """Release the pending text untouched, and mark the request as suspect for the hooks after this one
     (contract 3.16).
 
     From this chunk on, they find the reason in `Chunk.suspicion`, for every output of the request.

@@ -14,7 +14,7 @@ NOTHING_KEPT = cast(list[str], deque[str](maxlen=0))
 
 CALLER_VALUES = "caller_values"
 """The key in a hook's state for a request, under which it says what its placeholders stand for (contract
-9.11). A placeholder stands in brackets."""
+9.11). A placeholder is in brackets."""
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -68,7 +68,7 @@ class Decision:
     channel: Channel | Literal["prompt"] = "content"
     tool_name: str | None = None
     call_index: int | None = None
-    """Of the channel `tool_call`: which call of the output it is, from 0. Withheld calls count."""
+    """On the channel `tool_call`: the number of the call in its output, from 0. Withheld calls count."""
     is_own_tool: bool = False
     """The request has no tool of this name, so the name is the model's own word and not for a log."""
     offset: int = 0

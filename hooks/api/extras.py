@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from engine.protocol.extras import how_to_install
+from engine.protocol.parts import how_to_install
 
 
 @contextmanager

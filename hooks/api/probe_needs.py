@@ -1,4 +1,4 @@
-"""The needs that a hook has of the probes of the model that it guards (contract 1.10)."""
+"""The probe that a hook needs from the model that it guards (contract 1.10)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from engine.protocol import Calibration, ProbeInfo, PromptScores
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeNeeds:
-    """Says which probe a hook reads, and what the hook does not say by itself."""
+    """Names the probe that a hook reads, and what the probe must have."""
 
     name: str | None = None
     """The probe's name. None: the model has one probe."""
@@ -17,8 +17,8 @@ class ProbeNeeds:
     is_calibrated: bool = False
     """Whether the hook takes its threshold from the probe."""
     is_pointwise: bool = False
-    """Whether the hook needs a score for each token alone. A token's score of an attention probe depends on
-    other tokens, so such a probe does not fit."""
+    """Whether the hook needs a score for each token by itself. An attention probe scores a text by a weighted
+    mean of all its tokens, so it does not fit."""
 
     def choose(self, probes: Iterable[ProbeInfo]) -> ProbeInfo:
         """The probe. Raises `ValueError` if no probe fits."""

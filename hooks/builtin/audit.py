@@ -1,7 +1,7 @@
 """A log of the decisions that hooks make: `audit`, with `args: {path: audit.jsonl}`.
 
 Each decision is one record: its time, user, hook, action, reason and place, and how long the text was held.
-The record has the withheld text only if asked for. The hook may stand anywhere in the pipeline.
+The record has the withheld text only if asked for. The hook may be anywhere in the pipeline.
 """
 
 import sqlite3

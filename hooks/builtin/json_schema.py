@@ -104,7 +104,7 @@ class JsonSchema:
         raise LookupError
 
     def _read_answer(self, chunk: Chunk, document: Document) -> Verdict:
-        """Read an answer, whose document may stand in a code fence."""
+        """Read an answer, whose document may be in a code fence."""
         text, state = chunk.pending, chunk.state
         opened = (0, 0)
         if document.is_blank and "is_fenced" not in state:
@@ -164,11 +164,11 @@ class JsonSchema:
 
 def _read_fenced(document: Document, text: str, begin: int) -> tuple[int, bool]:
     """Read `text[begin:]` up to the first backtick before which the document is whole. Returns the end of the
-    good text, and whether this backtick stands there."""
+    good text, and whether this backtick is there."""
     end = begin
     while (found := text.find("`", end)) >= 0:
         end += document.feed(text[end:found])
-        if document.finish():  # no document goes on behind its value with a backtick
+        if document.finish():  # no document goes on after its value with a backtick
             return end, True
         end += document.feed("`")
         if document.is_lost:

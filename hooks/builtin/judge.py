@@ -200,7 +200,7 @@ class Judge(ModelGuard):
 
 
 class _StreamJudge:
-    """One stream. An offence is a window: the first one to which the model objects, or one behind it.
+    """One stream. An offence is a window: the first one to which the model objects, or one after it.
 
     The model is asked about all windows that have ended. If these are several, and the model objects, it is
     asked again about the first ones, so that the offence is the same however fast the text came.

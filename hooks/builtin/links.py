@@ -65,7 +65,7 @@ class Links(_LinkGuard):
         port, only the scheme's own port passes. `schemes`: the schemes that pass. `relative`: whether
         addresses without a host pass, such as `/docs`.
 
-        `carries`: an address does not pass if the part behind its host has so many letters and digits in a
+        `carries`: an address does not pass if the part after its host has so many letters and digits in a
         row of the prompt, also in escapes and in common codings such as base64. None: it may.
 
         `when`: `tainted` acts only on answers to requests that a guard marked because a stranger's text is in
@@ -92,5 +92,5 @@ class Links(_LinkGuard):
 
 
 def _is_in_link(text: str, start: int, end: int) -> bool:
-    """Whether the place is all that stands between the parentheses of a link in Markdown."""
+    """Whether the place is all that is between the parentheses of a link in Markdown."""
     return text[end : end + 1] == ")" and text[max(0, start - 64) : start].rstrip(" \t\n").endswith("](")

@@ -12,7 +12,7 @@ from typing import Unpack
 from hooks import checked
 from hooks.api.extras import from_extra
 from hooks.detect.argument_types import blamed_on
-from hooks.detect.detector import Findings, Match
+from hooks.detect.detector import Findings, Match, Screenable
 from hooks.detect.folding import FOLDS, WITHOUT_SPACES, Fold, Folding, forms
 from hooks.detect.phrase_screen import PhraseScreen
 from hooks.detect.readings import MARKUP, Reader
@@ -56,7 +56,7 @@ class Phrases(SpanGuard):
         super().__init__(Reader(detector, MARKUP), **options)
 
 
-class PhraseDetector:
+class PhraseDetector(Screenable):
     """Finds every occurrence of every phrase."""
 
     reach = _REACH

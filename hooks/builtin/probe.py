@@ -188,7 +188,7 @@ class ProbedStream(ReadStream):
     def _cover(self) -> None:
         """All text so far is judged. The part that was not judged before is to blame for what is due."""
         coverage = self.coverage
-        coverage.take()
+        coverage.drain()
         start, end = coverage.num_judged, coverage.num_characters
         if self.due is not None and end > start:
             coverage.judged(Judged(end, Match(start, end, self.due)))

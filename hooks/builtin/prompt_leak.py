@@ -78,7 +78,7 @@ class PromptLeak:
         guard: SpanGuard | None = chunk.state.get("guard")
         if guard is None:
             texts = [*_texts(chunk.request.messages, self._roles)]
-            # Behind a guard that brings values back, the answer has them; before it, their placeholders.
+            # After a guard that brings values back, the answer has them; before it, their placeholders.
             texts += [expanded(text, chunk.caller_values) for text in texts]
             prompt = tuple(dict.fromkeys(texts))
             guard = chunk.state["guard"] = self._guard_for(prompt)

@@ -77,7 +77,7 @@ class Tools:
         return self._remember if any(rule.reads_prompt for rule in self._policy.rules) else None
 
     def _remember(self, request: GenerationRequest, state: dict[Any, Any]) -> GenerationRequest:
-        """Hooks behind this one may change the prompt, as `wrap` does."""
+        """Hooks after this one may change the prompt, as `wrap` does."""
         state["asked"] = request
         return request
 
@@ -109,7 +109,7 @@ class Tools:
 
     def _read(self, chunk: Chunk, call: _Call) -> Verdict:
         """Read the new text. The verdict depends on the text alone, and not on how it is cut: what is wrong
-        behind the place where the call was allowed ends the output there."""
+        after the place where the call was allowed ends the output there."""
         text = chunk.text_diff
         num_good = 0
         if call.is_allowed is None:
@@ -148,7 +148,7 @@ class Tools:
         call.is_allowed = self._policy.decide(name, call.rules, call.arguments, said, is_tainted=is_tainted)
 
     def _said(self, chunk: Chunk) -> Said:
-        """The words of the conversation, before the hooks behind this one changed it and after."""
+        """The words of the conversation, before and after later hooks changed it."""
         said: Said | None = chunk.request_state.get("said")
         if said is None:
             asked = chunk.request_state.pop("asked", chunk.request)

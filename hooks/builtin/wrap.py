@@ -166,7 +166,7 @@ class _Marking:
         return self._text(value, voice) if is_words else value
 
     def _found(self, voice: Voice) -> None:
-        """Words of this voice stand here. They count even if their form is unknown or they are an image."""
+        """Words of this voice are here. They count even if their form is unknown or they are an image."""
         if voice.source in self._of:
             self.first = self.first or voice.source
         elif not voice.is_certain:

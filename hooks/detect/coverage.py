@@ -175,7 +175,7 @@ class Coverage:
             end = piece.end
         return end
 
-    def take(self, *, is_final: bool = False) -> list[str]:
+    def drain(self, *, is_final: bool = False) -> list[str]:
         """The text that the judge is asked about next, in windows. `is_final`: the stream ends, and all of
         its text is taken."""
         windows, self._ended = self._ended, []

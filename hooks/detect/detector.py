@@ -1,9 +1,10 @@
 """Detectors and the matches that they find. A detector sees only text and knows nothing about streams."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from hooks.api.screen import Screen
+from hooks.loading.screen import Screen
 
 
 class Match(NamedTuple):
@@ -36,10 +37,10 @@ class Detector(Protocol):
         """
 
 
-@runtime_checkable
-class Screenable(Protocol):
+class Screenable(ABC):
     """A detector that may have a screen."""
 
+    @abstractmethod
     def screen(self) -> Screen | None:
         """Return the screen of this detector, which holds all text that `scan` leaves undecided, and gives up
         where `scan` may find a match. None: there is none."""

@@ -131,10 +131,7 @@ class Excerpt:
         if self.placeholders is not None:
             restored, begin = self.placeholders.scan(text, self.pending, is_final)
             undecided = min(begin, undecided if is_final else self._open_value(found, undecided, text))
-        if self.leads:
-            undecided = max(self.pending, min(undecided, *(lead.start for lead in self.leads)))
-        if self.again is not None:
-            undecided = max(self.pending, min(undecided, self.again.start))
+        undecided = self.open_from(undecided)
         if self._json is not None and not is_final:
             begin = min(begin, self._json.open_scalar(text, self.pending))
             undecided = min(begin, self._json.scalar_at(text, undecided, self.pending)[0])
@@ -151,6 +148,15 @@ class Excerpt:
             if match.start < undecided:
                 ready.append(match)
         return self._acted_on(ready, restored, undecided, text), undecided
+
+    def open_from(self, undecided: int) -> int:
+        """The first pending place at which a match may have begun that is not decided. `undecided`: what the
+        detector leaves undecided; the searches after the lead, and for values that stand again, may leave
+        more."""
+        places = [undecided, *(lead.start for lead in self.leads)]
+        if self.again is not None:
+            places.append(self.again.start)
+        return max(self.pending, min(places))
 
     def _open_value(self, found: Iterable[Match], undecided: int, text: str) -> int:
         """The start of the first match that is a value of the caller's and may still become longer; else
@@ -231,12 +237,11 @@ class Excerpt:
             if self.again is not None:
                 self.again.move(gone)
 
-    def resume(self, before: str, pending: str) -> None:
-        """Go on with a plain excerpt, from other places of the stream on. No token is in these texts."""
+    def resume(self, before: str) -> None:
+        """Go on with a plain excerpt after `before`, which is decided."""
         self.forget()
-        self.text = before + pending
+        self.text = before
         self.start = self.pending = len(before)
-        self.num_read = len(self.text)
 
     def forget(self) -> None:
         """Forget the text of a plain excerpt that has no undecided text."""

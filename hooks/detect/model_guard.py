@@ -162,13 +162,13 @@ class _Judging:
             if self._task is not None:
                 await self._finish(self._task)
             elif coverage.has_unasked:
-                coverage.judged(await self._ask(coverage.take(), is_final=False))
+                coverage.judged(await self._ask(coverage.drain(), is_final=False))
             else:
                 break  # the judge needs to see more, so text that may not be out is held
         if is_final and not coverage.is_complete:
-            coverage.judged(await self._ask(coverage.take(is_final=True), is_final=True))
+            coverage.judged(await self._ask(coverage.drain(is_final=True), is_final=True))
         elif coverage.is_due and not is_final and self._task is None and not coverage.offences:
-            self._task = asyncio.get_running_loop().create_task(self._ask(coverage.take(), is_final=False))
+            self._task = asyncio.get_running_loop().create_task(self._ask(coverage.drain(), is_final=False))
 
     async def _finish(self, task: asyncio.Task[Judged]) -> None:
         self._coverage.judged(await task)

@@ -4,8 +4,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from hooks.api.screen import Mark
 from hooks.detect.automaton.screen import MOST_HELD
+from hooks.loading.screen import Mark
 
 _LAST = "\U0010ffff"
 
@@ -45,10 +45,13 @@ class PhraseScreen:
 
     def step(self, mark: Mark, char: str) -> Mark | None:
         folded = self._fold(char)
-        if len(folded) != 1:
+        if len(folded) > 1:
             return None
         _, last, open_phrases = mark
-        if folded == last == " " and self._joins_spaces:
+        if not folded:
+            folded = " " if last == " " else ""
+            going = [one._replace(length=one.length + 1) for one in open_phrases]
+        elif folded == last == " " and self._joins_spaces:
             going = [one._replace(length=one.length + 1) for one in open_phrases]
         else:
             going = [one for begun in open_phrases if (one := self._further(begun, folded)) is not None]
@@ -58,7 +61,8 @@ class PhraseScreen:
         if any(len(self._phrases[one.low]) == one.depth for one in going):
             return None  # a whole phrase
         held = going[0].length if going else 0
-        return None if held > MOST_HELD else Mark(held, folded, tuple(going))
+        last = "" if folded == "_" else folded  # it may be emphasis: a word may begin after it
+        return None if held > MOST_HELD else Mark(held, last, tuple(going))
 
     def _further(self, begun: _Begun, char: str) -> _Begun | None:
         length, depth, low, high = begun

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from hooks.detect.detector import Detector, Findings, Match, Worded, screen_of
+from hooks.detect.detector import Detector, Findings, Match, Screenable, Worded, screen_of
 from hooks.detect.dress import HOMOGLYPHS, TYPOGRAPHY
 from hooks.detect.excerpt import Excerpt
 from hooks.detect.reading_screen import ReadingScreen
@@ -104,15 +104,17 @@ class Reading:
         longest: int,
         *,
         single: str = "",
+        even: Mapping[str, str] = {},
         dress: Mapping[int, str] | None = None,
     ) -> None:
         """`signs`: the first characters of tokens, for a character class. `begins`: a pattern of such a
-        character, which also looks at the next one. `single`: the characters that are tokens. `kinds`:
-        patterns of tokens by name; `unfinished_` ones match an incomplete token at the end. `longest`: most
-        characters of a token. `dress`: characters that stand for other ones. It also leaves out characters
-        that are not seen."""
+        character, which also looks at the next one. `single`: the characters that are tokens. `even`: those
+        of them that a screen reads, and the character that each reads as. `kinds`: patterns of tokens by
+        name; `unfinished_` ones match an incomplete token at the end. `longest`: most characters of a token.
+        `dress`: characters that stand for other ones. It also leaves out characters that are not seen."""
         self.longest = longest
         self.dress = dress
+        self.even = even
         self._first = re.compile(begins)
         self._any = re.compile(f"{begins}|[{single}]" if single else begins)
         self.find_sign = re.compile(f"[{signs}{single}]").search
@@ -163,7 +165,14 @@ class Reading:
 ESCAPES = Reading(r"\\%&", _OF_ESCAPES, _ESCAPES, longest=32)
 ADDRESSES = Reading(r"\\%&", _OF_ESCAPES, {**_ESCAPES, **_OF_ADDRESSES}, longest=48)
 """The reading of `ESCAPES`, also with those of Markdown, and with HTML's references without a semicolon."""
-MARKUP = Reading(r"\\%&<", f"{_OF_ESCAPES}|<", {**_MARKUP, **_ESCAPES}, longest=64, single=f"*_~`{_BLANK}")
+MARKUP = Reading(
+    r"\\%&<",
+    f"{_OF_ESCAPES}|<",
+    {**_MARKUP, **_ESCAPES},
+    longest=64,
+    single=f"*_~`{_BLANK}",
+    even={**dict.fromkeys("*_~`", _READ["emphasis"]), **dict.fromkeys(_BLANK, _READ["blank"])},
+)
 """The reading of `ESCAPES`, also without tags and emphasis."""
 LOOSE = Reading(
     r"\\%&<:\]",
@@ -182,7 +191,7 @@ KEYS = Reading(rf"\\%&\r\n{_UNSEEN}", _OF_VALUES, {**_WITHIN, **_ESCAPES}, longe
 """The reading of `VALUES`, also with letters of other alphabets that look like Latin ones."""
 
 
-class Reader:
+class Reader(Screenable):
     """Finds the matches of a detector in the written text and in its reading."""
 
     def __init__(self, detector: Detector, reading: Reading) -> None:
@@ -204,7 +213,7 @@ class Reader:
         screen = screen_of(self._detector)
         if screen is None:
             return None
-        return ReadingScreen(screen, self._find_sign, self.dressed, self.reach)
+        return ReadingScreen(screen, self._find_sign, self._reading.even, self.dressed, self.reach)
 
     def is_worded(self, match: Match) -> bool:
         return isinstance(self._detector, Worded) and self._detector.is_worded(

@@ -12,7 +12,7 @@ from hooks.detect.automaton.regex_analysis import UNLIMITED, Find, analyse, find
 from hooks.detect.automaton.screen import RuleScreen
 from hooks.detect.automaton.states import Automaton, Place, Sketch, numbers
 from hooks.detect.automaton.tree import literals_of, tree_of
-from hooks.detect.detector import Findings, Match
+from hooks.detect.detector import Findings, Match, Screenable
 
 with from_extra("guards", "regex"):
     import regex
@@ -101,7 +101,7 @@ class Allowed:
         return text.casefold() in self._texts or bool(self._search and self._search(text))
 
 
-class RuleDetector:
+class RuleDetector(Screenable):
     """Finds the matches of rules: for each rule the leftmost ones that do not overlap, as `finditer` does.
 
     One automaton reads the text for all rules, and finds where each of them may match. The rule's own pattern
@@ -130,8 +130,8 @@ class RuleDetector:
         self._automaton = Automaton(
             [None if needed else one for needed, one in zip(words, sketches, strict=True)]
         )
-        # These rules match only near their words, so the automaton need not check the text before a match.
-        # It would then have a state for each pair of a state of the match and a state of that text.
+        # These rules match only near their words. So the automaton does not check the text before a match,
+        # which would multiply its states.
         self._worded = Automaton(
             [
                 one and one._replace(behind=None) if needed else None
@@ -141,8 +141,8 @@ class RuleDetector:
         """The automaton of the rules that need a word near."""
         self._near_words = _NearWords(needing) if needing else None
         self._words_first = True
-        """Whether words are looked for before the places of their rules. The one that last found nothing goes
-        first: then the other need not be asked."""
+        """Whether a text is searched for the words first, and then for the matches of their rules. The search
+        that last found nothing goes first: if it finds nothing again, the other one is left out."""
         self.longest = max(searcher.longest for searcher in searchers)
         self.reach = max(searcher.reach for searcher in searchers)
         self._likely: _Searcher | None = None

@@ -20,7 +20,6 @@ from hooks import (
     with_prompt_texts,
 )
 from hooks.api.chunk import CALLER_VALUES
-from hooks.api.screen import Screen
 from hooks.detect.acting_guard import ActingGuard, Options, PromptReply, spliced
 from hooks.detect.detector import Detector, Match, Worded, order, screen_of
 from hooks.detect.excerpt import Excerpt
@@ -29,6 +28,7 @@ from hooks.detect.lead import MAX_LEAD, Lead
 from hooks.detect.placeholders import LONGEST, Placeholders, operator_key
 from hooks.detect.readings import Reader
 from hooks.detect.restoring import MARK, masked
+from hooks.loading.screen import Screen, Screened
 from hooks.prompts.lead import leads_of
 
 _PLACEHOLDERS = "placeholders"
@@ -45,7 +45,7 @@ class SpanOptions(Options, total=False):
     restore: bool
 
 
-class SpanGuard(ActingGuard):
+class SpanGuard(ActingGuard, Screened):
     """Acts on a detector's matches, and holds only the text that the detector leaves undecided.
 
     `restore`: with `prompt: redact`, the model is shown a placeholder in the place of a match. Where it
@@ -92,8 +92,7 @@ class SpanGuard(ActingGuard):
             return self._act(
                 chunk, excerpt, text, *excerpt.settled(text, matches, undecided, is_final, again)
             )
-        if excerpt.again is not None:
-            undecided = min(undecided, excerpt.again.start)
+        undecided = excerpt.open_from(undecided)
         if is_final:
             return emit(chunk.pending, alternatives=excerpt.keeps_alternatives)
         begin, held = excerpt.pending, len(text) - undecided
@@ -105,7 +104,7 @@ class SpanGuard(ActingGuard):
 
     @cached_property
     def screen(self) -> Screen | None:
-        """See `Screened`. A subclass that is called in its own way has none."""
+        """A subclass that is called in its own way has none."""
         return screen_of(self.detector) if type(self).__call__ is SpanGuard.__call__ else None
 
     def may_skip(self, state: dict[Any, Any]) -> bool:
@@ -114,14 +113,14 @@ class SpanGuard(ActingGuard):
             excerpt is not None
             and excerpt.is_plain
             and excerpt.again is None
-            and excerpt.view is None
+            and (excerpt.view is None or excerpt.view.is_even)
             and excerpt.placeholders is None
             and excerpt.keeps_alternatives
         )
 
-    def skip(self, state: dict[Any, Any], before: str, pending: str) -> None:
+    def skip(self, state: dict[Any, Any], before: str) -> None:
         excerpt: Excerpt = state["excerpt"]
-        excerpt.resume(self._plain(before), self._plain(pending))
+        excerpt.resume(self._plain(before))
 
     def _vetted(self, chunk: Chunk) -> Verdict:
         """The verdict on any chunk; `__call__` has a shorter way for most."""

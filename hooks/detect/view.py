@@ -42,6 +42,11 @@ class View:
     def is_as_written(self, text: str) -> bool:
         return self.last_end < 0 and self.end == len(text)
 
+    @property
+    def is_even(self) -> bool:
+        """Whether each token that is not forgotten reads as just as many characters as it has."""
+        return not self._places
+
     def grow(self, text: str, tokens: Iterable[tuple[Place, Place, str | None]], *, is_final: bool) -> None:
         """Read the text from `end` on. `tokens`: its tokens from there on; see `Reading.tokens`."""
         pieces: list[str] = []

@@ -1,7 +1,7 @@
 """JSON text that is read without its escapes while it streams, and edited so that it stays JSON.
 
 `\\n` in JSON is a line break, not the letter n, and `\\u0040` is an @. A guard that read the text as written
-would miss a word behind an escape, or cut an escape in two. An edit replaces text inside strings. It replaces
+would miss a word after an escape, or cut an escape in two. An edit replaces text inside strings. It replaces
 a whole number, `true`, `false` or `null` by a string. Quotes, brackets, colons and commas stay.
 
 Libraries that read partial JSON (jiter, ijson) return values. An edit needs to know where each character of

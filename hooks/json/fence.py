@@ -11,7 +11,7 @@ MARK = "```"
 
 
 def opening(text: str) -> tuple[int, int] | None:
-    """The place of a fence's first line, where `text` begins with one behind blanks."""
+    """The place of a fence's first line, where `text` begins with one after blanks."""
     found = _OPENING.match(text)
     return found.span(1) if found and len(found[1]) <= MAX_OPENING else None
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
-from hooks.loading.short_names import GUARDS
+from hooks.loading.loader import GUARDS
 
 _ACTING_GUARD = "hooks.detect.acting_guard", "ActingGuard"
 """The class whose keyword arguments a guard takes as well if its `__init__` has `**options`."""

@@ -17,18 +17,39 @@ from pydantic import ConfigDict
 from engine.protocol.did_you_mean import did_you_mean
 from engine.protocol.guard_models import GuardModels
 from engine.protocol.import_path import ImportPathError, describe, find_class, search_working_folder_last
-from engine.protocol.parts import PartError
+from engine.protocol.parts import Kind, PartError
 from hooks.api.decision import Decision, Mode
 from hooks.api.probe_needs import ProbeNeeds
 from hooks.loading.alarm import interrupting
 from hooks.loading.arguments import ArgumentError, check_arguments
 from hooks.loading.async_call import AsyncCall
-from hooks.loading.screens import LoadedScreen
-from hooks.loading.short_names import GUARDS
 
 logger = logging.getLogger("weir.hooks")
 
 LOAD_TIMEOUT = 60.0
+
+SHORT_NAMES = {
+    "audit": "hooks.builtin.audit.Audit",
+    "classifier": "hooks.builtin.classifier.Classifier",
+    "json_schema": "hooks.builtin.json_schema.JsonSchema",
+    "judge": "hooks.builtin.judge.Judge",
+    "links": "hooks.builtin.links.Links",
+    "media": "hooks.builtin.media.Media",
+    "patterns": "hooks.builtin.patterns.Patterns",
+    "phrases": "hooks.builtin.phrases.Phrases",
+    "pii": "hooks.builtin.pii.Pii",
+    "presidio": "hooks.builtin.presidio.Presidio",
+    "probe": "hooks.builtin.probe.Probe",
+    "prompt_leak": "hooks.builtin.prompt_leak.PromptLeak",
+    "remote": "hooks.builtin.remote.Remote",
+    "repetition": "hooks.builtin.repetition.Repetition",
+    "secrets": "hooks.builtin.secrets.Secrets",
+    "stream_guard": "hooks.builtin.stream_guard.StreamGuard",
+    "tools": "hooks.builtin.tools.Tools",
+    "wrap": "hooks.builtin.wrap.Wrap",
+}
+GUARDS = Kind("guard", "weir.hooks", SHORT_NAMES)
+"""A package adds a short name by an entry point to a class."""
 
 
 class HookLoadError(RuntimeError):
@@ -91,8 +112,8 @@ class LoadedHook:
     """The most characters that the hook says it leaves undecided. None: it says nothing."""
     place: str = ""
     """The file and the line of its `__call__`, in brackets."""
-    screen: LoadedScreen | None = None
-    """None: the hook has no screen, or is not called directly."""
+    may_fuse: bool = True
+    """Whether one automaton may read text in place of this hook and others (`hooks.loading.fuse`)."""
     late: set[asyncio.Task[None]] = field(default_factory=set, compare=False, repr=False)
     """Calls that continue though their deadlines have passed."""
 
@@ -135,7 +156,6 @@ class LoadedHook:
             getattr(instance, "needs_probe", None),
             _max_hold_of(instance),
             _line_of(instance),
-            LoadedScreen.of(instance),
         )
 
     @property
@@ -145,12 +165,12 @@ class LoadedHook:
     @property
     def depends_on_cuts(self) -> bool:
         """Whether the hook may release different text if the stream is cut otherwise: what a judge says of a
-        text depends on the pieces that it is shown. A probe's scores stand with the tokens."""
+        text depends on the pieces that it is shown. A probe's scores are with the tokens."""
         return self.judges and self.needs_probe is None
 
     def wrapped(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> "LoadedHook":
         """The same hook, with its plain methods replaced by `wrap(method)`."""
-        hook = self if self.is_async else replace(self, call=wrap(self.call), screen=None)
+        hook = self if self.is_async else replace(self, call=wrap(self.call))
         if hook.on_decision is not None:
             hook = replace(hook, on_decision=wrap(hook.on_decision))
         if hook.on_request is None or hook.is_request_async:

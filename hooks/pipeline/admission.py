@@ -1,15 +1,21 @@
-"""A hook's answer to a request: the request, one with another prompt, or a refusal (contract 8.1)."""
+"""What a hook may make of a prompt: the request, one with another prompt, or a refusal (contract 8.1)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import orjson
 
 from engine.protocol import GenerationRequest, RequestError
 from hooks.api.chunk import CALLER_VALUES
-from hooks.pipeline.ask import Reply
-from hooks.pipeline.failure import BadVerdictError, HookFailure, discard
+from hooks.api.decision import Action
+from hooks.decisions.failure import BadVerdictError, HookError, HookFailure, count_failure, discard, place_of
+from hooks.decisions.log import request_decision
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.ask import Ask, Asking, Reply
+from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.release import checked_text
 from hooks.prompts.texts import PROMPT_FIELDS, Refusal
 
@@ -26,6 +32,56 @@ class RefusedError(RequestError):
             f"The prompt was refused: {reason}", param=request.prompt_field, code="content_filter"
         )
         self.reason = reason
+
+
+def ask_prompt(guarded: GuardedRequest, hook: LoadedHook) -> Asking[Refusal | None]:
+    """Show one hook the request, and take its change of it. Returns its refusal, if it refuses."""
+    assert hook.on_request is not None
+    request = guarded.request
+    tally = guarded.tallies[hook.name]
+    # A copy: a hook in shadow mode has no effect, whatever it does to the request (contract 3.10).
+    shown = deepcopy(request) if hook.is_shadow else request
+    method = hook.on_request
+    if hook.takes_state:
+        method = partial(_with_state, method, guarded.states[id(hook)])
+    ask = Ask(hook, tally, method, hook.is_request_async, shown)
+    yield ask
+    try:
+        answer = checked_answer(ask.reply, shown)
+        values = checked_values(guarded.states[id(hook)]) if hook.takes_state else {}
+    except BaseException as error:
+        count_failure(hook, tally, error)
+        _decided(guarded, hook, "error", place_of(error))
+        if hook.is_shadow:
+            return None
+        raise HookError.of(hook, error, request) from error
+    if isinstance(answer, Refusal):
+        tally.count("refuse")
+        _decided(guarded, hook, "refuse", answer.reason)
+        return None if hook.is_shadow else answer
+    if not hook.is_shadow:
+        guarded.values.update(values)
+    if answer is shown:
+        tally.count("admit")
+        return None
+    if answer.taint != shown.taint:
+        tally.count("taint")
+        _decided(guarded, hook, "taint", answer.taint)
+    if replace(answer, taint=shown.taint) != shown:
+        tally.count("rewrite_prompt")
+        _decided(guarded, hook, "rewrite_prompt", None)
+    if not hook.is_shadow:
+        guarded.request = answer
+    return None
+
+
+def _decided(guarded: GuardedRequest, hook: LoadedHook, action: Action, reason: str | None) -> None:
+    if guarded.decisions is not None:
+        guarded.decisions.append(request_decision(guarded.request, hook.name, action, reason, hook.mode))
+
+
+def _with_state(method: Callable[..., Any], state: dict[Any, Any], shown: GenerationRequest) -> Any:
+    return method(shown, state)
 
 
 def checked_answer(answer: Reply, request: GenerationRequest) -> GenerationRequest | Refusal:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from engine.protocol import Delta, GenerationRequest, Rewind
 from hooks.api import Chunk
+from hooks.decisions.tally import Tally
 from hooks.loading.loader import LoadedHook
 
 Reply = Any
@@ -23,6 +24,8 @@ class Ask:
     """
 
     hook: LoadedHook
+    tally: Tally
+    """Counts the time that the call takes."""
     method: Callable[[Any], Any]
     """The hook's `__call__`, or its `on_request`."""
     is_async: bool

@@ -1,8 +1,7 @@
 """Runs guards: `admit` before the engine, `Guarding` after it, and the driver of the guard's machine.
 
 The driver calls plain hooks, awaits async ones, and reports decisions to listeners. Time, tasks, cancellation
-and deadlines live here and nowhere else, but for a joint screen, which times the methods of hooks that it
-calls. The service and the hook workers both use it.
+and deadlines live here and nowhere else. The service and the hook workers both use it.
 """
 
 import asyncio
@@ -18,17 +17,17 @@ from engine.protocol.prompt_size import prompt_size
 from engine.streams.flow import Stage
 from engine.turns.prompt_threads import PromptThreads
 from hooks.api.decision import Held, Listener
+from hooks.decisions.failure import HookError, HookFailure, count_failure
+from hooks.decisions.log import DecisionLog
+from hooks.decisions.tally import Tallies, Tally
 from hooks.loading.async_call import LateAndCancelledError
+from hooks.loading.fuse import Run
 from hooks.loading.loader import LoadedHook
+from hooks.loading.options import PipelineOptions
 from hooks.pipeline.admission import RefusedError
 from hooks.pipeline.ask import Ask, Machine, Reply, Step
-from hooks.pipeline.decision import DecisionLog
-from hooks.pipeline.failure import HookError, HookFailure, count_failure
 from hooks.pipeline.guard import Guard
-from hooks.pipeline.joint_screen import Run
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
-from hooks.pipeline.options import PipelineOptions
-from hooks.pipeline.tally import Tallies
 from hooks.prompts.texts import without_unread
 from hooks.prompts.token_ids import has_token_ids, in_ids, in_text
 
@@ -123,7 +122,7 @@ class GuardDriver:
         """`tallies`: counts of what the hooks do. `can_rewind`: whether the engine can rewind outputs.
         `listener`: receives the decisions, as hooks that listen do. `min_held`: see `GuardFactory.open`.
         `prompt_threads`: where thread-safe hooks read prompts that are not short; None: in this
-        thread. `runs`: the hooks that screens read for."""
+        thread. `runs`: the hooks that are fused."""
         self._tallies = tallies
         self._timeout = options.hook_timeout
         self._prompt_threads = prompt_threads
@@ -158,7 +157,7 @@ class GuardDriver:
         try:
             while True:
                 said = next(asking)  # no copyable hook is async
-                said.reply = self._call(said.hook, said.method, said.shown)
+                said.reply = self._call(said.tally, said.method, said.shown)
         except StopIteration as end:
             text: str | None = end.value
             return text
@@ -200,7 +199,7 @@ class GuardDriver:
             assert isinstance(said, Ask)
             if said.is_async or (size and said.may_run_beside):
                 return said
-            said.reply = self._call(said.hook, said.method, said.shown)
+            said.reply = self._call(said.tally, said.method, said.shown)
         raise RuntimeError("the guard's machine ends with a step")
 
     async def _wait(self, machine: Machine, said: Step | Ask, size: int) -> Step:
@@ -228,7 +227,7 @@ class GuardDriver:
             raise step.error
         return step
 
-    def _call(self, hook: LoadedHook, method: Callable[[Any], Any], shown: Any) -> Reply:
+    def _call(self, tally: Tally, method: Callable[[Any], Any], shown: Any) -> Reply:
         """Call a plain method. It cannot be interrupted here: it is late once it returns."""
         started = monotonic()
         reply: Reply
@@ -236,7 +235,7 @@ class GuardDriver:
             reply = method(shown)
         except BaseException as error:  # noqa: BLE001 - any error of a hook fails its request (contract 4.1)
             reply = HookFailure(error)
-        if self._count(hook, started) <= self._timeout or isinstance(reply, HookFailure):
+        if self._count(tally, started) <= self._timeout or isinstance(reply, HookFailure):
             return reply
         return HookFailure.late()
 
@@ -249,42 +248,89 @@ class GuardDriver:
                 raise
             return HookFailure(error)
         finally:
-            self._count(ask.hook, started)
+            self._count(ask.tally, started)
 
     async def _beside(self, ask: Ask, size: int) -> Reply:
         """Call a plain `on_request` on a thread. It is late once it returns, as in `_call`."""
         assert self._prompt_threads is not None
         work = partial(_timed, ask.method, ask.shown)
         reply, seconds = await self._prompt_threads.run(work, size=size, caller=self.request.caller)
-        self._count(ask.hook, monotonic() - seconds)
+        self._count(ask.tally, monotonic() - seconds)
         return reply if seconds <= self._timeout or isinstance(reply, HookFailure) else HookFailure.late()
 
-    def _count(self, hook: LoadedHook, started: float) -> float:
+    def _count(self, tally: Tally, started: float) -> float:
         """Count a call that began at `started`. Returns the seconds that it took."""
         now = monotonic()
-        self._tallies[hook.name].seconds += now - started
+        tally.seconds += now - started
         if self._log is not None:
             self._log.now = now
         return now - started
 
     def _report(self, log: DecisionLog) -> HookError | None:
         """Report to every listener. Returns the error of the last that failed; a failed one gets no more."""
-        decisions = log.take()
+        decisions = log.drain()
         if self._listener is not None:
             for decision in decisions:
                 self._listener(decision)
         failed: HookError | None = None
         for listener in self._listeners[:]:
             assert listener.on_decision is not None
-            replies = (self._call(listener, listener.on_decision, decision) for decision in decisions)
+            tally, method = self._tallies[listener.name], listener.on_decision
+            replies = (self._call(tally, method, decision) for decision in decisions)
             failure = next((reply for reply in replies if isinstance(reply, HookFailure)), None)
             if failure is not None:
                 self._listeners.remove(listener)
-                count_failure(listener, self._tallies[listener.name], failure.error)
+                count_failure(listener, tally, failure.error)
                 if not listener.is_shadow:
                     failed = HookError(listener.name)
                     failed.__cause__ = failure.error
         return failed
+
+
+class RepeatingDriver(GuardDriver):
+    """A guard for text that another guard has judged before, and that is read once more.
+
+    Listeners receive no decision about the text that was judged before, and no verdict on it is counted
+    twice. Ends and failures are the exception: after one, there is no second reading, so none came before."""
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        hooks: list[LoadedHook],
+        tallies: Tallies,
+        options: PipelineOptions,
+        *,
+        num_repeated: int,
+        **others: Any,
+    ) -> None:
+        """`num_repeated`: the characters of the only output that were judged before. They come as deltas of
+        their own. `others`: as `GuardDriver` takes them."""
+        own = {hook.name: Tally() for hook in hooks}
+        super().__init__(request, hooks, own, options, **others)
+        self._own, self._total = own, tallies
+        self._num_repeated = num_repeated
+
+    async def feed(self, delta: Delta) -> Step:
+        try:
+            return await super().feed(delta)
+        finally:
+            self._add_counts()
+            self._num_repeated -= len(delta.text)
+
+    async def close(self) -> None:
+        self._num_repeated = 0
+        await super().close()
+        self._add_counts()
+
+    def _report(self, log: DecisionLog) -> HookError | None:
+        if self._num_repeated > 0:
+            log.forget_repeated(0)
+        return super()._report(log)
+
+    def _add_counts(self) -> None:
+        for name, tally in self._own.items():
+            counts = tally.drain()
+            self._total[name].add(counts.repeated() if self._num_repeated > 0 else counts)
 
 
 def _timed(method: Callable[[Any], Any], shown: Any) -> tuple[Reply, float]:

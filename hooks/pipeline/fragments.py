@@ -93,6 +93,13 @@ class Fragment:
         return head, Fragment(text[at:], group, False, self.is_last, replaced, is_restored)
 
     @property
+    def num_tokens(self) -> int | None:
+        """The number of tokens that the fragment completes; None: its text has no tokens."""
+        if self.group is None or not self.group.tokens:
+            return None
+        return len(self.group.tokens) if self.is_last else 0
+
+    @property
     def positions(self) -> Positions | None:
         """The positions of the tokens that the text stands for; None if the engine gives none."""
         if self.replaced is not None or self.group is None:
@@ -230,7 +237,7 @@ def cut(fragments: list[Fragment], length: int) -> tuple[list[Fragment], list[Fr
     return fragments, []
 
 
-def take_from(fragments: list[Fragment], length: int) -> list[Fragment]:
+def cut_front(fragments: list[Fragment], length: int) -> list[Fragment]:
     """Take the first `length` characters out of `fragments`. Splits as `cut` does."""
     taken: list[Fragment] = []
     for fragment in fragments:
@@ -301,7 +308,7 @@ class HeldText:
             if num_held > len(new) and self.pieces is not None:
                 new = "".join(self.pieces[0][: self.pieces[1]]) + new
             self.pieces = ([new[-num_held:]], 1)
-            return take_from(held, num_released)
+            return cut_front(held, num_released)
         pieces = [] if self.pieces is None else self.pieces[0]
         pieces.append(new)
         self.pieces = (pieces, len(pieces))

@@ -9,29 +9,25 @@ The machine knows the rules: which hook sees which text, and the effect of a ver
 the service and in hook workers alike.
 """
 
-import copy
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
 from engine.protocol import Delta, EngineError, GenerationRequest, Rewind, Usage
 from hooks.api import terminate
-from hooks.api.decision import Action, Held
+from hooks.api.decision import Held
+from hooks.decisions.failure import HookError
+from hooks.decisions.log import DecisionLog
+from hooks.decisions.tally import Tallies
+from hooks.loading.fuse import Run
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.admission import checked_answer, checked_values
-from hooks.pipeline.ask import Ask, Asking, Machine, Step
-from hooks.pipeline.decision import DecisionLog, request_decision
+from hooks.loading.options import PipelineOptions
+from hooks.pipeline.admission import ask_prompt
+from hooks.pipeline.ask import Asking, Machine, Step
 from hooks.pipeline.delivery import Delivery, DiffersError
-from hooks.pipeline.failure import HookError, count_failure, place_of
 from hooks.pipeline.guarded_request import GuardedRequest
-from hooks.pipeline.joint_screen import Run
 from hooks.pipeline.look_ahead import look_ahead
-from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.output import Output
-from hooks.pipeline.tally import Tallies
-from hooks.prompts.texts import Refusal
 
 logger = logging.getLogger("weir.hooks")
 
@@ -57,8 +53,8 @@ class Guard:
     ) -> None:
         """`can_rewind`: whether the engine can rewind outputs. `decisions`: where hooks' decisions go,
         for the driver to report them; None if nobody listens. `runs`: the hooks
-        that screens read for. Without effect if decisions are reported, which say who held a text, and if a
-        hook may rewind."""
+        that are fused. Without effect if decisions are reported, which name the hook that held a text, and if
+        a hook may rewind."""
         self.may_rewind = can_rewind and any(hook.may_rewind and not hook.is_shadow for hook in hooks)
         """Whether a hook may rewind outputs, and the engine can."""
         self.guarded = GuardedRequest(request, hooks, tallies, options, decisions)
@@ -83,7 +79,7 @@ class Guard:
             for i, hook in enumerate(guarded.hooks):
                 if hook.on_request is None:
                     continue
-                if (refusal := (yield from self._ask_prompt(hook))) is None:
+                if (refusal := (yield from ask_prompt(guarded, hook))) is None:
                     continue
                 if refusal.text is None:
                     refused = refusal.reason
@@ -94,51 +90,6 @@ class Guard:
         except EndsRequest as failure:
             error = failure
         yield self._step(released, refused=refused, error=error)
-
-    def _ask_prompt(self, hook: LoadedHook) -> Asking[Refusal | None]:
-        """Show one hook the request, and take its change of it. Returns its refusal, if it refuses."""
-        assert hook.on_request is not None
-        request = self.guarded.request
-        tally = self.guarded.tallies[hook.name]
-        # A copy: a hook in shadow mode has no effect, whatever it does to the request (contract 3.10).
-        shown = copy.deepcopy(request) if hook.is_shadow else request
-        method = hook.on_request
-        if hook.takes_state:
-            method = partial(_with_state, method, self.guarded.states[id(hook)])
-        ask = Ask(hook, method, hook.is_request_async, shown)
-        yield ask
-        try:
-            answer = checked_answer(ask.reply, shown)
-            values = checked_values(self.guarded.states[id(hook)]) if hook.takes_state else {}
-        except BaseException as error:
-            count_failure(hook, tally, error)
-            self._decided_prompt(hook, "error", place_of(error))
-            if hook.is_shadow:
-                return None
-            raise HookError.of(hook, error, request) from error
-        if isinstance(answer, Refusal):
-            tally.count("refuse")
-            self._decided_prompt(hook, "refuse", answer.reason)
-            return None if hook.is_shadow else answer
-        if not hook.is_shadow:
-            self.guarded.values.update(values)
-        if answer is shown:
-            tally.count("admit")
-            return None
-        if answer.taint != shown.taint:
-            tally.count("taint")
-            self._decided_prompt(hook, "taint", answer.taint)
-        if replace(answer, taint=shown.taint) != shown:
-            tally.count("rewrite_prompt")
-            self._decided_prompt(hook, "rewrite_prompt", None)
-        if not hook.is_shadow:
-            self.guarded.request = answer
-        return None
-
-    def _decided_prompt(self, hook: LoadedHook, action: Action, reason: str | None) -> None:
-        guarded = self.guarded
-        if guarded.decisions is not None:
-            guarded.decisions.append(request_decision(guarded.request, hook.name, action, reason, hook.mode))
 
     def _answer(self, text: str, reason: str) -> Asking[list[Delta]]:
         """Answer in the engine's place."""
@@ -244,10 +195,6 @@ class Guard:
     ) -> Step:
         is_over = self._is_terminated and all(output.is_finished for output in self._outputs)
         return Step(released, rewound, is_over, refused, error)
-
-
-def _with_state(method: Callable[..., Any], state: dict[Any, Any], shown: GenerationRequest) -> Any:
-    return method(shown, state)
 
 
 class _ReleasedUsage:

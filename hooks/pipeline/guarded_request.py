@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from engine.protocol import GenerationRequest, Usage
+from hooks.decisions.hidden_values import HiddenValues
+from hooks.decisions.log import DecisionLog
+from hooks.decisions.tally import Tallies
+from hooks.loading.fuse import Run
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.decision import DecisionLog
-from hooks.pipeline.hidden_values import HiddenValues
-from hooks.pipeline.joint_screen import Run
-from hooks.pipeline.options import PipelineOptions
-from hooks.pipeline.tally import Tallies
+from hooks.loading.options import PipelineOptions
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class GuardedRequest:
     states: dict[int, dict[Any, Any]] = field(default_factory=partial(defaultdict, dict))
     """Each hook's state for the request, by the hook's `id` (contract 2.12): two hooks may have one name."""
     runs: Sequence[Run] = ()
-    """The hooks that screens read for. Each other hook is called with every chunk."""
+    """The hooks that are fused. Each other hook is called with every chunk."""
     suspicions: dict[int, str] = field(default_factory=dict)
     """The first suspicion of each hook that has one, by the hook's place (contract 3.16)."""
 

@@ -8,20 +8,21 @@ from copy import deepcopy
 from typing import Any
 
 from hooks.api import Chunk, StreamContext, emit, terminate
+from hooks.decisions.failure import HookError
+from hooks.decisions.tally import Tally
 from hooks.pipeline.ask import Ask, Asking
-from hooks.pipeline.failure import HookError
 from hooks.pipeline.fragments import Fragment, copies, num_incomplete_of, restored_in, text_of, tokens_of
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.stage import HookStage
 from hooks.pipeline.stream import Stream
-from hooks.pipeline.tally import Tally
 
 
 def look_ahead(guarded: GuardedRequest, stream: Stream | None) -> Asking[str | None]:
     """The text. Empty if no hook holds any. None: a hook cannot say it, or would fail."""
     if stream is None:
         return ""
-    stream.leave_readings()
+    for stage in stream.stages:
+        stage.leave()
     stages = [stage for stage in stream.stages if not (stage.hook.is_shadow or stage.is_closed)]
     while stages and not stages[0].held.num_characters:
         del stages[0]  # hooks before the first one that holds text have released all that they were shown
@@ -32,6 +33,9 @@ def look_ahead(guarded: GuardedRequest, stream: Stream | None) -> Asking[str | N
     suspicions = guarded.suspicions.copy()
     released = [Fragment("")]
     for stage in stages:
+        if stage.num_fused:
+            released = [*stage.held.fragments, *released]
+            continue
         pieces, held, text = stage.pieces, stage.held.pieces, text_of(released)
         num_pieces = len(pieces)
         keeps_text = stage.context.keeps_text
@@ -40,7 +44,7 @@ def look_ahead(guarded: GuardedRequest, stream: Stream | None) -> Asking[str | N
         context = _copy(stage, suspicions)
         num_incomplete, restored = num_incomplete_of(released), restored_in(released)
         chunk = Chunk(context, text, tokens_of(released), True, False, held, num_incomplete, restored)
-        ask = Ask(stage.hook, stage.call, False, chunk)
+        ask = Ask(stage.hook, stage.tally, stage.call, False, chunk)
         try:
             yield ask
             reply = ask.reply

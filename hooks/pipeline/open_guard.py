@@ -1,10 +1,13 @@
-"""A request's guard as the service sees it, wherever its hooks run."""
+"""Guards as the service sees them, wherever their hooks run: what opens one, and one request's."""
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from typing import Protocol
 
 from engine.protocol import Delta, GenerationRequest
-from hooks.api.decision import Held
+from engine.protocol.guard_models import GuardModels
+from hooks.api.decision import Held, Listener, Mode
+from hooks.api.probe_needs import ProbeNeeds
+from hooks.decisions.tally import Tallies
 from hooks.pipeline.ask import Step
 
 
@@ -58,6 +61,62 @@ class OpenGuard(Protocol):
 
     async def close(self) -> None:
         """Give every open stream its last call, aborted (contract 2.6). Closing twice is fine."""
+
+
+class GuardFactory(Protocol):
+    """The configured hooks, wherever they run: a `Pipeline` in this process, or a `WorkerPool`."""
+
+    tallies: Tallies
+    """Counts of what each hook did, by name."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request's hooks can run now."""
+
+    @property
+    def modes(self) -> Mapping[str, Mode]:
+        """The mode of each hook, by name."""
+
+    async def start(self, models: GuardModels | None = None) -> None:
+        """Give the hooks of this process `models`, and make sure that every hook works. Raises
+        `HookLoadError` (contract 1.4, 1.9)."""
+
+    @property
+    def allowed(self) -> Collection[str]:
+        """The names of the hooks that run only for requests that name them."""
+
+    @property
+    def prompt_readers(self) -> Collection[str]:
+        """The names of the hooks that read prompts."""
+
+    @property
+    def needed_probes(self) -> Mapping[str, ProbeNeeds]:
+        """The needs that the hooks of every request have of the guarded model's probes, by the hooks' names
+        (contract 1.10)."""
+
+    @property
+    def rewinders(self) -> frozenset[str]:
+        """The names of the hooks that may return `rewind`."""
+
+    def open(
+        self,
+        request: GenerationRequest,
+        *,
+        can_rewind: bool = False,
+        listener: Listener | None = None,
+        min_held: float = 0.0,
+        num_repeated: int = 0,
+    ) -> OpenGuard:
+        """A guard for the request. `can_rewind`: whether the engine can rewind outputs. `listener`:
+        receives the hooks' decisions. Without one, and without a hook that listens, no decision is made.
+        `min_held`: seconds; a shorter hold whose text was released untouched is not reported, and costs less.
+        `num_repeated`: the first characters of the only output, which an earlier guard has judged: neither
+        hooks nor `listener` receive their decisions again. They come as deltas of their own.
+
+        Raises `RequestError` if the request names a hook that it may not (contract 1.3).
+        """
+
+    async def aclose(self) -> None: ...
 
 
 class PassThrough:

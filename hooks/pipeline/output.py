@@ -338,7 +338,6 @@ class Output:
     def abort(self) -> Asking[None]:
         """Give every open stream its last call, aborted (contract 2.6)."""
         for stream in list(self.streams.values()):
-            stream.leave_readings()
             for stage in stream.stages:
                 yield from stage.abort()
         self.streams.clear()

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from engine.local.own_models import OwnModels
 from engine.protocol import Delta, GenerationRequest, RequestError, Token
@@ -15,74 +14,18 @@ from engine.protocol.import_path import describe
 from engine.turns.prompt_threads import PromptThreads
 from hooks.api.decision import Listener, Mode
 from hooks.api.probe_needs import ProbeNeeds
+from hooks.decisions.failure import BadVerdictError, HookError
+from hooks.decisions.tally import SilentTally, Tallies, Tally
 from hooks.loading.alarm import interrupting
 from hooks.loading.async_call import GRACE
+from hooks.loading.fuse import Run, fuse
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
-from hooks.pipeline.driver import GuardDriver
-from hooks.pipeline.failure import BadVerdictError, HookError
-from hooks.pipeline.joint_screen import JointScreens
+from hooks.loading.options import PipelineOptions
+from hooks.loading.screen import JointScreen, Screened
+from hooks.pipeline.driver import GuardDriver, RepeatingDriver
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
-from hooks.pipeline.options import PipelineOptions
-from hooks.pipeline.repeating import RepeatingDriver
-from hooks.pipeline.tally import SilentTally, Tallies, Tally
 
 logger = logging.getLogger("weir.hooks")
-
-
-class GuardFactory(Protocol):
-    """The configured hooks, wherever they run: a `Pipeline` in this process, or a `WorkerPool`."""
-
-    tallies: Tallies
-    """Counts of what each hook did, by name."""
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether a request's hooks can run now."""
-
-    @property
-    def modes(self) -> Mapping[str, Mode]:
-        """The mode of each hook, by name."""
-
-    async def start(self, models: GuardModels | None = None) -> None:
-        """Give the hooks of this process `models`, and make sure that every hook works. Raises
-        `HookLoadError` (contract 1.4, 1.9)."""
-
-    @property
-    def allowed(self) -> Collection[str]:
-        """The names of the hooks that run only for requests that name them."""
-
-    @property
-    def prompt_readers(self) -> Collection[str]:
-        """The names of the hooks that read prompts."""
-
-    @property
-    def needed_probes(self) -> Mapping[str, ProbeNeeds]:
-        """The needs that the hooks of every request have of the guarded model's probes, by the hooks' names
-        (contract 1.10)."""
-
-    @property
-    def rewinders(self) -> frozenset[str]:
-        """The names of the hooks that may return `rewind`."""
-
-    def open(
-        self,
-        request: GenerationRequest,
-        *,
-        can_rewind: bool = False,
-        listener: Listener | None = None,
-        min_held: float = 0.0,
-        num_repeated: int = 0,
-    ) -> OpenGuard:
-        """A guard for the request. `can_rewind`: whether the engine can rewind outputs. `listener`:
-        receives the hooks' decisions. Without one, and without a hook that listens, no decision is made.
-        `min_held`: seconds; a shorter hold whose text was released untouched is not reported, and costs less.
-        `num_repeated`: the first characters of the only output, which an earlier guard has judged: neither
-        hooks nor `listener` receive their decisions again. They come as deltas of their own.
-
-        Raises `RequestError` if the request names a hook that it may not (contract 1.3).
-        """
-
-    async def aclose(self) -> None: ...
 
 
 def check_named(request: GenerationRequest, allowed: Collection[str]) -> None:
@@ -123,8 +66,8 @@ class Pipeline:
         self.hooks = tuple(hooks)
         self.allowed: Mapping[str, LoadedHook] = {hook.name: hook for hook in allowed}
         self.options = options or PipelineOptions()
-        self._screens = JointScreens(self.options.hook_timeout)
-        self._runs = self._screens.runs(self.hooks)
+        self._screens: dict[tuple[Screened, ...], JointScreen] = {}
+        self._runs = fuse(self.hooks, self._screens)
         self.tallies: Tallies = {hook.name: Tally() for hook in self._all}
 
     @classmethod
@@ -196,9 +139,9 @@ class Pipeline:
         if request.hooks:
             check_named(request, self.allowed)
             hooks += [self.allowed[name] for name in request.hooks]
-            runs = self._screens.runs(hooks)
+            runs = fuse(hooks, self._screens)
         if num_repeated:
-            runs = []  # such a guard looks ahead at each question, and a joint reading begins anew after that
+            runs = []  # such a guard looks ahead at each question, and each hook is called for that
         if not hooks:
             return PassThrough(request)
         kind = partial(RepeatingDriver, num_repeated=num_repeated) if num_repeated else GuardDriver
@@ -220,12 +163,9 @@ class Pipeline:
         await self.give_models(models)
         for hook in self._all:
             # A deadline that interrupts plain calls, so that a hanging hook can be named.
-            limit = interrupting(self.options.hook_timeout)
-            limited = hook.wrapped(limit)
-            if hook.screen is not None:
-                limited = replace(limited, screen=hook.screen.wrapped(limit))
+            limited = hook.wrapped(interrupting(self.options.hook_timeout))
             try:
-                await self._test(limited, {hook.name: SilentTally()})
+                await self._test(limited, {hook.name: SilentTally()}, fuse([hook], self._screens))
             except HookError as error:
                 reason = describe(error.__cause__ or error)
                 if isinstance(error.__cause__, BadVerdictError):
@@ -243,13 +183,12 @@ class Pipeline:
         """Whether the models that the pipeline has loaded can serve: if not, only a new process can."""
         return self._own_models.are_alive
 
-    async def _test(self, hook: LoadedHook, tallies: Tallies) -> None:
-        """Show the hook two requests, with any result, and then a short stream to its end. Its screen reads
-        the stream for it where it can."""
+    async def _test(self, hook: LoadedHook, tallies: Tallies, runs: list[Run]) -> None:
+        """Show the hook two requests, with any result, and then a short stream to its end. A guard that has a
+        screen is fused: the screen reads the stream where it can."""
         # No listener gets the canaries' decisions. A hook in shadow mode would fail in silence.
         hook = replace(hook, on_decision=None, is_shadow=False)
         chat, *others = _CANARIES
-        runs = JointScreens(self.options.hook_timeout).runs([hook])
         guard = GuardDriver(chat, [hook], tallies, self.options, runs=runs)
         if hook.on_request:
             step = await guard.admit(chat)

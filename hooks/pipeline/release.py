@@ -8,7 +8,8 @@ from typing import NoReturn
 
 from engine.protocol import Token
 from hooks.api import Chunk, Note, Restored, Span, Verdict, emit, hold, redact, rewind, suppress, terminate
-from hooks.pipeline.failure import BadVerdictError
+from hooks.decisions.failure import BadVerdictError
+from hooks.decisions.tally import JudgedTokens
 from hooks.pipeline.fragments import (
     Fragment,
     Positions,
@@ -18,7 +19,6 @@ from hooks.pipeline.fragments import (
     spoil,
     tokens_beside,
 )
-from hooks.pipeline.tally import JudgedTokens
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -326,11 +326,7 @@ class Ledger:
         return tuple(tokens)
 
 
-Piece = tuple[str, tuple[Token, ...]]
-"""A text that may leave, and tokens that may leave with it."""
-
-
-def piece_of(fragments: list[Fragment], ledger: Ledger) -> Piece:
+def piece_of(fragments: list[Fragment], ledger: Ledger) -> tuple[str, tuple[Token, ...]]:
     """Turn fragments that every hook released into one text with its tokens."""
     text = ""
     for fragment in fragments:
@@ -343,13 +339,13 @@ def piece_of(fragments: list[Fragment], ledger: Ledger) -> Piece:
     return text, ledger.leave() if ledger.groups else ()
 
 
-def pieces_of(fragments: list[Fragment], ledger: Ledger) -> list[Piece]:
+def pieces_of(fragments: list[Fragment], ledger: Ledger) -> list[tuple[str, tuple[Token, ...]]]:
     """As `piece_of`, for a client that gets the tokens' offsets.
 
     In each piece the tokens' texts end where the text ends. So a token's offset is the length of the text
     delivered before it.
     """
-    pieces: list[Piece] = []
+    pieces: list[tuple[str, tuple[Token, ...]]] = []
     text = ""
     tokens = [] if fragments else [*ledger.leave()]
     for fragment in fragments:
@@ -378,7 +374,7 @@ def count_judged(
         released = released[:-1]  # the closing text is the hook's own
     unjudged = getattr(verdict, "unjudged", 0)
     try:
-        judged.release(released, unjudged)
+        judged.release([(one.text, one.num_tokens) for one in released], unjudged)
     except ValueError as error:
         raise BadVerdictError(str(error)) from error
     if is_final and ends is None and unjudged:

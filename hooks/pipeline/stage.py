@@ -4,13 +4,11 @@ A machine without I/O: a hook is asked by yielding an `Ask`, and the verdict com
 """
 
 import logging
+from collections.abc import Callable
 
 from hooks.api import Chunk, Note, StreamContext, Verdict, emit, hold, redact, rewind, suspect, terminate
 from hooks.api.chunk import NOTHING_KEPT
-from hooks.loading.loader import LoadedHook
-from hooks.pipeline.ask import Ask, Asking, HookReply, Reply
-from hooks.pipeline.decision import StreamDecisions
-from hooks.pipeline.failure import (
+from hooks.decisions.failure import (
     BadVerdictError,
     HookError,
     HookFailure,
@@ -19,11 +17,14 @@ from hooks.pipeline.failure import (
     no_verdict,
     place_of,
 )
+from hooks.decisions.log import StreamDecisions
+from hooks.decisions.tally import JudgedTokens
+from hooks.loading.loader import LoadedHook
+from hooks.pipeline.ask import Ask, Asking, Reply
 from hooks.pipeline.fragments import Fragment, HeldText, copies, have_alternatives, without_restored
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.piece import Piece
 from hooks.pipeline.release import count_judged, decide, num_held_by, without_alternatives
-from hooks.pipeline.tally import JudgedTokens
 
 logger = logging.getLogger("weir.hooks")
 
@@ -47,15 +48,18 @@ class HookStage:
         "ask",
         "call",
         "context",
-        "failure",
         "held",
         "hook",
         "is_closed",
         "is_suppressed",
         "judged",
+        "on_change",
         "pieces",
         "tally",
     )
+
+    num_fused = 0
+    """The stages after this one for which this one reads. They are called where it gives up."""
 
     def __init__(
         self, guarded: GuardedRequest, hook: LoadedHook, context: StreamContext, call_index: int | None = None
@@ -65,11 +69,11 @@ class HookStage:
         self.tally = guarded.tallies[hook.name]
         self.call = type(hook.call).__call__.__get__(hook.call)
         """The hook's `__call__`, looked up once."""
-        self.ask = Ask(hook, self.call, hook.is_async)
+        self.ask = Ask(hook, self.tally, self.call, hook.is_async)
         """The question to the hook, for one chunk after another."""
         self.context = context
-        if log is None and not guarded.runs and not context.keeps_text:
-            context.pieces = NOTHING_KEPT  # a joint reading goes back to the text
+        if log is None and not context.keeps_text:
+            context.pieces = NOTHING_KEPT
         self.pieces = context.pieces
         self._counts_characters = log is not None
         self._decisions = None
@@ -81,8 +85,8 @@ class HookStage:
         self.held = HeldText()
         self._is_simple = not hook.is_shadow and not hook.judges
         """Whether a hold of the hook only moves text. It has effect, and no judged tokens are counted."""
-        self.failure: HookFailure | None = None
-        """The reply in the place of the hook's next one: its screen failed."""
+        self.on_change: Callable[[], None] | None = None
+        """Called if the hook changes text."""
         self.is_closed = False
         """The hook is shown no more text of this stream."""
         self.is_suppressed = False
@@ -219,10 +223,12 @@ class HookStage:
         outcome = decide(verdict, pending, length, is_final=chunk.is_final, keep_tokens=self._keeps_tokens)
         self.held.replace(outcome.held)
         self.tally.count(outcome.action)
+        if self.on_change is not None:
+            self.on_change()
         if length and outcome.action == "suppress":
             self.is_suppressed = True
         if self._decisions is not None:
-            self._decisions.decided(chunk, verdict, self.held.num_characters, pending)
+            self._decisions.decided(chunk, verdict, self.held.num_characters, without_restored(pending))
         return outcome.released, outcome.ends
 
     def _rewind_or_terminate(
@@ -250,18 +256,15 @@ class HookStage:
         if self._decisions is not None:
             self._decisions.aborted(without_restored(self.held.fragments))
         self._end_judging("aborted")
-        if self.failure is None:
-            self.ask.shown = chunk
-            yield self.ask
-        reply = self.failure or self.ask.reply
+        self.ask.shown = chunk
+        yield self.ask
+        reply = self.ask.reply
         if isinstance(reply, HookFailure):
             logger.warning("hook %s failed on an aborted stream: %s", self.hook.name, place_of(reply.error))
         discard(reply)
 
-    def failed_reply(self, place: int, chunk: Chunk) -> HookReply:
-        """The reply to the chunk of a hook whose screen failed."""
-        failure, self.failure = self.failure, None
-        return HookReply(place, chunk, failure)
+    def leave(self) -> None:
+        """The stages that this one reads for are called with the next text."""
 
     def _close(self, *, gets_last_call: bool = False) -> None:
         """The hook is shown no more text of this stream. `gets_last_call`: `abort` calls it, once."""
@@ -275,8 +278,8 @@ class HookStage:
     def _fail(self, error: BaseException, fragments: list[Fragment]) -> None:
         """The hook failed when it was shown `fragments`. One that returned a bad verdict does not know it
         yet: it gets a last call (contract 2.6)."""
-        self._close(gets_last_call=isinstance(error, BadVerdictError))
         count_failure(self.hook, self.tally, error)
+        self._close(gets_last_call=isinstance(error, BadVerdictError))
         if self._decisions is not None:
             self._decisions.failed(without_restored([*self.held.fragments, *fragments]), place_of(error))
         self._end_judging("error")

@@ -8,8 +8,8 @@ from engine.protocol.call_arguments import is_whole_object
 from hooks.api import StreamContext, rewind, terminate
 from hooks.pipeline.ask import Asking, HookReply
 from hooks.pipeline.fragments import Fragment, TokenGroup
+from hooks.pipeline.fused import APART, FusedStage
 from hooks.pipeline.guarded_request import GuardedRequest
-from hooks.pipeline.joint_reading import JointReading
 from hooks.pipeline.piece import Piece
 from hooks.pipeline.stage import Ending, HookStage
 
@@ -25,7 +25,6 @@ class Stream:
         "index",
         "is_announced",
         "kept",
-        "readings",
         "stages",
         "tool_call",
         "waiting",
@@ -43,10 +42,10 @@ class Stream:
             state, keeps_text = guarded.states[id(hook)], hook.reads_text or self.tool_call is not None
             context = StreamContext(*which, place, guarded.suspicions, state, keeps_text, guarded.values)
             self.stages.append(HookStage(guarded, hook, context, call_index))
-        self.readings: list[JointReading | None] = [None] * len(self.stages)
-        """For the first hook of a run, what reads for the run."""
-        for start, end, screen in guarded.runs:
-            self.readings[start] = JointReading(screen, self.stages[start:end], end)
+        for run in reversed(guarded.runs):
+            context = StreamContext(*which, run.start, keeps_text=self.tool_call is not None)
+            fused = self.stages[run.start : run.start + len(run.guards)]
+            self.stages.insert(run.start, FusedStage(guarded, run, context, fused))
         self.waiting: list[TokenGroup] = []
         """Textless tokens that go with the text that follows. The ledger has them already."""
         self._whole_at = (0, False)
@@ -121,15 +120,6 @@ class Stream:
                         return fragment.positions[0]
         return None
 
-    def leave_readings(self) -> HookStage | None:
-        """Every hook is called from now on. Returns the first hook whose screen failed."""
-        failed: HookStage | None = None
-        for reading in self.readings:
-            if reading is not None:
-                reading.leave()
-                failed = failed or reading.failed
-        return failed
-
     def feed(
         self,
         piece: Piece,
@@ -147,13 +137,11 @@ class Stream:
         content alone: otherwise it is in the verdict only. Raises `HookError`.
         """
         ended: Ending | None = None
-        if (is_final or begin) and answered is None:
-            failed = self.leave_readings()
-            if failed is not None:
-                answered = failed.failed_reply(self.stages.index(failed), failed.show(piece, is_final))
+        for stage in self.stages[:begin]:
+            stage.leave()
         place = begin if answered is None else answered.place
         while place < len(self.stages):
-            stage, reading = self.stages[place], self.readings[place]
+            stage = self.stages[place]
             place += 1
             if stage.is_closed:
                 if is_final:
@@ -161,20 +149,14 @@ class Stream:
                 continue
             if piece.left == [] and not is_final:
                 break
-            if reading is not None and not is_final and answered is None:
-                if reading.take(piece):
-                    place = reading.end
-                    continue
-                if (failed := reading.failed) is not None:
-                    place = self.stages.index(failed)
-                    answered = failed.failed_reply(place, failed.show(piece, is_final))
-                    continue
             if answered is not None:
                 chunk, reply, answered = answered.chunk, answered.reply, None
             else:
                 chunk = stage.ask.shown = stage.show(piece, is_final)
                 yield stage.ask
                 reply = stage.ask.reply
+                if reply is not APART:
+                    place += stage.num_fused
                 if stage.lets_through(chunk, reply, piece):
                     continue
             fragments, ends = stage.settle(chunk, reply, piece.fragments, num_decided)

@@ -25,7 +25,7 @@ _GLUES = ("", "\n")
 
 def lead_of(request: GenerationRequest, output_index: int, channel: Channel) -> str:
     """The prompt of a completion, or the text of a chat's last message where the output may continue it. The
-    messages of the same role before it count as well: a template may join them, and an empty one behind
+    messages of the same role before it count as well: a template may join them, and an empty one after
     another changes nothing.
 
     Empty for other requests, and for tool calls and the echo, which continue nothing. Empty as well for token
@@ -43,7 +43,7 @@ def leads_of(request: GenerationRequest, output_index: int, channel: Channel, mo
 
     A chat template may trim a message, or each of its parts, may put a line's end between them, and may write
     the system's message at the beginning of another. So the output may follow directly on a word that has a
-    space behind it in the message.
+    space after it in the message.
     """
     forms = [lead_of(request, output_index, channel)]
     num_texts = 0

@@ -33,7 +33,7 @@ def name_of(words: str) -> str:
 
 
 def _begins_word(text: str, at: int) -> bool:
-    """Whether the case changes there: at a capital behind a small letter or a digit, or at the last capital
+    """Whether the case changes there: at a capital after a small letter or a digit, or at the last capital
     in front of a small letter."""
     if at == 0 or not text[at].isupper():
         return False

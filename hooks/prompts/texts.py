@@ -75,7 +75,7 @@ class PromptText(NamedTuple):
     """Whether the source is known. False: a stranger may have written the text. A guard that looks for a
     user's own words passes over it."""
     others: frozenset[Source] = frozenset()
-    """The sources beside `source`, if the text is joined of parts of several. `source` is then a stranger's,
+    """The other sources, if the text is joined of parts of several. `source` is then a stranger's,
     if one of them is."""
 
     def is_of(self, sources: Container[Source]) -> bool:

@@ -4,9 +4,9 @@ from collections.abc import Collection
 from contextlib import aclosing
 
 from engine.streams.recording import Recording
+from hooks.decisions.failure import HookError
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.admission import RefusedError
-from hooks.pipeline.failure import HookError
 from hooks.testing import leaks
 from hooks.testing.coroutines import run
 from hooks.testing.difference import Difference, cut_at, failure_of
@@ -88,20 +88,20 @@ def assert_never_released(
     Then each secret is tried in all `hooks.testing.ways.WAYS`: on the other channels, with escapes, in other
     characters, and over two requests. `not_tried` names ways to leave out.
 
-    The test also fails if it would prove nothing: the stream never says a secret, a hook fails, or a hook
-    refuses the prompt. Raises `TypeError` without a secret, and `ValueError` for an empty one and for an
+    The test also fails if it would prove nothing: the stream does not contain a secret, a hook fails, or a
+    hook refuses the prompt. Raises `TypeError` without a secret, and `ValueError` for an empty one and for an
     unknown way.
     """
     __tracebackhide__ = True
     if not secrets:
-        raise TypeError("assert_never_released() needs one secret or more, behind the hooks and the stream")
+        raise TypeError("assert_never_released() needs one secret or more, after the hooks and the stream")
     if "" in secrets:
         raise ValueError("a secret is empty")
     check_ways(not_tried)
     stream = stream_of(source)
     for secret in secrets:
         if leaks.find(secret, [timed.delta for timed in stream.deltas]) is None:
-            raise AssertionError(f"the stream never says {secret!r}, so this proves nothing")
+            raise AssertionError(f"the stream does not contain {secret!r}, so this proves nothing")
     cuts = list(all_cuts(stream, num_random=num_random, seed=seed))
     tried = [one for secret in secrets for one in _attempts(secret, stream, not_tried)]
     with logged_once():
@@ -111,15 +111,15 @@ def assert_never_released(
 
 
 def _attempts(secret: str, stream: Recording, not_tried: Collection[str]) -> list[Attempt]:
-    """The attempts to get the secret past the hooks, in the text of the stream that contains it. Empty if no
-    single text contains it."""
+    """The attempts to get the secret past the hooks. Each hides the secret in another way, in the first text
+    of the stream that contains it. There are none if no text contains the whole secret."""
     texts = (timed.delta.text for timed in cut(stream, ()).deltas)
     text = next((text for text in texts if secret in text), None)
     return [] if text is None else attempts(secret, text, request=stream.request, without=not_tried)
 
 
 async def _missed(hooks: list[LoadedHook], tried: list[Attempt]) -> AssertionError | None:
-    """An error that lists every attempt that delivered a secret to the client. None: no attempt did."""
+    """Play all attempts. Returns an error that lists those that delivered a secret to the client, or None."""
     async with started(hooks), opened(hooks) as opener:
 
         async def play(stream: Recording, places: Places) -> Released:

@@ -19,11 +19,12 @@ from typing import Any
 
 from engine.protocol import Channel, GenerationRequest
 from engine.streams.recording import Recording
+from hooks.decisions.failure import HookError
 from hooks.loading.alarm import interrupt
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
-from hooks.pipeline.failure import HookError
-from hooks.pipeline.options import PipelineOptions
-from hooks.pipeline.pipeline import GuardFactory, Pipeline
+from hooks.loading.options import PipelineOptions
+from hooks.pipeline.open_guard import GuardFactory
+from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.difference import num_shared
 from hooks.testing.play import Released, play_once
 from hooks.testing.probe import Probe
@@ -121,7 +122,7 @@ class Result:
 @dataclass(frozen=True, kw_only=True)
 class CheckTask(Task):
     texts: tuple[str, ...] = ()
-    """Texts to check beside the recordings."""
+    """Texts to check in addition to the recordings."""
     secrets: tuple[str, ...] = ()
     """Texts that must never be released."""
 
@@ -135,7 +136,7 @@ async def check(
     secrets: Sequence[str] = (),
 ) -> list[Result]:
     """Check one hook, on the recordings and on `texts`. Each secret is tried in every way, in the first text
-    that says it. `report` gets each result at once. Raises `CheckError` if the hook cannot be loaded,
+    that contains it. `report` gets each result at once. Raises `CheckError` if the hook cannot be loaded,
     fails its self-test, ends its process, or takes longer than the options allow."""
     results: list[Result] = []
 

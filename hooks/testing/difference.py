@@ -1,4 +1,4 @@
-"""A cut at which a hook says something else, and the difference in words."""
+"""A cut at which a hook returns something else, and the difference in words."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -13,13 +13,13 @@ from engine.streams.feeding import feed_all, iterated
 from engine.streams.flow import StagedFlow
 from engine.streams.recording import Recording
 from hooks.api import Hook
+from hooks.decisions.failure import HookError
 from hooks.loading.loader import HookSpec, LoadedHook, load_hook
+from hooks.loading.options import PipelineOptions
 from hooks.pipeline.admission import RefusedError
 from hooks.pipeline.driver import Guarding, admit
-from hooks.pipeline.failure import HookError
-from hooks.pipeline.open_guard import OpenGuard
-from hooks.pipeline.options import PipelineOptions
-from hooks.pipeline.pipeline import GuardFactory, Pipeline
+from hooks.pipeline.open_guard import GuardFactory, OpenGuard
+from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.coroutines import run
 from hooks.testing.probe import Judgement, Probe
 from hooks.testing.streams import Source, source_of, stream_of
@@ -125,7 +125,7 @@ class Released:
         return Outcome(texts, finishes, failed, refused)
 
     def text(self, channel: Channel, output_index: int = 0) -> str:
-        """A channel's text. The arguments of several tool calls stand one after another."""
+        """A channel's text. The arguments of several tool calls are one after another."""
         texts = self.outcome.texts.items()
         return "".join(text for (*where, _, _), text in texts if where == [output_index, channel])
 

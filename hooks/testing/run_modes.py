@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from engine.streams.recording import Recording
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.pipeline import GuardFactory
+from hooks.pipeline.open_guard import GuardFactory
 from hooks.testing.play import Released, opened, play_once, started
 from hooks.testing.streams import cut, is_interleaved, num_places, token_places
 

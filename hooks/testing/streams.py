@@ -26,7 +26,7 @@ from engine.protocol import (
     ToolCall,
 )
 from engine.protocol.deltas import without_prompt
-from engine.protocol.parser_names import known_parsers
+from engine.protocol.parts import known_parsers
 from engine.streams.feeding import feed_all, iterated
 from engine.streams.flow import StagedFlow
 from engine.streams.recording import Recording, TimedDelta
@@ -58,11 +58,11 @@ def stream_of(
     argument that is unknown or does not fit the source.
 
     A text is cut into words, each a token with an id and a logprob. `prompt`: what was asked (None: `Hello?`,
-    or what the recording says). `channel` (None: content) and `tool_name` (None: some tool's) are for texts
+    or the recording's prompt). `channel` (None: content) and `tool_name` (None: some tool's) are for texts
     and tokens. The parsers, by their names in `weir serve`, split a recording's content into reasoning, tool
     calls and content. A relative `Path` begins at the working folder.
 
-    `lead`: the text that the output continues, an assistant's message behind the prompt. `is_cut`: a text or
+    `lead`: the text that the output continues, an assistant's message after the prompt. `is_cut`: a text or
     tokens end where the client chose, at `max_tokens`, and not where the model did.
     """
     _check_one_of("channel", channel, get_args(Channel))
@@ -207,7 +207,7 @@ def _key(delta: Delta) -> _Key:
 
 
 class _Run:
-    """Deltas that could be one: everything that an output says on one channel, or in one call."""
+    """Deltas that could be one: everything that an output contains on one channel, or in one call."""
 
     def __init__(self, first: Delta) -> None:
         self.first = first

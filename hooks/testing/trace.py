@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from engine.protocol import Channel
-from hooks.pipeline.failure import HookError
+from hooks.decisions.failure import HookError
 from hooks.testing.play import Released
 from hooks.testing.probe import Judgement
 
@@ -14,7 +14,7 @@ def trace(released: Released) -> Iterator[str]:
     """The lines of a table with a row for each call: the new text, the verdict, the text that left the hook
     and the text that it holds. Text in neither of the two was withheld. Further lines say what a client gets.
 
-    A hook's row is missing for text that its screen read in its place (contract 4.5).
+    A hook's row is missing for text that was read in its place (contract 4.5).
     """
     rows = [_HEADER, *(_row(number, one) for number, one in enumerate(released.judgements, 1))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from engine.protocol import Channel, GenerationRequest
 from engine.streams.recording import Recording
+from hooks.decisions.failure import HookError
 from hooks.detect.dress import TYPOGRAPHY
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.failure import HookError
 from hooks.testing import leaks
 from hooks.testing.difference import cut_at, failure_of
 from hooks.testing.play import Released
@@ -48,7 +48,7 @@ NOT_TRIED = (
 MAX_PLACES = 24
 """Most places in a secret at which it is split between a lead and an output, or escaped, or cut in two."""
 CONTEXT = 256
-"""Most characters around a secret that are kept of the text in which it stands."""
+"""Most characters around a secret that are kept of the text in which it is."""
 _DRESSED = (
     {"-": "\u2011", " ": "\u00a0"},
     {"-": "\u2013", " ": "\u202f"},
@@ -67,7 +67,7 @@ class Attempt:
     stream: Recording
     start: int
     end: int
-    """The places in the stream between which the secret, or the part of it, stands."""
+    """The places in the stream between which the secret, or the part of it, is."""
     lead: str = ""
     """The text that the client has already."""
 
@@ -171,7 +171,7 @@ def attempts(
     request: GenerationRequest | None = None,
     without: Collection[str] = (),
 ) -> list[Attempt]:
-    """Every way but those `without`, tried on a secret. `text`: a text in which the secret stands (None: a
+    """Every way but those `without`, tried on a secret. `text`: a text in which the secret is (None: a
     short sentence). `request`: the request that the streams answer. Raises `ValueError` for a way that is
     unknown."""
     check_ways(without)
@@ -181,7 +181,7 @@ def attempts(
 
 
 def attempts_in(secrets: Sequence[str], texts: Sequence[str]) -> list[Attempt]:
-    """All attempts for all secrets, each in the first of the texts that says it."""
+    """All attempts for all secrets, each in the first of the texts that contains it."""
     known = [(secret, next((text for text in texts if secret in text), None)) for secret in secrets]
     return [attempt for secret, text in known for attempt in attempts(secret, text)]
 

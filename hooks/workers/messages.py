@@ -1,6 +1,6 @@
 """The messages between the service and its hook workers: frames over a socket.
 
-A frame is its length (4 bytes, big-endian) and a pickled list of messages: all that one side has said since
+A frame is its length (4 bytes, big-endian) and a pickled list of messages: all that one side has sent since
 its last frame. Both ends run this program and share a private socket pair: no stranger can send a pickle.
 """
 
@@ -17,11 +17,11 @@ from typing import Any
 from engine.protocol import Delta, GenerationRequest
 from hooks.api.decision import Decision, Held
 from hooks.api.probe_needs import ProbeNeeds
+from hooks.decisions.tally import Tallies
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookSpec
+from hooks.loading.options import PipelineOptions
 from hooks.pipeline.ask import Step
-from hooks.pipeline.options import PipelineOptions
-from hooks.pipeline.tally import Tallies
 
 _LENGTH = struct.Struct(">I")
 

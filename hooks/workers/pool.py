@@ -17,15 +17,15 @@ from engine.protocol.guard_models import GuardModels
 from hooks.api import trace_headers
 from hooks.api.decision import Held, Listener, Mode
 from hooks.api.probe_needs import ProbeNeeds
+from hooks.decisions.failure import HookError
+from hooks.decisions.log import request_decision
+from hooks.decisions.tally import Tallies, Tally
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookLoadError, HookSpec
+from hooks.loading.options import PipelineOptions
 from hooks.pipeline.ask import Step
-from hooks.pipeline.decision import request_decision
-from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
-from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import check_named
-from hooks.pipeline.tally import Tallies, Tally
 from hooks.workers.messages import Admit, Close, Counts, Feed, LookAhead, Open, Ready, Reply, Setup
 from hooks.workers.process import Child
 

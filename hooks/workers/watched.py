@@ -10,7 +10,7 @@ from typing import Any
 
 from hooks.loading.async_call import GRACE
 from hooks.loading.loader import HookSpec
-from hooks.pipeline.options import PipelineOptions
+from hooks.loading.options import PipelineOptions
 from hooks.workers.messages import Alive
 from hooks.workers.process import Child
 

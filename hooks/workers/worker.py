@@ -17,14 +17,14 @@ from engine.protocol.tracing import CURRENT_SPAN, NoSpan, Span
 from engine.turns.fair_queue import FairQueue
 from engine.turns.prompt_threads import PromptThreads
 from hooks.api.decision import Decision
+from hooks.decisions.failure import HookError
+from hooks.decisions.tally import Tally
 from hooks.loading.alarm import interrupt
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
 from hooks.pipeline.ask import Step
 from hooks.pipeline.driver import READ_BESIDE
-from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.pipeline import Pipeline
-from hooks.pipeline.tally import Tally
 from hooks.workers.deadlines import with_alarm
 from hooks.workers.messages import (
     Admit,
@@ -201,7 +201,7 @@ class Worker:
 
     def _count(self) -> None:
         nothing = Tally()
-        counted = {name: tally.take() for name, tally in self._pipeline.tallies.items() if tally != nothing}
+        counted = {name: tally.drain() for name, tally in self._pipeline.tallies.items() if tally != nothing}
         if counted:
             self._connection.send(Counts(counted))
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import aiohttp
 
-from engine.protocol.extras import how_to_install
+from engine.protocol.parts import how_to_install
 from proxy.cli.argument_types import server_url
 from proxy.cli.dialogue.client import ChatClient, ChatError
 from proxy.cli.dialogue.commands import field_value
@@ -43,7 +43,7 @@ def add_chat_arguments(parser: argparse.ArgumentParser) -> None:
         help="another field of the requests, its value as JSON or as text; repeat",
     )
     parser.add_argument(
-        "--hook", action="append", default=[], help="a hook to run beside the server's own; repeat"
+        "--hook", action="append", default=[], help="a hook to run in addition to the server's own; repeat"
     )
     parser.add_argument(
         "--show-decisions",
@@ -105,7 +105,6 @@ async def _choose_model(client: ChatClient, conversation: Conversation) -> None:
 
 
 def base_url(url: str) -> str:
-    """The API's base URL."""
     url = url.rstrip("/")
     return url if url.endswith("/v1") else f"{url}/v1"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from engine.protocol.did_you_mean import did_you_mean
-from engine.protocol.parser_names import known_parsers
+from engine.protocol.parts import known_parsers
 from engine.streams.recording import Recording
 from hooks.loading.loader import HookSpec, LoadedHook, load_hook
 from proxy.deployment.read import directory_of

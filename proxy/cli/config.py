@@ -2,15 +2,15 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import yaml
 
 from engine.protocol import RequestError
 from engine.protocol.did_you_mean import did_you_mean
+from proxy.cli.leaving import leave, leaving
 from proxy.deployment.checks.directory import directory_faults
 from proxy.deployment.checks.idle import idle_faults
 from proxy.deployment.checks.settings import check
@@ -19,11 +19,12 @@ from proxy.deployment.engine_choice import describe_engine
 from proxy.deployment.explain import explain
 from proxy.deployment.keys import ANONYMOUS, Key, digest_of, new_key
 from proxy.deployment.read import directory_of
-from proxy.settings.duplicates import duplicates
-from proxy.settings.fault import Place
+from proxy.settings.did_you_mean import Place
 from proxy.settings.serve import ServeSettings, environment, load_settings
-from proxy.settings.yaml_file import read_yaml
+from proxy.settings.yaml_file import duplicates, read_yaml
 from proxy.wire.errors import APIError
+
+EXPLAIN = "weir config explain"
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,12 +45,10 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check_config(options: argparse.Namespace) -> None:
     """Exits with 1 if something is wrong, and with 2 if the file cannot be read."""
-    try:
+    with leaving("weir config check", ValueError):
         content, tree = read_yaml(options.file)
-    except ValueError as error:
-        _leave("check", str(error))
     found = [(_line(tree, fault.place), str(fault)) for fault in check(content)]
-    found += [(line, f"{name}: this name stands here twice") for line, name in duplicates(tree)]
+    found += [(line, f"{name}: this name is given twice here") for line, name in duplicates(tree)]
     for line, message in sorted(found):
         print(f"{options.file}:{line}: {' '.join(message.split())}")  # an error of a library may have lines
     if found:
@@ -86,14 +85,12 @@ def explain_config(options: argparse.Namespace) -> None:
     try:
         settings = load_settings(["--config", options.config])
     except SystemExit as error:
-        _leave("explain", str(error).removeprefix("weir serve: "))
+        leave(EXPLAIN, str(error).removeprefix("weir serve: "))
     if wrong := directory_faults(settings):
-        _leave("explain", "the settings are wrong" + "".join(f"\n  {fault}" for fault in wrong))
+        leave(EXPLAIN, "the settings are wrong" + "".join(f"\n  {fault}" for fault in wrong))
     directory = directory_of(settings)
-    try:
+    with leaving(EXPLAIN, RequestError, APIError, status=1):
         explained = explain(directory, _key_called(directory, options.key), options.model)
-    except (RequestError, APIError) as error:
-        _leave("explain", str(error), status=1)
     lines = [json.dumps(explained, indent=2, ensure_ascii=False)] if options.json else _lines(explained)
     print(*lines, sep="\n")
 
@@ -103,7 +100,7 @@ def _key_called(directory: Directory, name: str) -> Key:
     if not directory.keys:
         named[ANONYMOUS.name] = ANONYMOUS
     if name not in named:
-        _leave("explain", f"there is no key {name!r}{did_you_mean(name, named)}", status=1)
+        leave(EXPLAIN, f"there is no key {name!r}{did_you_mean(name, named)}", status=1)
     return named[name]
 
 
@@ -128,8 +125,3 @@ def _inline(value: Mapping[str, Any]) -> str:
 def make_key(_: argparse.Namespace) -> None:
     key = new_key()
     print(f"key:   {key}\nhash:  sha256:{digest_of(key.encode())}")
-
-
-def _leave(command: str, reason: str, status: int = 2) -> NoReturn:
-    print(f"weir config {command}: {reason}", file=sys.stderr)
-    raise SystemExit(status)

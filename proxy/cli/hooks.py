@@ -8,21 +8,20 @@ import argparse
 import asyncio
 import json
 import random
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
-from typing import NoReturn
 
-from engine.protocol.extras import how_to_install
+from engine.protocol.parts import how_to_install
 from hooks.loading.describe import Argument, common_arguments, guards
 from hooks.loading.loader import HookLoadError, HookSpec
-from hooks.pipeline.options import PipelineOptions
+from hooks.loading.options import PipelineOptions
 from hooks.testing.check import RECORDINGS, Result, check
 from hooks.testing.fuzzing.task import FuzzReport, FuzzTask, fuzz
 from hooks.testing.ways import not_tried
 from hooks.workers.watched import CheckError
 from proxy.cli.argument_types import json_object, number, some_text
+from proxy.cli.leaving import leave
 from proxy.cli.trace import add_trace_arguments
 
 _HEADER = ("recording", "runs", "same", "leaked", "held", "for calls", "µs a call")
@@ -52,7 +51,7 @@ def _add_hook(parser: argparse.ArgumentParser) -> None:
     )
     for flag, help_text in (
         ("--secret", "a text that must never be released, in whatever way it is written; repeat"),
-        ("--text", "a text to show to the hook; a secret is tried in the first that says it; repeat"),
+        ("--text", "a text to show to the hook; a secret is tried in the first that contains it; repeat"),
     ):
         parser.add_argument(flag, type=some_text, action="append", default=[], help=help_text)
     limits = PipelineOptions()
@@ -126,7 +125,7 @@ def _warnings(results: list[Result], secrets: Sequence[str]) -> Iterator[str]:
 def fuzz_hook(options: argparse.Namespace) -> None:
     """Exits with 1 if a text was found, and with 2 if the hook cannot be fuzzed."""
     if find_spec("hypothesis") is None:  # only this command depends on it
-        _leave(f"Hypothesis is missing: {how_to_install('testing')}")
+        leave("weir hooks fuzz", f"Hypothesis is missing: {how_to_install('testing')}")
     seed = random.getrandbits(32) if options.seed is None else options.seed
     task = FuzzTask(
         spec=_spec(options),
@@ -139,7 +138,7 @@ def fuzz_hook(options: argparse.Namespace) -> None:
     try:
         report = asyncio.run(_fuzz(task))
     except HookLoadError as error:
-        _leave(str(error))
+        leave("weir hooks fuzz", error)
     except CheckError as error:
         print(error)
         raise SystemExit(1) from error
@@ -157,11 +156,6 @@ def fuzz_hook(options: argparse.Namespace) -> None:
 async def _fuzz(task: FuzzTask) -> FuzzReport:
     print(f"fuzzing {task.spec.path} for {task.seconds:g} s, seed {task.seed}", flush=True)
     return await fuzz(task)
-
-
-def _leave(reason: str) -> NoReturn:
-    print(f"weir hooks fuzz: {reason}", file=sys.stderr)
-    raise SystemExit(2)
 
 
 def list_hooks(options: argparse.Namespace) -> None:

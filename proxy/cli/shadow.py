@@ -5,7 +5,6 @@ import asyncio
 import json
 import os
 import re
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,11 +14,12 @@ from pydantic import SecretStr, ValidationError
 
 from engine.upstream.certificate import certificate_fault
 from proxy.cli.argument_types import server_url
+from proxy.cli.leaving import leaving
 from proxy.http.access.operator import HEADER
 from proxy.settings.storage import StoreOptions
-from proxy.storage.errors import StateError
 from proxy.storage.operator.shadow import Report, report
 from proxy.storage.operator.store import Store
+from proxy.storage.query import StateError
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -54,13 +54,10 @@ def add_shadow_arguments(parser: argparse.ArgumentParser) -> None:
 
 def shadow_report(options: argparse.Namespace) -> None:
     """Exits with 1 if there is no report."""
-    try:
+    with leaving("weir shadow report", ReportError, status=1):
         if options.store:
             _check_file(options.store)
         reports = asyncio.run(_from_store(options) if options.store else _from_server(options))
-    except ReportError as error:
-        print(f"weir shadow report: {error}", file=sys.stderr)
-        raise SystemExit(1) from error
     if not options.examples:
         for one in reports:
             one.pop("examples", None)

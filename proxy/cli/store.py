@@ -2,10 +2,9 @@
 
 import argparse
 import os
-import sys
 from pathlib import Path
-from typing import NoReturn
 
+from proxy.cli.leaving import leaving
 from proxy.storage.operator.backup import BackupError, Contents, back_up, restore
 from proxy.storage.operator.store import DEFAULT
 
@@ -29,21 +28,17 @@ def add_store_arguments(parser: argparse.ArgumentParser) -> None:
 
 def back_up_store(options: argparse.Namespace) -> None:
     """Exits with 1 and a reason if there is no backup."""
-    try:
+    with leaving("weir store backup", BackupError, status=1):
         store = _file_of(options.store)
         print(f"{options.file}: {_told(back_up(store, options.file))}")
-    except BackupError as error:
-        _fail("backup", error)
 
 
 def restore_store(options: argparse.Namespace) -> None:
     """Exits with 1 and a reason if the store stays as it is."""
-    try:
+    with leaving("weir store restore", BackupError, status=1):
         store = _file_of(options.store)
         is_new = not store.exists()
         restored = restore(options.file, store)
-    except BackupError as error:
-        _fail("restore", error)
     print(f"{store}: {_told(restored.contents)}")
     if restored.num_invalid:
         print(f"{restored.num_invalid} of its keys were revoked or rotated since, and stay so.")
@@ -65,8 +60,3 @@ def _file_of(given: str | None) -> Path:
 def _told(contents: Contents) -> str:
     keys = f"{contents.num_keys} valid and {contents.num_revoked} revoked keys"
     return f"{keys}, {contents.num_decisions} decisions"
-
-
-def _fail(command: str, error: BackupError) -> NoReturn:
-    print(f"weir store {command}: {error}", file=sys.stderr)
-    raise SystemExit(1) from error

@@ -1,7 +1,6 @@
 """`weir hooks trace`: what hooks do with one stream, call by call."""
 
 import argparse
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from proxy.cli.chosen_hooks import (
     load_named,
 )
 from proxy.cli.dialogue.terminal import harmless
+from proxy.cli.leaving import leaving
 
 
 def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,14 +31,11 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
 
 def trace_hooks(options: argparse.Namespace) -> None:
     """Exits with 1 if a hook refuses or fails, and with 2 if nothing can be shown."""
-    try:
+    with leaving("weir hooks trace", OSError, ValueError, HookLoadError):
         settings = chosen_settings(options, options.config, options.hook)
         loaded = load_named(chosen_policy(settings, options.policy).hooks)
-        hooks = [replace(hook, screen=None) for hook in loaded]  # a screen reads text in place of calls
+        hooks = [replace(hook, may_fuse=False) for hook in loaded]  # each is called with each chunk
         released = play_loaded(hooks, _stream(options, hooks))
-    except (OSError, ValueError, HookLoadError) as error:
-        print(f"weir hooks trace: {error}", file=sys.stderr)
-        raise SystemExit(2) from error
     for line in trace(released):
         print(harmless(line))
     raise SystemExit(1 if released.failure else 0)

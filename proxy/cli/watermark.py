@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from engine.protocol.demo import MODEL_DIR
+from proxy.cli.leaving import leaving
 
 
 def add_watermark_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +32,7 @@ def add_watermark_arguments(parser: argparse.ArgumentParser) -> None:
 
 def detect(options: argparse.Namespace) -> None:
     """Exits with 2 if the text, the key or the tokenizer cannot be used."""
-    try:
+    with leaving("weir watermark detect", ImportError, OSError, ValueError):
         # These modules import torch and transformers, which no other command needs.
         from engine.sampling.logits_processors.builtin.watermark import GreenList
         from engine.text.tokenizer import LocalTokenizer
@@ -39,9 +40,6 @@ def detect(options: argparse.Namespace) -> None:
         green = GreenList(options.key or "", options.gamma)
         text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text(encoding="utf-8")
         token_ids = LocalTokenizer.load(options.model).encode(text, add_special_tokens=False)
-    except (ImportError, OSError, ValueError) as error:
-        print(f"weir watermark detect: {error}", file=sys.stderr)
-        raise SystemExit(2) from error
     found = green.detect(token_ids)
     share = found.num_green / max(1, found.num_scored)
     print(f"tokens scored  {found.num_scored}")

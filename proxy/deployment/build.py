@@ -4,7 +4,8 @@ from contextlib import AsyncExitStack
 
 from engine.protocol import Engine
 from engine.turns.prompt_threads import PromptThreads
-from hooks.pipeline.pipeline import GuardFactory, Pipeline
+from hooks.pipeline.open_guard import GuardFactory
+from hooks.pipeline.pipeline import Pipeline
 from proxy.deployment.checks.directory import check_directory
 from proxy.deployment.deployment import Deployment
 from proxy.deployment.directory import PolicyEntry

@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.protocol import EngineStats
 from engine.upstream.totals import stats_of
-from hooks.pipeline.tally import Tallies, Tally
+from hooks.decisions.tally import Tallies, Tally
 from proxy.deployment.deployment import Deployment
 
 _NO_GAUGES: Mapping[str, Any] = {

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from engine.parsers import Parsers
 from engine.protocol import DeadEngineError, Engine, EngineError, GenerationRequest, ModelInfo, RequestError
+from engine.protocol.engine import check_processors
 from engine.protocol.flow import FeedingEngine, Flow
-from engine.protocol.policy_processors import check_processors
 from engine.protocol.processor_specs import PolicyProcessorSpec
 from engine.streams.feeding import feed
-from hooks.pipeline.pipeline import GuardFactory
+from hooks.pipeline.open_guard import GuardFactory
 from proxy.deployment.directory import Directory, PolicyEntry, no_model
 from proxy.deployment.guard_models import DeployedModels, Model, fault_of
 from proxy.deployment.keys import Key

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.protocol.demo import MODEL_DIR
-from engine.protocol.extras import how_to_install
-from engine.protocol.parts import MissingPart, load
+from engine.protocol.parts import MissingPart, how_to_install, load
 from proxy.settings.model import AUTO, WITH_LOGITS, ModelSettings, has_vllm
 
 logger = logging.getLogger("weir.proxy")

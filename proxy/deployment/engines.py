@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from engine.local.own_models import CLASSIFIER
 from engine.protocol import Engine, Tokenizer
 from engine.protocol.demo import GUARDS, MODEL_DIR
-from engine.protocol.engines import ENGINES
 from engine.protocol.options import EngineConfig
-from engine.protocol.parts import MissingPart, load
+from engine.protocol.parts import ENGINES, MissingPart, load
 from engine.upstream.address import UpstreamConfig
 from engine.upstream.dialects import DIALECTS
 from proxy.deployment.engine_choice import engine_of, with_engine

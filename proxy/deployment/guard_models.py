@@ -10,8 +10,8 @@ from typing import Generic, Protocol, TypeVar
 from engine.local.own_models import find_model
 from engine.protocol import Engine, EngineError, EngineStats
 from engine.protocol.did_you_mean import did_you_mean
-from engine.protocol.extras import how_to_install
 from engine.protocol.guard_models import TokenClassifier
+from engine.protocol.parts import how_to_install
 from proxy.deployment.directory import Directory
 from proxy.deployment.engines import make_classifier, make_engine
 from proxy.settings.model import ModelSettings

@@ -1,9 +1,9 @@
 """Why a service cannot start, or not with a new configuration."""
 
 from engine.protocol import EngineError
-from engine.protocol.extras import how_to_install
+from engine.protocol.parts import how_to_install
 from hooks.loading.loader import HookLoadError
-from proxy.storage.errors import StateError
+from proxy.storage.query import StateError
 
 START_ERRORS = (ImportError, EngineError, HookLoadError, StateError, ValueError, OSError)
 

@@ -31,7 +31,7 @@ from proxy.network.tls import PLAIN
 from proxy.service.service import SERVICE, Service
 from proxy.settings.network import BrowserOptions
 from proxy.settings.serve import ServeSettings
-from proxy.storage.errors import StateError
+from proxy.storage.query import StateError
 from proxy.wire.messages.fields import CountFields, MessagesRequest
 from proxy.wire.openai.chat import ChatRequest
 from proxy.wire.openai.completions import CompletionRequest

@@ -24,7 +24,7 @@ from proxy.http.tokens import detokenized, ignored_fields, tokenized
 from proxy.network.errors import Handler, api_error
 from proxy.service.service import SERVICE
 from proxy.service.stored_responses import Conversation, ResponseStore
-from proxy.storage.errors import StateError
+from proxy.storage.query import StateError
 from proxy.storage.shared.protocol import Owner
 from proxy.wire.errors import APIError
 from proxy.wire.messages.answer import MessagesAnswer

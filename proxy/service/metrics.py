@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from engine.protocol import Delta, RequestError, Usage
 from engine.protocol.stats import Histogram
-from hooks.pipeline.failure import HookError
+from hooks.decisions.failure import HookError
 from proxy.deployment.counts import Counts
 from proxy.deployment.deployment import Deployment
 from proxy.telemetry.engine_metrics import engine_metrics

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -15,6 +15,21 @@ from proxy.settings.groups import options_of, visible
 
 _UNKNOWN = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 _CHOICES = frozenset({"literal_error", "enum"})
+
+Place = tuple[str | int, ...]
+"""The way to a value: names of options, and positions in lists."""
+
+
+class Fault(NamedTuple):
+    """Something that is wrong in a configuration, with its place, in words that quote no secret."""
+
+    place: Place
+    text: str
+
+    def __str__(self) -> str:
+        """Such as `policies.strict.hooks[1]: there is no such hook`."""
+        way = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.place)
+        return f"{way.removeprefix('.')}: {self.text}" if self.place else self.text
 
 
 def problems(error: ValidationError, settings: type[BaseModel]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 from engine.protocol.options import mapping
-from hooks.pipeline.options import PipelineOptions
+from hooks.loading.options import PipelineOptions
 from proxy.settings.groups import Settings, Without, group, options_of
 from proxy.settings.model import AUTO, NAMING, OF_VLLM, WITH_LOGITS, WITHOUT_MODEL, ModelSettings, has_vllm
 from proxy.settings.policy import OF_ONE_POLICY, KeySettings, PolicySettings

@@ -4,7 +4,7 @@ option's name to be found by their letters."""
 from collections.abc import Collection
 
 _LIMITS = "; a key and a policy have it as {} under limits"
-_TOP = "; there are no groups here: the options stand at the top of the file"
+_TOP = "; there are no groups here: the options are at the top of the file"
 _FALLBACKS = "; no other model answers in a model's place. Several servers under upstream may have one model"
 _MONEY = "; there are no budgets in money: limits of a key or a policy have tokens_per_minute"
 
@@ -36,7 +36,7 @@ _OPTIONS = {
 
 _WORDS = {
     **dict.fromkeys(("general_settings", "litellm_settings", "router_settings"), _TOP),
-    "litellm_params": "; a model's options stand right below its name in models, and a hook's in args",
+    "litellm_params": "; a model's options are right below its name in models, and a hook's in args",
     **dict.fromkeys(("fallbacks", "default_fallbacks", "context_window_fallbacks"), _FALLBACKS),
     **dict.fromkeys(("max_budget", "soft_budget", "budget_duration"), _MONEY),
     **dict.fromkeys(("rpm", "rpm_limit"), _LIMITS.format("requests_per_minute")),
@@ -62,7 +62,7 @@ def option_here(name: str, known: Collection[str]) -> str:
     if not here and plain in _WORDS:
         return _WORDS[plain]
     if not here and not is_flag:
-        here = [*options]  # it stands in another place of the file
+        here = [*options]  # it is in another place of the file
     return f"; did you mean {here[0]!r}?" if here else ""
 
 

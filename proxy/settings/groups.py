@@ -1,9 +1,14 @@
-"""Groups of options. A file names the options of a group beside those of the settings that have the group.
+"""Options: their names and help texts, and groups of them.
 
+A file names the options of a group beside those of the settings that have the group.
 A model's field `local` is a group: an operator sets `max_num_seqs` of the model, and sees no `local`.
 """
 
+import ast
+import inspect
+import itertools
 from collections.abc import Mapping, Sequence
+from textwrap import dedent
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -18,7 +23,7 @@ def group(name: str) -> str:
 
 
 class Without(frozenset[str]):
-    """Fields of a group that nobody can set where the group stands."""
+    """Fields of a group that nobody can set where the group is."""
 
 
 class Option(NamedTuple):
@@ -62,3 +67,28 @@ class Settings(BaseModel):
                 names = _options_in(field).keys() & rest.keys()
                 groups[field.alias] = {name: rest.pop(name) for name in names}
         return rest | groups
+
+
+def help_texts(options: type[BaseModel]) -> dict[str, str]:
+    """The help text of each option that has one, by the option's name: the docstring under its field, also in
+    a base class. A field's `description` is its text if the text has to be computed.
+
+    They are read when somebody asks for help: a start needs none, and reading them takes a tenth of a second.
+    """
+    fields = options.model_fields
+    texts = {name: field.description for name, field in fields.items() if field.description is not None}
+    for cls in reversed(options.__mro__):
+        if fields.keys() & inspect.get_annotations(cls):
+            texts |= {name: text for name, text in _docstrings(cls).items() if name in fields}
+    return texts
+
+
+def _docstrings(cls: type) -> dict[str, str]:
+    (definition,) = ast.parse(dedent(inspect.getsource(cls))).body
+    assert isinstance(definition, ast.ClassDef)
+    texts: dict[str, str] = {}
+    for field, below in itertools.pairwise(definition.body):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                texts[name] = inspect.cleandoc(text)
+    return texts

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, PrivateAttr, SecretStr, create_model
 
-from engine.protocol.engines import ENGINES
 from engine.protocol.options import EngineChoices, EngineConfig, mapping
-from engine.protocol.parts import MissingPart, load
+from engine.protocol.parts import ENGINES, MissingPart, load
 from engine.upstream.address import UpstreamConfig
 from engine.upstream.dialects import DIALECTS
 from engine.upstream.limits import UpstreamOptions

@@ -1,4 +1,4 @@
-"""The argument parser of every command: it says in one line what is wrong, and what was probably meant."""
+"""The argument parser of every command: it reports in one line what is wrong, and what was probably meant."""
 
 import argparse
 from collections.abc import Sequence

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, 
 
 from engine.protocol.options import parts
 from hooks.loading.loader import HookSpec
-from hooks.pipeline.options import PipelineOptions
+from hooks.loading.options import PipelineOptions
 from proxy.settings.groups import Settings, group
 from proxy.settings.limits import NO_LIMITS, Limits
 from proxy.settings.values import Names
@@ -51,7 +51,7 @@ class PolicySettings(Settings, BaseModel):
     hooks: Hooks = []
     """Guardrail hook: pkg.module.Class or path/to/file.py:Class; repeat in order"""
     allowed_hooks: Hooks = []
-    """Hook that a request may name in its field hooks, to run beside the others; repeat"""
+    """Hook that a request may name in its field hooks, to run in addition to the others; repeat"""
     hook_workers: Annotated[int, Field(ge=0)] = 0
     """Processes that hooks run in (0: in the service's own)"""
     logits_processors: Processors = []

@@ -20,7 +20,7 @@ class BodyOptions(BaseModel):
     """Longest request body, in bytes (default: 16 for each token that the model can take, but at least 2 MiB;
     16 MiB if the model's length is not known)"""
     max_json_values: ClassVar[int] = 131_072
-    """Values in a body, beside one token id for each token that the model can take."""
+    """Values in a body, in addition to one token id for each token that the model can take."""
     max_json_objects: ClassVar[int] = 16_384
     """Objects and lists in a body. Each costs about a hundred times its bytes."""
     max_fields: ClassVar[int] = 256

@@ -9,22 +9,21 @@ from typing import Any, get_origin
 from pydantic import BaseModel, SecretStr
 
 from engine.upstream.address import UpstreamConfig
-from proxy.settings.did_you_mean import inner_types
-from proxy.settings.fault import Fault, Place
+from proxy.settings.did_you_mean import Fault, Place, inner_types
 
 _FORMS = {
     "os.environ/NAME": re.compile(r"\s*os\.environ/"),
     "${NAME}": re.compile(r".*\$\{", re.DOTALL),  # also within a URL
     "$NAME": re.compile(r"\s*\$[A-Za-z_]\w*\s*\Z"),
 }
-"""How other servers' files name a variable."""
+"""The forms in which other servers' files name a variable."""
 
 
 def named_variables(content: Mapping[str, Any], settings: type[BaseModel]) -> list[Fault]:
     """A fault for each secret in the content of a settings file that has such a form. It quotes the form
     alone: what looks like a variable's name may be a password."""
     return [
-        Fault(place, f"no variable is read here, and {form} would be used as it stands{_instead(place)}")
+        Fault(place, f"no variable is read here, and {form} would be used as it is{_instead(place)}")
         for place, text in _secrets(settings, content, ())
         for form in [_form_of(text)]
         if form

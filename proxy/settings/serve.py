@@ -1,7 +1,7 @@
 """The settings of `weir serve`: one definition for the command line, a YAML file and the environment.
 
 An option that vLLM has too means the same as there. The in-process engine's options are in
-`engine.protocol.options`, those of all hooks in `hooks.pipeline.options`. A field's docstring is its help.
+`engine.protocol.options`, those of all hooks in `hooks.loading.options`. A field's docstring is its help.
 """
 
 import argparse
@@ -23,11 +23,10 @@ from pydantic import (
     model_validator,
 )
 
-from engine.protocol.help_texts import help_texts
 from hooks.loading.loader import HookSpec
 from proxy.settings.did_you_mean import did_you_mean, members, problems
 from proxy.settings.directory import DirectorySettings
-from proxy.settings.groups import options_of
+from proxy.settings.groups import help_texts, options_of
 from proxy.settings.guard_api import GuardAPIs
 from proxy.settings.model import OPTIONS_OF, WITH_LOGITS
 from proxy.settings.network import AddressOptions, BrowserOptions, ConnectionOptions, TLSOptions
@@ -71,7 +70,7 @@ class ServeSettings(
 ):
     """Serve a model behind guardrail hooks, on an OpenAI-compatible API.
 
-    Every option can stand in the YAML file named by --config (underscores for dashes) and in the
+    Every option can be in the YAML file named by --config (underscores for dashes) and in the
     environment (WEIR_MAX_MODEL_LEN for --max-model-len). The command line wins over the environment, the
     environment over the file.
     """
@@ -102,7 +101,7 @@ class ServeSettings(
     """Seconds of silence after which a stream gets a comment line. Proxies wait for 30 seconds or more."""
     drain_delay: Annotated[float, Field(ge=0)] = 0.0
     """Seconds after SIGTERM for which the service still serves while /ready answers 503, so that a load
-    balancer stops sending requests. --shutdown-timeout begins behind them"""
+    balancer stops sending requests. --shutdown-timeout begins after them"""
     shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0
     """Seconds in which the service ends on SIGTERM. The last of them, 3 at most, end what still runs"""
 
@@ -140,7 +139,7 @@ class ServeSettings(
                     f"workers: engine '{engine}' has its model in one process, which serves alone"
                 )
         if self.policies and (self.hook_specs or self.base_policy.allowed_hooks):
-            raise ValueError("hooks: beside policies, hooks and allowed_hooks stand in the policies")
+            raise ValueError("hooks: with policies, hooks and allowed_hooks belong in the policies")
         if self.admin_port and self.admin_port == self.port and self._shares_an_address():
             raise ValueError(f"admin_port: {self.port} is the port of clients: give the operator another one")
         if not self.admin_ssl and self.admin_port is None:
@@ -189,7 +188,7 @@ def environment() -> dict[str, Any]:
 
 
 def _merged(content: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """The content with what stands `over` it. Two mappings are merged one by one."""
+    """The content with what is `over` it. Two mappings are merged one by one."""
     both = {
         name: _merged(content[name], value)
         for name, value in over.items()
@@ -215,8 +214,7 @@ def _content_of(name: str | None) -> dict[str, Any]:
     file = Path(os.path.expanduser(name))
     if not file.is_file():
         raise SystemExit(f"weir serve: there is no configuration file {file}")
-    from proxy.settings.duplicates import duplicates  # PyYAML is imported for those who have a file
-    from proxy.settings.yaml_file import read_yaml
+    from proxy.settings.yaml_file import duplicates, read_yaml  # PyYAML loads for those who have a file
 
     try:
         content, tree = read_yaml(file)

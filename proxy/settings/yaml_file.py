@@ -1,5 +1,6 @@
 """Reads a settings file. Messages quote nothing of it: a line may hold a key."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,3 +23,26 @@ def read_yaml(file: Path) -> tuple[dict[str, Any], yaml.Node | None]:
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise ValueError(f"{file} must hold options by name")
     return content, tree
+
+
+def duplicates(tree: yaml.Node | None) -> Iterator[tuple[int, str]]:
+    """The names that a mapping below `tree` has twice, each with its second line. A reader of YAML takes the
+    last value and drops the rest."""
+    seen: set[int] = set()  # an alias may lead back to its own mapping
+    nodes = [] if tree is None else [tree]
+    while nodes:
+        node = nodes.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            nodes += node.value
+        elif isinstance(node, yaml.MappingNode):
+            names: set[str] = set()
+            for name, value in node.value:
+                nodes.append(value)
+                if not isinstance(name, yaml.ScalarNode):
+                    continue
+                if name.value in names:
+                    yield name.start_mark.line + 1, name.value
+                names.add(name.value)

@@ -6,8 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hooks.api.extras import from_extra
-from proxy.storage.errors import StateError
-from proxy.storage.query import Database, Query, Row, Steps, T
+from proxy.storage.query import Database, Query, Row, StateError, Steps, T
 
 with from_extra("postgres", "asyncpg", needed_by="URLs that begin with postgresql://"):
     import asyncpg

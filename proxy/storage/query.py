@@ -11,6 +11,11 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 T = TypeVar("T")
 
 
+class StateError(Exception):
+    """The shared state, or the store, does not answer, or not in time. The message holds no text of a
+    caller."""
+
+
 class Query(NamedTuple):
     """SQL with the parameters $1, $2 and so on."""
 

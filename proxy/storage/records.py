@@ -132,8 +132,6 @@ class DecisionRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change by the operator."""
-
     operator: str
     """The name of the admin key, or `signal`."""
     action: str

@@ -7,8 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from proxy.storage.errors import StateError
-from proxy.storage.query import Database, Query, Row, Steps, T
+from proxy.storage.query import Database, Query, Row, StateError, Steps, T
 
 MEMORY = ":memory:"
 

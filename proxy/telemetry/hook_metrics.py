@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from prometheus_client.core import Metric
 
 from engine.protocol.stats import Histogram
-from hooks.pipeline.tally import HELD_SECONDS, UNJUDGED_TOKENS, Tallies
+from hooks.decisions.tally import HELD_SECONDS, UNJUDGED_TOKENS, Tallies
 from proxy.telemetry.families import Labels, counter, histogram
 
 

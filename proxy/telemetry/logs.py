@@ -1,7 +1,7 @@
 """The log: the form of a line, and its way to standard error.
 
-A line may have fields beside its message (`log_fields`). A line that is written while a request is served has
-the request's id.
+A line may have fields in addition to its message (`log_fields`). A line that is written while a request is
+served has the request's id.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 MAX_LINES = 10_000
 """Lines that wait for standard error. Further ones are lost, and a line says how many."""
 FLUSH_SECONDS = 0.5
-"""How long the end of the process waits for the lines before it. A process that is late has one second for
-all that is left."""
+"""Seconds for which the end of the process waits for the lines before it. A process that is late has one
+second for all that is left."""
 
 _LIBRARIES = ("aiohttp", "filelock", "httpcore", "httpx", "openai", "opentelemetry", "urllib3")
 """They are verbose, and some of them log URLs, headers and texts of other servers."""
@@ -43,7 +43,7 @@ class TextFormatter(logging.Formatter):
     """Lines for people: time, level, process, logger and message, then `name=value` for each field."""
 
     def __init__(self, process: str = "") -> None:
-        """`process`: stands in each line, after its level."""
+        """`process`: is in each line, after its level."""
         super().__init__(f"%(asctime)s %(levelname)s {process and process + ' '}%(name)s: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -86,7 +86,7 @@ def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _quoted(value: Any) -> str:
-    """The value as it stands in a line of text. In quotes if its end would not be clear."""
+    """The value as it is in a line of text. In quotes if its end would not be clear."""
     text = str(value) if isinstance(value, str) else json.dumps(value, default=str)
     is_plain = text.isascii() and text.isprintable() and text and not set(text) & set(' "=')
     return text if is_plain else json.dumps(text)
@@ -137,7 +137,7 @@ class LineWriter(logging.Handler):
 
 
 def log_to_stderr(level: str, form: LogFormat = "text", process: str = "") -> None:
-    """`process`: stands in each line."""
+    """`process`: is in each line."""
     handler = LineWriter(sys.stderr)
     handler.setFormatter(JSONFormatter(process) if form == "json" else TextFormatter(process))
     logging.basicConfig(level=level.upper(), handlers=[handler])
@@ -147,7 +147,8 @@ def log_to_stderr(level: str, form: LogFormat = "text", process: str = "") -> No
 
 
 def log_formatter() -> logging.Formatter | None:
-    """How this process's lines look, for a process that it starts. None: it does not write lines this way."""
+    """The form of this process's lines, for a process that it starts. None: it writes lines in another
+    way."""
     writers = [handler for handler in logging.getLogger().handlers if isinstance(handler, LineWriter)]
     return writers[0].formatter if writers else None
 

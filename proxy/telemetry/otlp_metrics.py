@@ -43,7 +43,7 @@ def _data_of(family: Metric, began: int, now: int) -> Gauge | Sum | Histogram:
 
 
 def _histogram_points(samples: Iterable[Sample], began: int, now: int) -> Iterator[HistogramDataPoint]:
-    """The samples of one histogram stand together, its buckets first."""
+    """The samples of one histogram are together, its buckets first."""
     for labels, group in groupby(samples, _own_labels):
         values: dict[str, list[Sample]] = {}
         for sample in group:

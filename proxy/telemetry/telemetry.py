@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from engine.protocol.extras import how_to_install
+from engine.protocol.parts import how_to_install
 from engine.protocol.tracing import NO_SPAN, Span
 from proxy.settings.telemetry import TelemetryOptions
 

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 
 from engine.protocol import EngineError, LogitsProcessorError, QueueFullError, RequestError
 from engine.protocol.prompt_size import CONTEXT_LENGTH_EXCEEDED
-from hooks.pipeline.failure import HookError
+from hooks.decisions.failure import HookError
 from proxy.settings.did_you_mean import choice_hint
-from proxy.storage.errors import StateError
+from proxy.storage.query import StateError
 
 logger = logging.getLogger("weir.proxy")
 

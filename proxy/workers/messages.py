@@ -16,7 +16,7 @@ class Start:
     """Tells the workers apart, from 1. A worker that replaces another one has its number."""
     settings: ServeSettings
     configuration: int
-    """How often the settings were read (`Deployment.number`)."""
+    """The number of times that the settings were read (`Deployment.number`)."""
     predecessor: str | None
     """The name of the process that had the number before. Its requests no longer count."""
     salt: bytes | None

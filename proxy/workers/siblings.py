@@ -28,7 +28,7 @@ class Siblings:
         self._answers = answers
         self._answering: set[asyncio.Task[None]] = set()
         self._questions = Questions()
-        """Those of this worker."""
+        """The questions of this worker."""
 
     async def listen(self) -> None:
         """Copy the metrics now and then, and answer the other workers, until the supervisor closes the

@@ -13,7 +13,7 @@ from proxy.deployment.start_errors import START_ERRORS, start_error
 from proxy.http.door import needs_keys
 from proxy.network.listener import SharedPort
 from proxy.service.service import Service
-from proxy.storage.errors import StateError
+from proxy.storage.query import StateError
 from proxy.telemetry.logs import log_to_stderr
 from proxy.workers.board import Board
 from proxy.workers.event_loop import run

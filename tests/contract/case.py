@@ -13,7 +13,7 @@ import pytest
 
 from engine.protocol import Channel, Delta, FinishReason, ToolCall, Usage
 from hooks.loading.loader import HookSpec
-from hooks.pipeline.options import PipelineOptions
+from hooks.loading.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from proxy.wire.answer_decisions import DECISION, FIELD, HELD
 from tests.contract.wire import CLOSE, ENDPOINTS, OPEN, Answer, Endpoint, strings

@@ -13,7 +13,7 @@ import orjson
 import pytest
 import torch
 
-from engine.device import loss
+from engine.device import cuda
 from engine.execution.model_runner import ModelRunner
 from proxy.deployment.build import build
 from proxy.http.app import Server
@@ -28,11 +28,11 @@ LONG = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 400, "ign
 LOST = torch.AcceleratorError("CUDA error: unspecified launch failure")
 PROCESSOR = """
 import torch
-from engine.device import loss
+from engine.device import cuda
 
 class Lose:
     def __call__(self, input_ids, logits):
-        loss.synchronize = lose
+        cuda.synchronize = lose
         lose()
 
 def lose():
@@ -46,7 +46,7 @@ async def test_every_client_is_told_and_the_service_is_not_healthy(
     monkeypatch.chdir(tmp_path)  # where the server's store is
 
     def lose(*_: object) -> NoReturn:
-        monkeypatch.setattr(loss, "synchronize", lose)
+        monkeypatch.setattr(cuda, "synchronize", lose)
         raise LOST
 
     models: dict[str, Any] = {name: {"num_threads": 1, "max_num_seqs": 2} for name in ("main", "other")}

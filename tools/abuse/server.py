@@ -21,7 +21,7 @@ KEYS = {"WEIR_API_KEY": f"{GOOD_KEY},{BAD_KEY}"}
 
 
 class Process(Protocol):
-    """What this module needs of `subprocess.Popen`."""
+    """The part of `subprocess.Popen` that this module needs."""
 
     @property
     def pid(self) -> int: ...

@@ -7,12 +7,12 @@ from hooks.builtin.pii_rules.family import Family
 from hooks.builtin.pii_rules.national_ids import NATIONAL_IDS
 from hooks.builtin.pii_rules.phones import PHONE_COUNTRIES
 
-HEAD = ("country", "anywhere", "behind a word", "only if chosen")
+HEAD = ("country", "anywhere", "after a word", "only if chosen")
 """The columns of `rows`."""
 
 
 def rows() -> Iterator[tuple[str, ...]]:
-    """A row for each country. An entity stands where it is found the most easily."""
+    """A row for each country. An entity is where it is found the most easily."""
     general = dict.fromkeys(rule.entity for rule in OF_NO_COUNTRY)
     yield "any", _codes([*general, PHONE_NUMBER]), "", ""
     countries = sorted({line.country for line in NATIONAL_IDS} | {*PHONE_COUNTRIES})

@@ -13,7 +13,7 @@ from openai.types.completion_create_params import CompletionCreateParamsBase as 
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 from typing_extensions import is_typeddict
 
-from engine.protocol import engines
+from engine.protocol import parts
 from engine.protocol.fields.support import FieldSupport, Treatment
 from engine.protocol.fields.table import FIELDS, Relay
 from proxy.wire.messages.fields import MessagesRequest
@@ -24,7 +24,7 @@ from proxy.wire.openai.responses import ResponsesRequest
 from tools.docs.vllm_fields import VERSION, VLLM_FIELDS
 
 ENGINES: dict[str, FieldSupport] = {
-    name: engines.ENGINES.load(name).fields for name in engines.ENGINES.shipped if name != "none"
+    name: parts.ENGINES.load(name).fields for name in parts.ENGINES.shipped if name != "none"
 }
 """The engines of `--engine` that generate."""
 

@@ -2,7 +2,7 @@
 
 Run `python -m tools.docs.generate`.
 
-A table stands between `<!-- generated: NAME -->` and `<!-- end generated -->`. `tests/test_docs.py` fails if
+A table is between `<!-- generated: NAME -->` and `<!-- end generated -->`. `tests/test_docs.py` fails if
 this module would write a page differently.
 """
 
@@ -99,7 +99,7 @@ def _of_families() -> str:
     rows = [(_code(entity), "; ".join(names)) for entity, names in issuers.items()]
     names = (re.sub(r"\(\?!.*?\)|\[ ?_-\]\??|_\?", "", word) for word in WORDED)
     words = ", ".join(_code(name).replace("|", "`, `") for name in names)
-    return f"{_table(('entity', 'issuer'), rows)}\n\n`ISSUER_KEY`, behind one of these words: {words}."
+    return f"{_table(('entity', 'issuer'), rows)}\n\n`ISSUER_KEY`, after one of these words: {words}."
 
 
 def _of_guard(guard: GuardDescription) -> str:

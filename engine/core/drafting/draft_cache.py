@@ -40,7 +40,7 @@ class DraftCache:
         cache.num_draft_tokens = end
 
     def _settle(self, cache: CacheState, num_computed_tokens: int) -> None:
-        # The model computes only the sequence's own tokens and guesses that came true, beside the rest of a
+        # The model computes only the sequence's own tokens and guesses that came true, and the rest of a
         # draft, which does not count.
         settled = min(cache.num_draft_tokens, num_computed_tokens)
         for i in range(cache.num_settled_tokens // self._block_size, settled // self._block_size):

@@ -8,9 +8,9 @@ import torch
 
 from engine.device.attention import Attention, AttentionBackend, PagedAttention, Scoring
 from engine.device.batch import Batch
+from engine.device.cuda import raise_if_lost
 from engine.device.kv_cache import KVCache, LayerShape
 from engine.device.layout import Layout
-from engine.device.loss import raise_if_lost
 
 logger = logging.getLogger("weir.engine")
 

@@ -17,10 +17,10 @@ class Relay(Enum):
 
     BY_DEFAULT = auto()
     BY_NAME = auto()
-    """If the operator names it in `relay_fields`: it names hosts, adapters, sessions or slots, or is read by
-    plug-ins of the server."""
+    """Only if the operator names it in `relay_fields`. Such a field names hosts, adapters, sessions or slots,
+    or plug-ins of the server read it."""
     NEVER = auto()
-    """It goes by another name, or is refused: it is code, or asks for what no hook would see."""
+    """Weir sends it by another name. Or Weir refuses it: it is code, or asks for output that no hook sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class RequestField:
     carries: Literal["text", "tokens"] | None = None
     """`text`: the caller's own words. `tokens`: a prompt or its part in another form. None: a setting."""
     default: Any = EMPTY
-    """The value that asks for nothing, beside null."""
+    """The value that asks for nothing, as null does."""
     is_schema: bool = False
     """Whether it holds a schema, a grammar or a pattern, which costs the engine time by its size."""
 

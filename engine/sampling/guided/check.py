@@ -68,7 +68,7 @@ def convert(kind: str, text: str, whitespace: str) -> str:
 def check_patterns(schema: Any) -> None:
     """Raise `ValueError` for an object whose `patternProperties` name only what its `properties` name.
 
-    The library finds no name behind the last comma of such an object, and gives the output up.
+    The library finds no name after the last comma of such an object, and gives the output up.
     """
     if isinstance(schema, list):
         for one in schema:

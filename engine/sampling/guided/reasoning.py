@@ -21,7 +21,7 @@ _HARMONY_END = re.compile(rb"<\|channel\|>final[^<]*(?:<\|constrain\|>[^<]*)?<\|
 
 @dataclass(frozen=True, slots=True)
 class ReasoningForm:
-    """How a family of models writes its reasoning."""
+    """The marks of reasoning of a family of models."""
 
     markers: Markers | None
     """None: the channels of gpt-oss."""

@@ -16,6 +16,6 @@ PARAMETER_FIELDS = {"thinking_token_budget": "thinking_budget"}
 
 
 def names_of_processors(configs: Iterable[LogitsProcessorConfig]) -> list[str]:
-    """Those configured, then those of installed packages."""
+    """The names of the configured processors, then of those of installed packages."""
     installed = [point.name for point in entry_points(group=ENTRY_POINTS)]
     return [*(config.name for config in configs), *installed]

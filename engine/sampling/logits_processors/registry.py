@@ -97,7 +97,8 @@ class ProcessorRegistry:
         always: Iterable[LogitsProcessorSpec] = (),
         stage: Stage = Stage.AGGREGATED,
     ) -> None:
-        """`always`: processors for every request, beside the mandatory ones. Raises `ProcessorLoadError`."""
+        """`always`: processors for every request, in addition to the mandatory ones. Raises
+        `ProcessorLoadError`."""
         classes = enumerate(find_processors(configs))
         self._registered = {c.name: register(c, cls, rank, context) for rank, (c, cls) in classes}
         self._stage = stage

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from engine.device.loss import raise_if_lost
+from engine.device.cuda import raise_if_lost
 from engine.device.transfers import on_device, rows_of
 from engine.protocol import LogitsProcessorError, RequestError
 from engine.sampling.logits_processors.api import BatchLogitsProcessor, Kind
@@ -89,7 +89,7 @@ class ProcessorRun:
         return logits
 
     def note_bans(self, logits: Tensor, states: Sequence[SamplingState]) -> Tensor:
-        """Note the best logits behind the bans of rewinds. Returns `logits`."""
+        """Note the best logits after the bans of rewinds. Returns `logits`."""
         if banned := [row for row, s in enumerate(states) if s.banned_here]:
             self._note(banned, rows_of(logits, banned).amax(-1))
         return logits

@@ -12,7 +12,7 @@ TOO_LONG = "too_long"
 """The reason for refusing a prompt that is longer than the guard model's context."""
 Role = Literal["user", "assistant", "system"]
 _BETWEEN = "\n\n"
-"""Stands between the texts of neighbouring messages of one role."""
+"""The text between the texts of neighbouring messages of one role."""
 
 _MARKUP = 32
 """Characters that a layout adds to a turn, about."""

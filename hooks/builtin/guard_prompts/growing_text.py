@@ -1,7 +1,7 @@
 """A text that grows, as tokens of a vocabulary that is not the one it was written in.
 
 More text can change the last tokens of a text: `play` and `ing` may be one token. So each addition says how
-many of the earlier tokens stand. All tokens together are those of the whole text, wherever it was cut.
+many of the earlier tokens are kept. All tokens together are those of the whole text, wherever it was cut.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Addition(NamedTuple):
     """The change that an addition makes to a text's tokens."""
 
     num_kept: int
-    """The first tokens of the text that stand. Earlier tokens behind them are void."""
+    """The first tokens of the text that are kept. Earlier tokens after them are void."""
     ids: list[int]
     """The ids of the tokens that follow."""
     ends: list[int]
@@ -61,7 +61,7 @@ class GrowingText:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that were given, and stand."""
+        """Tokens that were given, and are kept."""
         return self._num_before + len(self._ids)
 
     @property
@@ -70,7 +70,7 @@ class GrowingText:
 
     def add(self, text: str, *, is_final: bool = False) -> Addition:
         """Append `text`. The last word, or its last `_OPEN` tokens, is given with a later addition: more text
-        often changes it. With `is_final` it is given as it stands; more text may follow all the same. Raises
+        often changes it. With `is_final` it is given as it is; more text may follow all the same. Raises
         `ValueError` as `Tokenizer.encode_text`."""
         self._tail += text
         tokens = self._tokenizer.encode_text(self._tail)
@@ -85,8 +85,8 @@ class GrowingText:
         return addition
 
     def followed_by(self, text: str) -> tuple[int, list[int]]:
-        """The tokens if `text` came next and were the end: how many of the first ones stand, and the ids of
-        those behind them. The text does not change. Raises `ValueError` as `Tokenizer.encode_text`."""
+        """The tokens if `text` came next and were the end: how many of the first ones are kept, and the ids
+        of those after them. The text does not change. Raises `ValueError` as `Tokenizer.encode_text`."""
         return self._num_before, self._tokenizer.encode_text(self._tail + text).ids
 
     def _shorten(self, ids: list[int], ends: list[int], words: list[int]) -> None:
@@ -104,7 +104,7 @@ class GrowingText:
 
     def _places(self, ends: list[int], words: list[int]) -> Iterator[tuple[int, int]]:
         """The beginnings of the last words that may begin the tail: tokens and characters before each. Some
-        tokenizers put a space before each text that they read, so a tail may also begin behind a space."""
+        tokenizers put a space before each text that they read, so a tail may also begin after a space."""
         tail = self._tail
         begins = [
             num

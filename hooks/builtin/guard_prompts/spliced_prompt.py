@@ -47,8 +47,7 @@ def check_marks(layout: str, count: int) -> None:
         raise ValueError("the layout leaves out or repeats messages")
 
 
-def text_behind_marks(layout: str) -> str:
-    """The layout's text behind its last mark."""
+def text_after_marks(layout: str) -> str:
     return _MARKS.split(layout)[-1]
 
 
@@ -126,7 +125,7 @@ class SplicedPrompt:
             self._grow(text)
 
     def ids(self, answer: str = "") -> list[int]:
-        """The ids of the whole prompt. `answer`: the beginning of the model's answer, behind the prompt."""
+        """The ids of the whole prompt. `answer`: the beginning of the model's answer, after the prompt."""
         after: list[int | str] = [self._end, *self._after]
         end = after.pop()
         after += [end + answer] if isinstance(end, str) else [end, answer]

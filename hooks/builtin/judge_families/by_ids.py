@@ -18,7 +18,7 @@ from hooks.builtin.guard_prompts.spliced_prompt import (
     SplicedPrompt,
     chat_layout,
     mark,
-    text_behind_marks,
+    text_after_marks,
 )
 from hooks.builtin.judge_families.asking import (
     JudgeModel,
@@ -74,16 +74,16 @@ class Layouts:
         return SplicedPrompt(self.tokenizer, self._added, layout, texts, trims=self._trims)
 
     def answer_before(self, layout: str, answer: str, line: AnswerLine) -> str:
-        """The answer up to the verdict of `line`. Line ends that stand there already are not put again."""
+        """The answer up to the verdict of `line`. Line ends that are there already are not put again."""
         said = layout + answer
         num_ends = len(line.begin) - len(line.begin.lstrip("\n"))
         num_there = len(said) - len(said.rstrip("\n"))
         return answer + line.begin[min(num_ends, num_there) :]
 
     def first_tokens(self, layout: str, answer: str, line: AnswerLine) -> dict[str, int]:
-        """The first token of each spelling behind `answer`. Raises `ValueError` if two verdicts begin with
+        """The first token of each spelling after `answer`. Raises `ValueError` if two verdicts begin with
         the same one, or if a spelling changes the tokens before it."""
-        last = self._added.split(text_behind_marks(layout) + answer)[-1]
+        last = self._added.split(text_after_marks(layout) + answer)[-1]
         before = last if isinstance(last, str) else ""
         by_verdict = {
             verdict: {one: self._first_token(before, one) for one in spellings}
@@ -100,15 +100,13 @@ class Layouts:
             ids = self.tokenizer.encode_text(before).ids
             whole = self.tokenizer.encode_text(before + spelling).ids
             if whole[: len(ids)] != ids or len(whole) == len(ids):
-                raise ValueError(f"the tokenizer joins the verdict {spelling!r} with what stands before it")
+                raise ValueError(f"the tokenizer joins the verdict {spelling!r} with what is before it")
             self._ids[key] = whole[len(ids)]
         return self._ids[key]
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class ConversationByIds:
-    """One conversation."""
-
     _judge: JudgeModel
     _layouts: Layouts
     _turns: Sequence[Turn]
@@ -179,7 +177,7 @@ class ConversationByIds:
         return {one: mass_of[i] / shares[i] for one, i in tokens.items()}
 
     async def _write(self, prompt: SplicedPrompt, before: str) -> str:
-        """The text that the model writes behind `before`; if it reasons, with the names of special tokens."""
+        """The text that the model writes after `before`; if it reasons, with the names of special tokens."""
         sampling = SamplingParams(max_tokens=self._judge.family.max_answer_tokens, temperature=0.0)
         pieces: list[str] = []
         raw: list[bytes] = []

@@ -28,7 +28,7 @@ Spellings = Mapping[Safety, tuple[str, ...]]
 
 
 class AnswerLine(NamedTuple):
-    """One line of an answer. Its verdict is read from the probabilities of the tokens behind `begin`."""
+    """One line of an answer. Its verdict is read from the probabilities of the tokens after `begin`."""
 
     begin: str
     """The beginning of the line, up to the verdict."""
@@ -83,7 +83,6 @@ class Family(ABC):
 
     @classmethod
     def of(cls, model: GuardModel) -> Self:
-        """The family of this model."""
         return cls()
 
     @classmethod
@@ -107,7 +106,7 @@ class Family(ABC):
         return None
 
     def categories(self, text: str) -> tuple[str, ...]:
-        """The categories in the text behind `categories_begin`. Raises `AnswerError`."""
+        """The categories in the text after `categories_begin`. Raises `AnswerError`."""
         return ()
 
     def may_name(self, category: str, criteria: Sequence[str]) -> bool:

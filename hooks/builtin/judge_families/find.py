@@ -62,7 +62,7 @@ def find_family(engine: Engine, model: str, options: FamilyOptions) -> Family:
 
 
 def knows_system(tokenizer: Tokenizer | None) -> bool:
-    """Whether the model's chat template lays out system messages beside the conversation."""
+    """Whether the model's chat template lays out system messages in addition to the conversation."""
     if tokenizer is None:
         return False
     layout = _layout(tokenizer, [{"role": "system", "content": mark(2)}, _USER, _REPLY])

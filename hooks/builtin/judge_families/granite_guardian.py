@@ -1,4 +1,4 @@
-"""Granite Guardian: one criterion in a prompt, behind the conversation.
+"""Granite Guardian: one criterion in a prompt, after the conversation.
 
 Versions 3.0 to 3.2 answer `Yes` or `No`. Version 3.3 answers `<score> yes </score>`.
 """

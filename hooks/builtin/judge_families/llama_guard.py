@@ -10,7 +10,7 @@ _CODES = re.compile(r"S\d{1,2}(\s*,\s*S\d{1,2})*")
 
 
 class LlamaGuard(Family):
-    """The template chooses the judged role by the parity of the turns. It ends right behind the header of the
+    """The template chooses the judged role by the parity of the turns. It ends right after the header of the
     answer, and the model may write two line ends before its verdict. So these are a part of the question."""
 
     name = "llama_guard"

@@ -1,1 +1,1 @@
-"""The parts of the guard `links`: where addresses stand in a text, which may pass, and what they carry."""
+"""The parts of the guard `links`: where addresses are in a text, which may pass, and what they carry."""

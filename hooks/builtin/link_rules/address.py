@@ -12,30 +12,30 @@ BLANKS = (
     + "".join(map(chr, range(0x2000, 0x200C)))
     + "\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
-"""What some reader takes for white space or leaves out before an address."""
+"""Characters that some reader takes for white space or leaves out before an address."""
 
 
 class Place(Enum):
-    """Where an address stands."""
+    """The place of an address in a text."""
 
     TEXT = "text"
     """Anywhere: the text itself looks like an address."""
     DESTINATION = "destination"
-    """Where clients expect an address. It may be relative, and of any scheme."""
+    """A place where clients expect an address. It may be relative, and of any scheme."""
     POSSIBLE = "possible"
-    """Where some clients expect an address, but other texts stand, too."""
+    """A place where some clients expect an address, and where other texts are common, too."""
     UNKNOWN = "unknown"
     """Nothing tells where: what may be an address with a host does not pass."""
 
 
 class Address(NamedTuple):
-    """A text that may be an address. The places count from the beginning of the text in which it stands."""
+    """A text that may be an address. The places count from the beginning of the text in which it is."""
 
     start: int
     end: int
     place: Place = Place.TEXT
     begin: int | None = None
-    """Where the address begins if that is before `start`. What is there has been released."""
+    """The beginning of the address if it is before `start`. The text up to `start` has been released."""
     is_unsure: bool = False
     """Whether clients may take another host for the address's."""
     is_long: bool = False

@@ -34,7 +34,7 @@ class Carried:
         self._size = least - self._step + 1
 
     def __call__(self, part: str) -> bool:
-        """`part`: the part of an address behind its host."""
+        """`part`: the part of an address after its host."""
         part = expanded(part, self._values)
         if len(part) < self._least // 2:
             return False

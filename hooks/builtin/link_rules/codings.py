@@ -1,4 +1,4 @@
-"""What a part of an address may say: its escapes decoded, and the texts that it has in codings of bytes.
+"""The readings of a part of an address: its escapes decoded, and the texts that it has in codings of bytes.
 
 Each coding is tried with separators left out, from each place at which it may begin, and within another one.
 The cost is bounded: what is no text is dropped, and a text is read once.
@@ -25,7 +25,7 @@ _JSON = re.compile(r"\\{1,3}(?:u([\da-fA-F]{4})|x([\da-fA-F]{2}))")
 _FIELD = re.compile(r"[?&;/][^=&;?/#]{1,32}=")
 """The name of a field: a text may be spread over several fields."""
 _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ufffd]+")
-"""What bytes that are no text have every few characters."""
+"""Characters that come often in bytes that are no text."""
 _URL_SAFE = str.maketrans("-_", "+/")
 _NOT_BASE64, _NOT_ALNUM = re.compile(r"[^A-Za-z0-9+/]"), re.compile(r"[^A-Za-z0-9]")
 _RUN_BASE64 = re.compile(r"[A-Za-z0-9+/]{2,}")
@@ -35,7 +35,7 @@ _RUN_HEX = re.compile(r"[0-9a-fA-F]{16,}")
 _NOT_BASE32, _NOT_BASE32_HEX = re.compile(r"[^A-Z2-7]"), re.compile(r"[^0-9A-V]")
 _FROM_BASE32_HEX = str.maketrans("0123456789ABCDEFGHIJKLMNOPQRSTUV", "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
 _LEFT_OVER = (0, 1, 0, 1, 0, 0, 1, 0)
-"""Characters to leave out at the end of base32, by the characters behind the last whole group of eight."""
+"""Characters to leave out at the end of base32, by the characters after the last whole group of eight."""
 _NUMBER = re.compile(r"(?<!\d)\d{2,3}(?!\d)")
 _RUN_NUMBERS = re.compile(r"\d{12,}")
 _NOT_BINARY = re.compile(r"[^01]")
@@ -57,7 +57,7 @@ def normal(text: str) -> str:
 
 
 def readings(part: str, least: int) -> Iterator[str]:
-    """What a part of an address may say. A text of fewer than half of `least` characters is not read."""
+    """The readings of a part of an address. A text of fewer than half of `least` characters is not read."""
     seen: set[str] = set()
     for text in _unescaped(normal(part)):
         yield from _read(text, least, seen, _DEEPEST)
@@ -80,7 +80,7 @@ def _read(text: str, least: int, seen: set[str], depth: int) -> Iterator[str]:
 
 
 def _unescaped(text: str) -> Iterator[str]:
-    """The text, and what it says without its escapes, again and again."""
+    """The text, and the text without its escapes, again and again."""
     for _ in range(_MOST_ESCAPED):
         yield text
         if "+" in text:
@@ -149,7 +149,7 @@ def _from_base32(text: str, least: int) -> Iterator[bytes]:
 
 
 def _from_numbers(text: str, least: int) -> Iterator[bytes]:
-    """The characters whose codes stand there: decimal or octal, of three digits or parted, or binary."""
+    """The characters whose codes are there: decimal or octal, of three digits or parted, or binary."""
     yield from _of_codes(_NUMBER.findall(text), least)
     for run in _RUN_NUMBERS.findall(text):
         for begin in range(3):

@@ -1,6 +1,6 @@
 """Finds addresses in a text, in any markup. A text that may still become an address stays undecided.
 
-Each text that begins like an address is judged, whatever markup is around it. Behind the signs of a link,
+Each text that begins like an address is judged, whatever markup is around it. After the signs of a link,
 such as `](` and `href=`, a text is judged even if it does not look like an address, because clients take it
 for one.
 """
@@ -17,7 +17,7 @@ ENTITY = "link"
 LONG = 1
 """The rule of an address that is longer: its match goes on as far as the address does."""
 Passes = Callable[[str, Place], bool]
-"""Takes the address as it is written, and where it stands."""
+"""Takes the address as it is written, and where it is."""
 
 
 class LinkDetector:
@@ -74,5 +74,5 @@ def _at(text: str, sign: Sign[str], is_final: bool) -> Found:
     if sign.lastgroup is None:
         return places.at_sign(text, sign[0], sign.start(), is_final)
     if sign.lastgroup == "gap":
-        return places.behind_gap(text, sign.end(), is_final)
+        return places.after_gap(text, sign.end(), is_final)
     return written.at_sign(text, sign, is_final)

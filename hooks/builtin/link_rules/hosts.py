@@ -12,7 +12,7 @@ _TO_PATH = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]*[^/?#\\]*").match
 
 def addresses_in(text: str) -> set[tuple[str, str | None]]:
     """Each address in a text, up to its path, with its host. None: it has none, or readers disagree on it.
-    What is behind it may make them disagree, so that one address may have both answers. An address of e-mail
+    What is after it may make them disagree, so that one address may have both answers. An address of e-mail
     without a prepared text is none."""
     hosts: set[tuple[str, str | None]] = set()
 

@@ -1,4 +1,4 @@
-"""What shows, without a scheme, that a text is an address: the ends of names, and numbers of hosts."""
+"""Signs that a text without a scheme is an address: the ends of names, and numbers of hosts."""
 
 import re
 from ipaddress import AddressValueError, IPv6Address
@@ -21,7 +21,7 @@ _TOP = (
 )
 """Ends of names that show, without a scheme, that a text is an address."""
 DOTS = ".\u3002\uff0e\uff61"
-"""What IDNA takes for a dot."""
+"""Characters that IDNA takes for a dot."""
 LABELS = r"(?:[a-z0-9_-]{1,63}\.){1,9}"
 _LABELS = rf"(?:[\w-]{{1,63}}[{DOTS}]){{1,9}}"
 _LAST = r"[^\W\d_](?:[\w-]{0,61}\w)"
@@ -49,14 +49,14 @@ is_host = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 ).match
-"""Whether a text behind `//` is a host."""
+"""Whether a text after `//` is a host."""
 _NAME_BEFORE = re.compile(rf"(?:.*[^\w{DOTS}-])?(?P<name>[\w{DOTS}-]*)\Z", re.DOTALL).match
 _LONGEST_NAME = 255
 _NO_BEGINNING = tuple("@/:\\+")
 
 
 def begin_of_name(text: str, place: int) -> int | None:
-    """Where the name begins that goes on at `place`. None: it is a part of something else."""
+    """The beginning of the name that goes on at `place`. None: it is a part of something else."""
     left = max(0, place - _LONGEST_NAME)
     found = _NAME_BEFORE(text[left:place])
     begin = left + found.start("name") if found else place

@@ -1,7 +1,7 @@
 """Places where clients expect an address: destinations in Markdown, attributes of HTML, and CSS.
 
-A place is known by what stands before it: a sign, such as `](` and `href=`, and then blanks, quotes and the
-marks of block quotes. Behind more of these than the guard looks back, each text counts as such a place.
+A place is known by what is before it: a sign, such as `](` and `href=`, and then blanks, quotes and the
+marks of block quotes. After more of these than the guard looks back, each text counts as such a place.
 """
 
 import html
@@ -10,19 +10,19 @@ import re
 from hooks.builtin.link_rules.address import BLANKS, MAX_ADDRESS, Address, Found, Place, end_of, may_go_on
 
 MOST_BLANKS = 512
-"""Most characters between a sign and its address. Behind more, the guard cannot tell what stands before."""
+"""Most characters between a sign and its address. After more, the guard cannot tell what is before."""
 REACH = 2 * MOST_BLANKS + 64
-"""Most characters to the left of an address that tell its place: those up to the sign, and what must stand
+"""Most characters to the left of an address that tell its place: those up to the sign, and what must be
 before the sign."""
 _QUOTING = f"{BLANKS}>"
 _BEFORE = f"{BLANKS}<>\"'\\"
-"""What may stand between a sign and the address."""
+"""Characters that may be between a sign and the address."""
 _Q = re.escape(_QUOTING)
 _BREAKS = "\r\n\v\f\x85\u2028\u2029"
 _GAP = rf"[{re.escape(''.join(set(BLANKS) - set(_BREAKS)))}]*+(?:[{_BREAKS}][{_Q}]*+)?"
-"""Blanks. Behind a line break, also the marks of block quotes."""
+"""Blanks. After a line break, also the marks of block quotes."""
 _BEGINNING = r"[/\\&%]|[A-Za-z][A-Za-z0-9+.\t\r\n-]{0,40}(?:[:&%\\]|\Z)"
-"""How addresses begin that browsers fetch, or a beginning of it at the end of a text."""
+"""The beginning of an address that browsers fetch, or the part of a beginning at the end of a text."""
 _MAY_BEGIN = re.compile(_BEGINNING).match
 _AFTER_QUOTE = re.compile(_GAP)
 SIGN = re.compile(
@@ -30,7 +30,7 @@ SIGN = re.compile(
 )
 """The signs of places. The first characters are a class of their own, which `re` finds fast."""
 LONG_GAP = re.compile(f"(?P<gap>[{re.escape(_BEFORE)}]{{{MOST_BLANKS},}}(?!\\Z))")
-"""So many blanks that what stands before them does not count."""
+"""So many blanks that what is before them does not count."""
 
 
 def _spelled(name: str) -> str:
@@ -66,7 +66,7 @@ _MAY_BE_REFRESH = re.compile(rf"""[{_Q}"'=]*+{_TIME}""", re.IGNORECASE).match
 
 _ENDS_URL = ("l", "L", "c", "C", *" \t\r\n\f")
 _NUM_TELLING = 64
-"""Characters that tell whether a text behind many blanks is an address."""
+"""Characters that tell whether a text after many blanks is an address."""
 _VALUE = re.compile(rf"""{_GAP}(?:(?P<open>\\{{0,3}}["']){_GAP})?""")
 _DESTINATION = re.compile(rf"{_GAP}(?:<{_GAP})?")
 _INSIDE = {'"': re.compile(r'[^"]*'), "'": re.compile(r"[^']*")}
@@ -81,17 +81,18 @@ _PARENTHESIS = re.compile(r"\\[\s\S]|[()]")
 _MOST_NESTED = 32
 """Most parentheses in each other that CommonMark allows in an address."""
 MORE_OF_HOST = re.compile(r"@|[.\u3002\uff0e\uff61]\w|\\[.@:%-]")
-"""Behind a host: what some clients could take for more of it, or for another host."""
+"""After a host: what some clients could take for more of it, or for another host."""
 
 
 def begin_of_gap(text: str, start: int) -> int:
-    """Where what may stand between a sign and an address begins before `start`, as far as the guard looks."""
+    """The beginning of the gap before `start` that may be between a sign and an address, as far as the guard
+    looks."""
     left = max(0, start - MOST_BLANKS)
     return left + len(text[left:start].rstrip(_BEFORE))
 
 
 def at_sign(text: str, sign: str, place: int, is_final: bool) -> Found:
-    """The address behind the sign at `place`, if the text before the sign is right."""
+    """The address after the sign at `place`, if the text before the sign is right."""
     before = text[place - 1 : place]
     if sign == "(":
         if before == "]":
@@ -110,7 +111,7 @@ def at_sign(text: str, sign: str, place: int, is_final: bool) -> Found:
     return _refreshed(text, place, is_final) or []
 
 
-def behind_gap(text: str, place: int, is_final: bool) -> Found:
+def after_gap(text: str, place: int, is_final: bool) -> Found:
     """The address at `place`, before which are so many blanks that nothing tells what it is."""
     end = end_of(_TO_SPACE, text, place, _NUM_TELLING)
     if end == len(text) and end < place + _NUM_TELLING and not is_final:
@@ -161,7 +162,7 @@ def _attribute(text: str, place: int, is_final: bool) -> Found:
 
 
 def _refreshed(text: str, place: int, is_final: bool) -> Found | None:
-    """The address of a page that takes this one's place, behind the sign. None: there is none."""
+    """The address of a page that takes this one's place, after the sign. None: there is none."""
     window = text[max(0, place - MOST_BLANKS) : place]
     found = _IS_REFRESH(window) if "=" in window else None
     if found is None:
@@ -177,7 +178,7 @@ def _refreshed(text: str, place: int, is_final: bool) -> Found | None:
 
 
 def _destination(text: str, place: int, is_final: bool, kind: Place = Place.DESTINATION) -> Found:
-    """The address behind `](` in Markdown."""
+    """The address after `](` in Markdown."""
     start = end_of(_DESTINATION, text, place, MOST_BLANKS)
     if start >= place + MOST_BLANKS or start == len(text):
         return []
@@ -198,7 +199,7 @@ def _destination(text: str, place: int, is_final: bool, kind: Place = Place.DEST
 
 
 def _definition(text: str, place: int, is_final: bool) -> Found:
-    """The address behind `]:` in Markdown."""
+    """The address after `]:` in Markdown."""
     start = end_of(_DESTINATION, text, place, MOST_BLANKS)
     if start >= place + MOST_BLANKS or start == len(text):
         return []
@@ -215,7 +216,7 @@ def _definition(text: str, place: int, is_final: bool) -> Found:
 
 
 def _end_of_destination(text: str, start: int, end: int) -> int:
-    """The place of the parenthesis that closes the link, or behind which it is none."""
+    """The place of the parenthesis that closes the link, or after which it is none."""
     depth = 0
     for sign in _PARENTHESIS.finditer(text, start, end):
         depth += {"(": 1, ")": -1}.get(sign[0], 0)
@@ -248,7 +249,7 @@ def _value(
 
 
 def _has_more_of_host(text: str, start: int, cut: int) -> bool:
-    """Whether some clients take what stands behind the quote at `cut` for more of the address's host."""
+    """Whether some clients take what is after the quote at `cut` for more of the address's host."""
     if not _ends_in_host(text[start:cut]):
         return False
     more = text[cut + 1 : end_of(_REST_OF_HOST, text, cut)]

@@ -27,12 +27,12 @@ _IS_FETCHED = re.compile(
 _MAY_BE_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|[/\\:]").match
 _PIECE = re.compile(r"[^\s,;]+")
 _PREFIX = re.compile(r"(?<=[\r\n])[ \t>]+")
-"""What Markdown drops at the beginning of a line: the marks of a block quote, and blanks."""
+"""The text that Markdown drops at the beginning of a line: the marks of a block quote, and blanks."""
 _WEB = re.compile(r"//(?P<authority>[^/?#\\]*)(?P<path>[^?#]*)(?P<rest>[\s\S]*)")
 _HOST = re.compile(
     r"(?P<host>\[[\da-f:.]+\]|[^\x00-\x2c\x2f:-@\[-^`{-\x7f\u3002\uff0e\uff61]+)(?::(?P<port>\d{0,5}))?"
 )
-"""A host without characters that only some readers accept, or take for a dot. Behind it: its port."""
+"""A host without characters that only some readers accept, or take for a dot. After it: its port."""
 _UNSURE_PATH = re.compile(r"(?i)\\|//|%2f|%5c|(?:/|^)(?:\.|%2e){1,2}(?:/|$)")
 _DEFAULT_PORTS = {"http": "80", "ws": "80", "https": "443", "wss": "443", "ftp": "21"}
 _DROPPED = str.maketrans("", "", "\t\r\n")
@@ -51,7 +51,7 @@ class _Entry(NamedTuple):
 
 
 class Policy:
-    """The list of the operator. `carries` says of the part of an address behind its host whether it carries
+    """The list of the operator. `carries` says of the part of an address after its host whether it carries
     a text that may not leave."""
 
     def __init__(self, allow: Iterable[str], schemes: Iterable[str], *, relative: bool) -> None:
@@ -85,7 +85,7 @@ class Policy:
 
 
 def absolute(written: str, place: Place) -> Iterator[str]:
-    """The addresses with a scheme or a host that some reader finds in what stands at a place."""
+    """The addresses with a scheme or a host that some reader finds in what is at a place."""
     if place is Place.TEXT:
         yield written.replace("\\/", "/")
         return
@@ -106,7 +106,7 @@ def host_of(address: str) -> str | None:
 
 
 def _forms(written: str) -> Iterable[str]:
-    """What readers make of an address with escapes."""
+    """The addresses that readers make of one with escapes."""
     read = html.unescape(written)
     forms = (read, _PUNCTUATION.sub(r"\1", read), _IN_CSS.sub(_character, read), _PREFIX.sub("", read))
     return dict.fromkeys(forms)
@@ -123,7 +123,7 @@ def _is_local(form: str) -> bool:
 
 
 def _split(address: str) -> tuple[str, str]:
-    """The scheme, and what is behind its colon."""
+    """The scheme, and what is after its colon."""
     found = _SCHEME.match(address)
     if found:
         return found[1].lower(), address[found.end() :]
@@ -131,7 +131,7 @@ def _split(address: str) -> tuple[str, str]:
 
 
 def _place(scheme: str, rest: str) -> tuple[_Entry | None, str]:
-    """The host with its port and path, and all that is behind the host. None: readers disagree on it."""
+    """The host with its port and path, and all that is after the host. None: readers disagree on it."""
     web = _WEB.fullmatch(rest)
     host = _HOST.fullmatch(web["authority"].lower()) if web else None
     if web is None or host is None or web["path"].startswith("\\"):

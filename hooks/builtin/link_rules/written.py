@@ -1,4 +1,4 @@
-"""Addresses in plain text: what looks like an address, whatever stands around it."""
+"""Addresses in plain text: what looks like an address, whatever is around it."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from hooks.builtin.link_rules.names import LABELS, NUMBERS, begin_of_name, is_ho
 from hooks.builtin.link_rules.places import MORE_OF_HOST
 
 _BREAK = r"[\t\r\n]{0,64}"
-"""What browsers drop from an address."""
+"""Characters that browsers drop from an address."""
 
 
 def _spelled(*schemes: str) -> str:
@@ -23,7 +23,7 @@ def _spelled(*schemes: str) -> str:
 
 
 _NOT_IN_ESCAPE = "".join(rf"(?<!{begin})" for begin in (r"%\w", r"\\x\w", r"\\u\w", r"\\u\w\w", r"\\u\w\w\w"))
-"""The reading without escapes finds what begins behind an escape."""
+"""The reading without escapes finds what begins after an escape."""
 _HOST = rf"(?:{LABELS}[a-z][a-z0-9-]{{1,62}}\.?|{NUMBERS})(?::\d{{1,5}})?"
 _SIGNS = rf"""
     (?P<web>{_spelled("https", "http", "ftp", "wss", "ws")})
@@ -38,7 +38,7 @@ _SIGNS = rf"""
   | (?P<ip6>(?<![\w)\]/@])\[[\da-f]{{0,4}}(?:\Z|:[\da-f:.]{{0,45}}(?:\Z|\](?::\d{{0,5}})?(?:\Z|[/?\#]))))
 """
 _REST_OF_NAME = r"|(?P<rest>(?<=[^\x00-\x7f])[a-z0-9_.-]{0,255}(?::\d{1,5})?[/?\#])"
-"""What of a name comes behind letters of other scripts."""
+"""The part of a name after letters of other scripts."""
 _SIGN = re.compile(_SIGNS, re.IGNORECASE | re.VERBOSE)
 _SIGN_OF_ANY = re.compile(_SIGNS + _REST_OF_NAME, re.IGNORECASE | re.VERBOSE)
 may_have_sign = re.compile(r"[:/.?#\t\r\n\[]").search
@@ -53,14 +53,14 @@ _SPACE = r" \t\r\n\f\v\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _OF_HOST = rf"""[^{_SPACE}<>"`/?#]*"""
 _OF_PATH = r"""[^\s<>"`、。！（），：；？」』】》]*"""
 _RUN = re.compile(f"{_OF_HOST}(?:[/?#]{_OF_PATH})?")
-"""The characters of an address in plain text: up to a space or a quote and, behind the host, up to the
+"""The characters of an address in plain text: up to a space or a quote and, after the host, up to the
 punctuation of scripts that write no spaces."""
 _PATH = re.compile("[/?#]").search
 _MORE = re.compile(r"[^ \t\r\n\f</?#]*")
-"""What some linkifiers still take for the host behind a quote or another space."""
+"""Text that some linkifiers still take for the host after a quote or another space."""
 _ENDS = ("", "<", *" \t\r\n\f")
 _REST = re.compile(r"""[^\s<>"`]*""")
-"""What still belongs to an address that is too long."""
+"""The rest of an address that is too long."""
 _CLOSING = re.compile(r"\[/|[()\[\]{}]|\\(?=[^/])|[|']")
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 _TRAILING = ".,;:!?*_~'\u2019\\"
@@ -69,7 +69,7 @@ _CONTROLS = "".join(map(chr, range(0x21)))
 
 
 def signs(text: str, start: int) -> Iterator[re.Match[str]]:
-    """What addresses in plain text begin with."""
+    """The beginnings of addresses in plain text."""
     return (_SIGN if text.isascii() else _SIGN_OF_ANY).finditer(text, start)
 
 

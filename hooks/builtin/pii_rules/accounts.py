@@ -47,7 +47,7 @@ _CARD_WORDS = words_near(
     "|creditcard|kortnummer|карта|карты|карту|信用卡|银行卡|卡号|カード|카드"
 )
 _OF_NO_CARD = r"(?<![^\W_])(?<!\d\.)(?<!-)(?<![A-Za-z\d]_)"
-"""No letter or digit stands before a card's number, no minus sign, and no prefix as in ORD-4111."""
+"""No letter or digit is before a card's number, no minus sign, and no prefix as in ORD-4111."""
 _AN_ID = (
     r"(?:(?:(?<![a-z])|_|(?-i:(?<=[a-z])(?=[A-Z])))(?:ids?|[ug]uid|orders?|refs?|reference|invoice|ticket|trace"
     r"|tracking|serial|version|build|commit|time|timestamp|ts|nonce|seq|sequence|offset|size|bytes|sku|isbn)"
@@ -68,7 +68,7 @@ CARDS = (
     ),
     Rule("CREDIT_CARD", r"(?<![^\W_])[2-68]\d{13,18}(?![^\W_])", check=is_named_card, near=_CARD_WORDS),
 )
-"""Cards in printed groups, bare, and behind a word."""
+"""Cards in printed groups, bare, and after a word."""
 _UATP_GROUPS = r"1\d{3}(?:([ -])\d{6}\1\d{5}|([ -])\d{5}\2\d{6}(?![ -]\d))"
 UATP_CARDS = (
     Rule("CREDIT_CARD", rf"{_OF_NO_CARD}{_UATP_GROUPS}(?![^\W_])", length=card_length),

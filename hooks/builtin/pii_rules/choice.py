@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
-from engine.protocol.extras import how_to_install
+from engine.protocol.parts import how_to_install
 from hooks.builtin.pii_rules.accounts import CARDS, CHOSEN_CARDS, CRYPTO, IBAN, UATP_CARDS
 from hooks.builtin.pii_rules.addresses import EMAIL, IPV4, IPV6, MAC
 from hooks.builtin.pii_rules.family import Family, has_ids

@@ -44,7 +44,7 @@ class Family:
     check: Check | str | None = None
     """The check that the matched text must pass: a function, or the name of a module of `python-stdnum`."""
     near: str = ""
-    """Words, separated by `|`, of which one must stand in the 64 characters before it. Empty: none must."""
+    """Words, separated by `|`, of which one must be in the 64 characters before it. Empty: none must."""
     by_choice: bool = False
     """The line is used only if its entity or its country is chosen."""
 
@@ -54,7 +54,7 @@ class Family:
         return isinstance(self.check, str)
 
     def rules(self, is_chosen: bool) -> Iterator[Rule]:
-        """`is_chosen`: the entity or its country was chosen. Then an id behind its word may be in lower
+        """`is_chosen`: the entity or its country was chosen. Then an id after its word may be in lower
         case, and a text that is nothing but the value needs no word if it has a check or a letter."""
         check = self.full_check()
         form = loose(self.form)

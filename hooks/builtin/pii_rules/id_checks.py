@@ -71,7 +71,7 @@ def dea_number(text: str) -> bool:
 
 
 def us_npi(text: str) -> bool:
-    """CMS: the digits behind 80840 pass ISO/IEC 7812-1."""
+    """CMS: the digits after 80840 pass ISO/IEC 7812-1."""
     digits = digits_of(text)
     return luhn("80840" + digits) and len(set(digits)) > 1
 
@@ -122,7 +122,7 @@ def fr_insee(text: str) -> bool:
 
 
 def fr_dated_insee(text: str) -> bool:
-    """Of a person: with a month of birth, and a department."""
+    """An INSEE number of a person, with a month of birth and a department."""
     signs = plain(text)
     return 1 <= int(signs[3:5]) <= 12 and signs[5:7] not in ("00", "96") and fr_insee(text)
 
@@ -282,7 +282,7 @@ _PROVINCES = {
 
 
 def cn_ric(text: str) -> bool:
-    """GB 11643: ISO 7064 MOD 11-2, behind a province and the date of birth of a person who may live."""
+    """GB 11643: ISO 7064 MOD 11-2, after a province and the date of birth of a person who may live."""
     signs = plain(text)
     if signs[:2] not in _PROVINCES or signs[6:8] not in ("19", "20") or signs[6:10] > "2040":
         return False

@@ -51,7 +51,7 @@ _NUMBERED = words(
 )
 _NUMBER_OF_ELSE = rf"{_NUMBERED}[^\w]{{0,3}}(?:(?:no|nr|number|id|code)\b)?[^\w]{{0,3}}|{BEHIND_IBAN}"
 _NO_PHONE = rf"(?:{_NUMBER_OF_ELSE}|(?<!\d{{3}}[.-]\d{{3}})\d[ :])"
-"""The text before what is no phone number. A digit is none of it behind another phone number."""
+"""The text before what is no phone number. A digit is none of it after another phone number."""
 _GAP = r"[ .\-/()\u00a0\u2010\u2011]{0,3}"
 _BEGIN = r"(?<![^\W_])(?<![-+./])(?<![+./]\()"
 _AMERICAN = (
@@ -132,7 +132,7 @@ def _international(text: str) -> int:
 
 def _national(plans: Sequence["_Plan"], text: str, is_labelled: bool) -> int:
     """Return the length of the number that begins `text` in one of `plans`. A number in groups as its country
-    prints them goes before one in other groups, which counts only behind a word."""
+    prints them goes before one in other groups, which counts only after a word."""
     if _OTHER.match(text) or (not is_labelled and (_OTHER_GROUPS.match(text) or _DECIMAL.match(text))):
         return 0
     fewest = 7 if is_labelled else 9
@@ -188,7 +188,7 @@ class _Plan:
         self._formats = [*_formats(metadata)]
 
     def has(self, digits: str, is_shape_enough: bool) -> bool:
-        """Whether `digits` behind the country's code are a number of this country: of its shape, or of an
+        """Whether `digits` after the country's code are a number of this country: of its shape, or of an
         area that is in use."""
         known = self._has if is_shape_enough else self._is_in_use
         return bool(known(digits) or (self.prefix == "0" and digits[:1] == "0" and known(digits[1:])))
@@ -236,7 +236,6 @@ def _formats(metadata: "PhoneMetadata") -> Iterator[_Format]:
 
 
 def _without(groups: Sequence[str], num_digits: int) -> list[str]:
-    """Return the groups without the first `num_digits` digits."""
     left = list(groups)
     while num_digits and left:
         cut = min(num_digits, len(left[0]))

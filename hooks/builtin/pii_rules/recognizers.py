@@ -1,6 +1,6 @@
 """Reads Presidio's YAML of pattern recognizers as rules.
 
-A pattern whose score is below `NEEDS_CONTEXT` counts only behind one of the recognizer's context words. Other
+A pattern whose score is below `NEEDS_CONTEXT` counts only after one of the recognizer's context words. Other
 patterns, and the words of a deny list, count anywhere. Patterns have Presidio's flags.
 """
 
@@ -54,7 +54,7 @@ def _content(file: Path) -> Any:
 
 def _flags(value: object) -> str:
     if not isinstance(value, int) or value & ~int(_FLAGS):
-        raise ValueError(f"global_regex_flags: {value!r} has flags beside IGNORECASE, MULTILINE and DOTALL")
+        raise ValueError(f"global_regex_flags: {value!r} has others than IGNORECASE, MULTILINE and DOTALL")
     return "".join(letter for letter, flag in _LETTERS.items() if value & flag)
 
 

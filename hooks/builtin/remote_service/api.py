@@ -19,7 +19,7 @@ CONFIG = ConfigDict(strict=True, allow_inf_nan=False, hide_input_in_errors=True)
 """Settings of the answer models. Errors do not show the answer, because it may repeat the judged text."""
 
 Label = Annotated[str, Field(max_length=100)]
-"""A name of what was found. It may stand in the client's answer, in place of the text."""
+"""A name of what was found. It may be in the client's answer, in place of the text."""
 Result = TypeVar("Result")
 
 

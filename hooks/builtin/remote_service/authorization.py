@@ -1,4 +1,4 @@
-"""How the guard shows a service who asks: a key, or AWS's Signature Version 4."""
+"""The guard's credentials for a service: a key, or AWS's Signature Version 4."""
 
 import hashlib
 import hmac

@@ -12,7 +12,7 @@ _MOST_PAIRS = 1_000_000
 
 
 def changes(text: str, changed: str) -> list[tuple[int, int]]:
-    """Return the places of the words in `text` that `changed` does not have. The other words of `text` stand
+    """Return the places of the words in `text` that `changed` does not have. The other words of `text` are
     in `changed`, in the same order.
 
     White space does not count. If `changed` only has more words than `text`, or is much longer, the place is

@@ -16,7 +16,7 @@ MAX_ANSWER = 8 * 1024 * 1024
 
 
 class DetectorError(RuntimeError):
-    """The service did not answer as its API says. The message contains no part of the text."""
+    """The service did not answer in the form of its API. The message contains no part of the text."""
 
 
 def whole_url(text: str) -> URL:

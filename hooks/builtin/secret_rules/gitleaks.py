@@ -1,6 +1,6 @@
 """Rules from a configuration of gitleaks: `secrets: {rules: FILE}`.
 
-The secret's group alone is redacted, if the group stands in no other group: the pattern before it becomes
+The secret's group alone is redacted, if the group is in no other group: the pattern before it becomes
 `Rule.behind`, the pattern after it a look-ahead. Otherwise the whole match is redacted.
 """
 
@@ -190,7 +190,7 @@ def _split(branch: Sequence[Part], number: int) -> list[_Pattern]:
     while before and not before[0].fewest:
         before = before[1:]
     if not all(part.has_bound for part in (*before, *after)):
-        raise ValueError("the text before the secret has no bound, or the text behind it")
+        raise ValueError("the text before the secret has no bound, or the text after it")
     values = [one for value in _alternatives(branch[place]) for one in _patterns(value, after)]
     if all(part.is_empty for part in before):
         return [one._replace(pattern=written(before) + one.pattern) for one in values]

@@ -1,7 +1,7 @@
 """Families of keys: one line each, sorted by entity. The form alone shows the issuer, or a word before it.
 
 To add a family, add a line: the entity, the issuer, and the form that the issuer's page or its keys show. A form
-begins with literal characters, four if it can, and has a bound. The form does not say what stands around it:
+begins with literal characters, four if it can, and has a bound. The form does not say what is around it:
 `keys` adds the boundaries and the check that the text is no placeholder.
 """
 
@@ -19,7 +19,7 @@ class Family(NamedTuple):
     behind: str = ""
     """A pattern of the text that must come directly before the match; it stays."""
     check: str = ""
-    """`words`: the form also fits names of programs, so the part behind the prefix must look random."""
+    """`words`: the form also fits names of programs, so the part after the prefix must look random."""
 
 
 FAMILIES = (

@@ -29,7 +29,7 @@ def is_drawn(text: str) -> bool:
 
 
 def is_unlike_words(text: str) -> bool:
-    """Whether `text` is a key, and the part behind its prefix looks random."""
+    """Whether `text` is a key, and the part after its prefix looks random."""
     return is_key(text) and looks_random(_PREFIX.sub("", text, count=1))
 
 
@@ -85,7 +85,7 @@ PRIVATE_KEY = Rule(
 )
 PUTTY_KEY = Rule(
     "PRIVATE_KEY",
-    # PuTTY's own format (PPK). The public part comes before, and a hash behind.
+    # PuTTY's own format (PPK). The public part comes before, and a hash after.
     rf"Private-Lines: \d{{1,3}}{_BREAK}{_BASE64}{{16}}",
     until=r"Private-(?:MAC|Hash)",
 )
@@ -118,7 +118,7 @@ ISSUER_KEY = Rule(
     near=_WORDS,
     behind=rf"(?<![a-z]){_NAMES}[\w. \t'-]{{0,40}}{SIGN}",
 )
-"""Keys without a form of their own, behind their issuer's name."""
+"""Keys without a form of their own, after their issuer's name."""
 
 
 _HEAD = re.compile(r"\[([A-Za-z\d]+)\]|\(\?:([\w|-]+)\)|\\([.$/])|([\w/-])")

@@ -1,4 +1,4 @@
-"""Keys behind a name that ends in "key": `FOO_KEY=...`, `?key=...`, `The Foo key is ...`.
+"""Keys after a name that ends in "key": `FOO_KEY=...`, `?key=...`, `The Foo key is ...`.
 
 Many other things have such a name: `primary_key`, `cache_key`, `public_key`. So the value must be one that a
 program drew at random: long, without words, a path, a date, a UUID or a digest with its name.
@@ -16,7 +16,7 @@ _OWNERS = (
     "app|application|client|consumer|customer|dev|developer|merchant|partner|project|server|subscription|team"
     "|user"
 )
-"""What stands before "key" without a sign in names of secrets: appkey."""
+"""Words before "key", without a sign between, in names of secrets: appkey."""
 _KEY = rf"(?:(?<![a-z])(?:{_OWNERS})?key|(?-i:(?<=[a-z\d])Key|(?<=[A-Z\d])KEY)){_NUMBER}"
 """The end of a name: foo_key, foo-key, foo key, fooKey, FOOKEY. Not of monkey."""
 _SAID = rf"(?:{OF_WHAT}{CLOSING}{SAYS}{OPENING}|(?<=--[\w-]{{0,40}}|(?-i:[A-Z\d]_KEY)){CLOSING}[ \t][\"'`]?)"
@@ -27,7 +27,7 @@ _OTHERS = (
     "|verification|pinned|gpg|pgp|openpgp|ssh|rsa|websocket|accept|translation|message|i18n|etag|registry|chunk"
     "|commit|build|version|state"
 )
-"""What stands before "key" in names of values that are no secrets."""
+"""Words before "key" in names of values that are no secrets."""
 _NO_SECRET = (
     rf"(?:(?:{_OTHERS})[ _.-]?keys?{_NUMBER}{_SAID}|{FEIGNED}keys?{_NUMBER}{_SAID}"
     rf"|<[\w:.-]{{1,40}}[ ]{{1,4}}key=[\"'])"
@@ -70,5 +70,5 @@ VALUE_FIRST = Rule(
     length=key_length,
     behind=r"""value=["']""",
 )
-"""In XML, the attribute with the value may stand before the one with its name."""
+"""In XML, the attribute with the value may be before the one with its name."""
 NAMED_KEYS = (NAMED_KEY, VALUE_FIRST)

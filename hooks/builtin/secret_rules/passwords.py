@@ -1,7 +1,7 @@
 """Passwords and keys without a form of their own. The text before them shows them.
 
-A value behind any word for a secret is one if it looks random. Behind a word for a password, a value that
-a person made up is one too: it has letters, and digits or signs among them. Words in Cyrillic letters stand
+A value after any word for a secret is one if it looks random. After a word for a password, a value that
+a person made up is one too: it has letters, and digits or signs among them. Words in Cyrillic letters are
 here as the reading has them (`hooks.detect.dress.HOMOGLYPHS`).
 """
 
@@ -180,7 +180,7 @@ _EXPRESSION = re.compile(
     r"://|\(\?|\\[dwsbnx]|\[\^|[a-zA-Z]-[zZ9]|\{\d*,|\{\{ |</|/>|=>|\|\||&&"
     r"|return|function|\)\.|\);|\(\)|\[\]"
 )
-"""What patterns, templates, pages and programs have."""
+"""Signs of patterns, templates, pages and programs."""
 
 _SAID = rf"(?:{OF_WHAT}{CLOSING}{SAYS}{OPENING}|{CLOSING}[ \t]){_SCHEME}"
 _TOLD = rf"{_NAME}{_SUFFIX}{_SAID}"

@@ -1,4 +1,4 @@
-"""Texts that stand where a secret belongs: placeholders of manuals, variables, masks, and expressions."""
+"""Texts that are where a secret belongs: placeholders of manuals, variables, masks, and expressions."""
 
 import re
 

@@ -10,7 +10,7 @@ _KEY_OF_VALUE = (
     rf"""(?:(?:[,;]|:[ ]?\{{)?\s{{0,20}}(?:{_ATTRIBUTE}){{0,2}}[-]?["' ]{{0,4}}value["']?\s?[:=]"""
     rf"""|(?:</[\w:.-]{{1,20}}|(?:{_ATTRIBUTE}){{0,2}})>\s{{0,20}}<(?:(?:\w{{1,8}}:)?value|string)>)"""
 )
-"""The name of the value itself, behind the name: a key of JSON or YAML, an attribute or an element of XML."""
+"""The name of the value itself, after the name: a key of JSON or YAML, an attribute or an element of XML."""
 PLAINLY_SAYS = (
     rf"{_TYPE}(?:=>|[:?.+|!]{{0,3}}={{1,3}}|:{{1,3}}|：|(?<=[ ])\|(?=[ ])|>|{_KEY_OF_VALUE}"
     r"|[ ](?:is|was|to|ist|lautet|es|est|è|é|är|er|jest|equals)(?:[ ](?:now|set to|still))?(?=[: \t])"

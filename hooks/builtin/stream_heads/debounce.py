@@ -54,7 +54,7 @@ class Offences:
         return are_both and (self._debounce == "pair" or before.level is last.level)
 
     def runs(self, start: int) -> list[tuple[int, int, str]]:
-        """The offences among the tokens from `start` on: first token, the token behind the last one, and the
+        """The offences among the tokens from `start` on: first token, the token after the last one, and the
         category of the last one."""
         found: list[tuple[int, int, str]] = []
         for at in range(start, len(self._readings)):

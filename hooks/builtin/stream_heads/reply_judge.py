@@ -14,7 +14,7 @@ from hooks.detect.coverage import Judged
 class ReplyJudge:
     """Implements `StreamJudge`. A verdict does not cover a last word that may grow.
 
-    A first word that may grow is covered all the same if the model finds it safe as it stands: so the first
+    A first word that may grow is covered all the same if the model finds it safe as it is: so the first
     text need not wait for the next word. The word is judged again once it is whole.
     """
 

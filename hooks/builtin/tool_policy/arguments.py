@@ -1,10 +1,10 @@
 """Reads a tool call's arguments as they come, and keeps those members that a policy looks at."""
 
+import unicodedata
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from hooks.builtin.tool_policy.names import folded
 from hooks.json.reader import JsonReader, Kind, Word
 
 
@@ -138,3 +138,10 @@ class Arguments:
             self.members[frame.key] = value
         else:
             frame.value[frame.key] = value
+
+
+def folded(name: str) -> str:
+    """The name of a tool or an argument, without differences of case, of compatible characters, and of
+    characters that nobody sees."""
+    plain = unicodedata.normalize("NFKC", name).casefold()
+    return "".join(char for char in plain if not (char.isspace() or unicodedata.category(char)[0] == "C"))

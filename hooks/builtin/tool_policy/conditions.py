@@ -34,8 +34,6 @@ _EXACT = ConfigDict(extra="forbid")
 
 @with_config(_EXACT)
 class ResultPlace(TypedDict):
-    """A place in the results of tools."""
-
     tool: str
     at: str
 
@@ -64,7 +62,7 @@ Written = TypedDict(
 is an address of one of these hosts, of http or https unless the host is written with another scheme. `links`:
 every address in the text has one of these hosts, or is the user's own. `path`: it is the path of something in
 one of these folders. `range`: a number from the first to the second, both included. `length`: the least and
-the most characters of a text or items of an array. `from`: it stands in the words of the `user` or the
+the most characters of a text or items of an array. `from`: it is in the words of the `user` or the
 `system`, or in a tool's result at a place. Without anything, every value is right.
 """
 with_config(_EXACT)(Written)

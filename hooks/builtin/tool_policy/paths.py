@@ -92,7 +92,7 @@ class Folders:
         )
 
     def _readings(self, text: str) -> list[_Place] | None:
-        """Where `text` may lead. None: it may lead anywhere."""
+        """The places to which `text` may lead. None: it may lead anywhere."""
         if len(text) > _LONGEST:
             return None
         texts = [text]

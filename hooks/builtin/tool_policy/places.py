@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from hooks.builtin.tool_policy.arguments import Number
-from hooks.builtin.tool_policy.names import folded
+from hooks.builtin.tool_policy.arguments import Number, folded
 
 _EVERY, _NAMES = object(), object()
 

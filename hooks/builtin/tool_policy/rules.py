@@ -8,9 +8,8 @@ from typing import Annotated, Literal, Required
 from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
-from hooks.builtin.tool_policy.arguments import Arguments
+from hooks.builtin.tool_policy.arguments import Arguments, folded
 from hooks.builtin.tool_policy.conditions import TIMEOUT, Condition, Written, compiled
-from hooks.builtin.tool_policy.names import folded
 from hooks.builtin.tool_policy.said import Said
 from hooks.builtin.tool_policy.truth import Truth, all_of, true_if
 from hooks.detect.argument_types import blamed_on

@@ -44,11 +44,10 @@ class Said:
         return [(Words(text), is_own) for text, is_own in texts.items()]
 
     def has(self, value: str, source: Source) -> Truth:
-        """Whether the value stands in a text of this source."""
         return self.answer(source, lambda words: words.have(value))
 
     def has_result(self, value: str, tool: str, at: Pointer) -> Truth:
-        """Whether the value stands in a result of a tool, at a place of the result. `tool`: a glob."""
+        """Whether the value is in a result of a tool, at a place of the result. `tool`: a glob."""
         return any_of(
             Words(form).have(value)
             for name, result in self._all_results()

@@ -1,4 +1,4 @@
-"""What a value may mean to a program that takes texts for numbers, and numbers for truth values."""
+"""The readings of a value by programs that take texts for numbers, and numbers for truth values."""
 
 import re
 import unicodedata
@@ -9,7 +9,7 @@ from typing import Any
 from hooks.builtin.tool_policy.places import text_of
 
 _WORDS = {True: ("yes", "y", "on", "t"), False: ("no", "n", "off", "f", "")}
-"""Texts that some programs take for a truth value, beside `true` and `false`."""
+"""Texts that some programs take for a truth value, in addition to `true` and `false`."""
 _PREFIX = re.compile(r"[+-]?(?:0[xob][\da-f_]+|[\d_]*\.?[\d_]+(?:e[+-]?\d+)?)")
 """The part that lenient readers take for a number, such as JavaScript's parseFloat."""
 _IS_BASED = re.compile(r"[+-]?0[xob]").match

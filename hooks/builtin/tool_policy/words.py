@@ -1,4 +1,4 @@
-"""Whether a value stands in a text as its writer wrote it: as whole words, and not as a part of something."""
+"""Whether a value is in a text as its writer wrote it: as whole words, and not as a part of something."""
 
 import re
 import unicodedata
@@ -9,22 +9,22 @@ from hooks.builtin.tool_policy.truth import Truth
 _OPENING = frozenset(
     '([{<>)]}"|;\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a\u300c\u300e\u3010\u3001\u3002\u00bf'
 )
-"""Signs that end one word and begin another, wherever they stand."""
+"""Signs that end one word and begin another, wherever they are."""
 _QUOTES = frozenset("'\u2019\u2018`*")
-"""Signs that quote or stress a word, and that may also stand inside of one."""
+"""Signs that quote or stress a word, and that may also be inside of one."""
 _OF_MAIL = frozenset('{|}"')
-"""Signs of `_OPENING` that may stand inside of a mail address."""
+"""Signs of `_OPENING` that may be inside of a mail address."""
 _LABEL = re.compile(r"(?:\A|[\s(\[{<\"'])[^\W\d_]{2,}:\Z")
 """`to:` or `mailto:`, and no drive."""
 _BEHIND = re.compile(
     r"""(?:['\u2019]s(?!\w))?(?P<signs>[.!?\u2026:,;'\u2019\u2018`*)\]}>"\u201d\u00bb\u3001\u3002]*)"""
 )
-"""Signs that may stand behind a word, and before them the English genitive."""
+"""Signs that may be after a word, and before them the English genitive."""
 _SEPARATING = frozenset(',;)]}>"\u201d\u00bb\u3001\u3002')
 _IS_HOST = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?(?://)?[\w-]+(?:\.[\w-]+)+").fullmatch
 _WIDE = {0xFF01 + i: 0x21 + i for i in range(94)}
 _IS_GROUP = re.compile(r"\d{3,4}(?!\d)").match
-"""Digits behind a blank that may go on with a number, as in `1 500` and `3704 0044`."""
+"""Digits after a blank that may go on with a number, as in `1 500` and `3704 0044`."""
 
 
 class Words:
@@ -42,7 +42,7 @@ class Words:
         return _loose(self.text)
 
     def have(self, value: str) -> Truth:
-        """Whether the value stands in the text, and not as a part of a longer word, name, number, path or
+        """Whether the value is in the text, and not as a part of a longer word, name, number, path or
         address. Unknown: as a part of one, or in another form."""
         wanted, text = _normal(value), self._normal
         place = text.find(wanted) if wanted else -1

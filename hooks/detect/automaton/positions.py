@@ -105,8 +105,7 @@ class Positions:
         return found | self._before_special(special) if special else found
 
     def _of_special(self, positions: int) -> int:
-        """Return the positions that may come directly before one of `positions`, which are all special. The
-        result is cached, because few such sets ever occur."""
+        """As `before`, for positions that are all special. Results are cached: few such sets ever occur."""
         found = 0
         for alike, before in self._special:
             if positions & alike:

@@ -7,10 +7,10 @@ the next character allows it. The rule's own pattern must confirm that.
 from collections.abc import Sequence
 from functools import lru_cache
 
-from hooks.api.screen import Mark
 from hooks.detect.automaton.positions import Positions
 from hooks.detect.automaton.states import Sketch, end_of, left_of
 from hooks.detect.automaton.tree import ANY, Join, begun
+from hooks.loading.screen import Mark
 
 MOST_HELD = 32
 """Most characters that a screen holds: words, and the beginnings of values. A longer text is the guard's."""

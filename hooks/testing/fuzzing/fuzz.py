@@ -19,10 +19,10 @@ from hypothesis.errors import Flaky
 
 from engine.protocol import Channel
 from engine.streams.recording import Recording
+from hooks.decisions.failure import HookError
 from hooks.loading.alarm import interrupting
 from hooks.loading.loader import HookSpec, load_hook
-from hooks.pipeline.failure import HookError
-from hooks.pipeline.options import PipelineOptions
+from hooks.loading.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import leaks
 from hooks.testing.difference import Difference, cut_at, failure_of

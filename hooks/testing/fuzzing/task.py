@@ -20,7 +20,7 @@ from hooks.workers.watched import Ended, Task, watched
 class FuzzTask(Task):
     secrets: tuple[str, ...]
     texts: tuple[str, ...] = ()
-    """Texts to try. Each secret is also tried inside the first of these texts that contains it."""
+    """Texts to try. A secret is also hidden in many ways in the first of these texts that contains it."""
     seconds: float
     seed: int
 
@@ -31,7 +31,7 @@ class FuzzReport:
     finding: str | None = None
     """The finding in words; None if nothing is wrong."""
     seed: int | None = None
-    """The seed that draws the finding's text at once. None: the finding needs none."""
+    """With this seed, the fuzzer draws the finding's text first. None: the finding depends on no seed."""
 
 
 async def fuzz(task: FuzzTask) -> FuzzReport:

@@ -18,7 +18,7 @@ HOMOGLYPHS = {"a": "а", "c": "с", "e": "е", "i": "і", "o": "о", "p": "р", 
 }
 """Look-alikes: Cyrillic letters, and full-width forms for all other characters of ASCII."""
 WITHIN = ["\u200b", "\u00ad", "\u200d", "\ufeff", "\u0301", "\u0338", " ", "\n", "-", "."]
-"""Characters that can stand inside a word that people still can read."""
+"""Characters that can be inside a word that people still can read."""
 EDGES = ["\x00", "\x7f", "\x80", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0010ffff"]
 """The first and last characters of each length in UTF-8, and the neighbours of the surrogates."""
 AWKWARD = ["🎉", "👩‍👩‍👧", "🇩🇪", "👍🏽", "e\u0301", "ﬁ", "İ", "ß", "ſ", "\\ud83c\\udf89", "\r\n"]

@@ -18,7 +18,7 @@ HELP = {
     "help": "list these commands",
     "model": "NAME   ask this model; alone: list the server's",
     "system": "TEXT   set the system prompt; -: none; alone: show it",
-    "hooks": "A,B   name hooks to run beside the server's own; -: none; alone: show them",
+    "hooks": "A,B   name hooks to run in addition to the server's own; -: none; alone: show them",
     "set": "NAME VALUE   set a field of the requests, such as max_tokens 100; -: unset it; alone: show them",
     "retry": "send the latest message again",
     "undo": "take the latest message and its answer out of the history",

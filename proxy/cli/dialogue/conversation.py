@@ -15,7 +15,7 @@ class Conversation:
     """The model to ask; None: not chosen yet."""
     system: str | None = None
     hooks: list[str] = field(default_factory=list)
-    """Hooks that requests name, to run beside the server's own."""
+    """Hooks that requests name, to run in addition to the server's own."""
     fields: dict[str, Any] = field(default_factory=dict)
     """Other fields of the requests, such as `max_tokens`."""
     messages: list[Message] = field(default_factory=list)

@@ -27,6 +27,7 @@ from proxy.cli.evaluation.report import Report
 from proxy.cli.evaluation.trial import Trial, play_exchange
 from proxy.cli.labelled.datasets import load
 from proxy.cli.labelled.exchange import Exchange
+from proxy.cli.leaving import leaving
 from proxy.deployment.guard_models import DeployedModels
 from proxy.deployment.read import directory_of
 from proxy.workers.signals import run_interruptible
@@ -74,7 +75,7 @@ def add_eval_guard_arguments(parser: argparse.ArgumentParser) -> None:
 
 def eval_guard(options: argparse.Namespace) -> None:
     """Exits with 2 if a file or a hook cannot be used, and with 1 if a hook failed."""
-    try:
+    with leaving("weir eval-guard", OSError, ValueError, HookLoadError):
         exchanges = [_parsed(one, options) for one in _exchanges(options)]
         report = run_interruptible(_report(options, exchanges))
         if options.plot is not None:
@@ -82,9 +83,6 @@ def eval_guard(options: argparse.Namespace) -> None:
         written = json.dumps(report.as_json(), indent=1)
         if options.json is not None and str(options.json) != "-":
             options.json.write_text(written + "\n", encoding="utf-8")
-    except (OSError, ValueError, HookLoadError) as error:
-        print(f"weir eval-guard: {error}", file=sys.stderr)
-        raise SystemExit(2) from error
     print(written if str(options.json) == "-" else "\n".join(report.lines()))
     raise SystemExit(1 if report.num_failed else 0)
 

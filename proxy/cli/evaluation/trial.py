@@ -10,9 +10,9 @@ from itertools import accumulate
 from engine.protocol import Deltas, EngineError
 from engine.streams.recording import Recording
 from hooks.api.decision import NOTES
+from hooks.decisions.failure import HookError
 from hooks.pipeline.admission import RefusedError
-from hooks.pipeline.failure import HookError
-from hooks.pipeline.pipeline import GuardFactory
+from hooks.pipeline.open_guard import GuardFactory
 from hooks.testing import Judgement
 from hooks.testing.play import vetted
 from proxy.cli.labelled.exchange import Exchange

@@ -46,25 +46,16 @@ def _toxicchat(name: str, row: Row) -> Exchange:
     return Exchange(name, stream, is_prompt_unsafe=any(labels))
 
 
-def _aegis(name: str, row: Row) -> Exchange:
-    # https://huggingface.co/datasets/nvidia/Aegis-AI-Content-Safety-Dataset-2.0
-    return Exchange(
-        name,
-        stream_of(_text(row.get("response")), prompt=_text(row["prompt"])),
-        is_unsafe=_label(row["response_label"]),
-        is_prompt_unsafe=_label(row["prompt_label"]),
-        category=_text(row.get("violated_categories")).partition(",")[0] or None,
-    )
-
-
-def _wildguard(name: str, row: Row) -> Exchange:
+def _aegis_or_wildguard(name: str, row: Row) -> Exchange:
+    # https://huggingface.co/datasets/nvidia/Aegis-AI-Content-Safety-Dataset-2.0 has several categories a row.
     # https://huggingface.co/datasets/allenai/wildguardmix
+    kind = "label" if "response_label" in row else "harm_label"
     return Exchange(
         name,
         stream_of(_text(row.get("response")), prompt=_text(row["prompt"])),
-        is_unsafe=_label(row["response_harm_label"]),
-        is_prompt_unsafe=_label(row["prompt_harm_label"]),
-        category=_text(row.get("subcategory")) or None,
+        is_unsafe=_label(row[f"response_{kind}"]),
+        is_prompt_unsafe=_label(row[f"prompt_{kind}"]),
+        category=_text(row.get("violated_categories") or row.get("subcategory")).partition(",")[0] or None,
     )
 
 
@@ -85,8 +76,8 @@ def _behaviour(name: str, row: Row) -> Exchange:
 _FORMATS: tuple[tuple[frozenset[str], Callable[[str, Row], Exchange]], ...] = (
     (frozenset({"prompt", "response", "category", "is_safe"}), _beavertails),
     (frozenset({"user_input", "toxicity"}), _toxicchat),
-    (frozenset({"prompt", "prompt_label", "response_label"}), _aegis),
-    (frozenset({"prompt", "prompt_harm_label", "response_harm_label"}), _wildguard),
+    (frozenset({"prompt", "prompt_label", "response_label"}), _aegis_or_wildguard),
+    (frozenset({"prompt", "prompt_harm_label", "response_harm_label"}), _aegis_or_wildguard),
     (frozenset({"Behavior", "Category", "Goal"}), _behaviour),
     (frozenset({"Behavior", "SemanticCategory"}), _behaviour),
 )

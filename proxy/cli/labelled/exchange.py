@@ -5,7 +5,7 @@ The project's own format has one exchange a line, as JSON (UTF-8):
     {"prompt": "Give me a card number", "reply": "It is 4111 1111 1111 1111.", "unsafe": true,
      "unsafe_from": 6, "category": "Card Number", "prompt_unsafe": false}
 
-`messages` may stand in the place of `prompt`, as in the API. Without `unsafe` the reply is not counted, and
+`messages` may be in the place of `prompt`, as in the API. Without `unsafe` the reply is not counted, and
 without `prompt_unsafe` the prompt is not. `unsafe_from` is where the offence begins, in characters of the
 reply.
 """
@@ -56,7 +56,7 @@ class _Line(BaseModel):
             if (role := message.get("role")) not in ROLES:
                 raise ValueError(f"messages[{i}].role is {role!r}, and not one of {', '.join(ROLES)}")
         if self.unsafe_from is not None and self.unsafe_from >= len(self.reply):
-            raise ValueError("unsafe_from is behind the reply")
+            raise ValueError("unsafe_from is after the reply")
         if self.unsafe_from is not None and not self.unsafe:
             raise ValueError("unsafe_from: the reply is not unsafe")
         return self

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from engine.protocol.demo import MODEL_DIR, PROBES
 from engine.protocol.probe_info import ProbeInfo, ProbeKind, Smoothing
 from hooks.api.extras import from_extra
+from proxy.cli.leaving import leaving
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,7 +53,10 @@ def add_probe_arguments(parser: argparse.ArgumentParser) -> None:
     )
     reports = _command(commands, "report", "say what a calibrated probe finds in other exchanges", report_on)
     reports.add_argument(
-        "--probe", type=_probe_file, required=True, help="the probe's file, or weir-demo-probe"
+        "--probe",
+        type=lambda text: Path(PROBES.get(text, text)),
+        required=True,
+        help="the probe's file, or weir-demo-probe",
     )
     reports.add_argument("--json", action="store_true", help="print JSON")
 
@@ -82,10 +85,6 @@ _span = _number(1, 1_000_000)
 _seed = _number(0, 2**63 - 1)
 
 
-def _probe_file(text: str) -> Path:
-    return Path(PROBES.get(text, text))
-
-
 def _share(text: str) -> float:
     if not 0 <= (value := float(text)) < 1:
         raise argparse.ArgumentTypeError("must be from 0 up to 1")
@@ -94,13 +93,11 @@ def _share(text: str) -> float:
 
 def _run(name: str, run: Any, options: argparse.Namespace) -> None:
     """Exits with 2 if a file, the model or the probe cannot be used."""
-    try:
-        with from_extra("engine", "torch and transformers", needed_by=f"weir probe {name}"):
+    command = f"weir probe {name}"
+    with leaving(command, ImportError, OSError, ValueError):
+        with from_extra("engine", "torch and transformers", needed_by=command):
             import torch  # noqa: F401 - the extra is looked for before a file is read
         run(options)
-    except (ImportError, OSError, ValueError) as error:
-        print(f"weir probe {name}: {error}", file=sys.stderr)
-        raise SystemExit(2) from error
 
 
 def train(options: argparse.Namespace) -> None:

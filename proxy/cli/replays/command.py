@@ -35,6 +35,7 @@ from proxy.cli.chosen_hooks import (
     load_named,
 )
 from proxy.cli.dialogue.terminal import harmless
+from proxy.cli.leaving import leaving
 from proxy.cli.replays.compare import Comparison, summary
 from proxy.cli.replays.snapshot import VERSION, changes, failure_of, outputs_of, report, snapshot, verdict_of
 from proxy.deployment.guard_models import DeployedModels
@@ -188,12 +189,9 @@ class _Player:
 def replay(options: argparse.Namespace) -> None:
     """Exits with 1 if a result differs from the accepted one, or from that of before, and with 2 if a
     recording cannot be played."""
-    try:
+    with leaving("weir replay", OSError, ValueError, HookLoadError):
         is_comparing = options.before or options.before_policy or options.before_hook
         has_changed = run_interruptible(_compare(options) if is_comparing else _replay(options))
-    except (OSError, ValueError, HookLoadError) as error:
-        print(f"weir replay: {error}", file=sys.stderr)
-        raise SystemExit(2) from error
     raise SystemExit(1 if has_changed else 0)
 
 

@@ -8,7 +8,7 @@ from engine.sampling.logits_processors.names import names_of_processors
 from proxy.deployment.directory import Directory
 from proxy.deployment.keys import ANONYMOUS, Key, digest_of
 from proxy.deployment.read import directory_of
-from proxy.settings.fault import Fault, Place
+from proxy.settings.did_you_mean import Fault, Place
 from proxy.settings.model import WITH_LOGITS, ModelSettings
 from proxy.settings.serve import ServeSettings
 

@@ -11,12 +11,12 @@ from engine.protocol.guard_models import GuardModels
 from engine.protocol.options import parts
 from hooks.api.probe_needs import ProbeNeeds
 from hooks.loading.loader import HookLoadError, LoadedHook, load_hook
-from hooks.pipeline.options import PipelineOptions
+from hooks.loading.options import PipelineOptions
 from proxy.deployment.checks.probes import probes_of
 from proxy.deployment.checks.unloaded_models import UnloadedError, UnloadedModels
 from proxy.deployment.directory import Directory
 from proxy.deployment.read import DEFAULT
-from proxy.settings.fault import Fault, Place
+from proxy.settings.did_you_mean import Fault, Place
 from proxy.settings.model import ModelSettings
 from proxy.settings.policy import Hooks
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from proxy.deployment.read import directory_of
-from proxy.settings.fault import Fault
+from proxy.settings.did_you_mean import Fault
 from proxy.settings.policy import PolicySettings
 from proxy.settings.serve import ServeSettings
 

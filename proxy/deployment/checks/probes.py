@@ -6,7 +6,7 @@ from pathlib import Path
 from engine.protocol import ProbeInfo
 from engine.protocol.parts import load
 from proxy.deployment.engines import engine_config
-from proxy.settings.fault import Fault, Place
+from proxy.settings.did_you_mean import Fault, Place
 from proxy.settings.model import ModelSettings
 
 

@@ -14,7 +14,7 @@ from engine.sampling.logits_processors.load import (
 )
 from proxy.deployment.directory import Directory
 from proxy.deployment.read import directory_of
-from proxy.settings.fault import Fault, Place
+from proxy.settings.did_you_mean import Fault, Place
 from proxy.settings.model import ModelSettings
 from proxy.settings.serve import ServeSettings
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from engine.protocol.extras import how_to_install
+from engine.protocol.parts import how_to_install
 from engine.streams.recording import Recording
 from engine.upstream.address import UpstreamConfig
 from proxy.deployment.checks.directory import directory_faults
@@ -19,8 +19,7 @@ from proxy.deployment.engines import check_folder, make_engine
 from proxy.deployment.keys import digest_of
 from proxy.deployment.read import directory_of
 from proxy.network.tls import make_context
-from proxy.settings.did_you_mean import message_of
-from proxy.settings.fault import Fault, Place
+from proxy.settings.did_you_mean import Fault, Place, message_of
 from proxy.settings.groups import visible
 from proxy.settings.model import NAMING, UPSTREAM_ENGINES, ModelSettings
 from proxy.settings.secrets import named_variables

@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from engine.streams.recording_name import RECORDING_NAME
+from engine.streams.recording import RECORDING_NAME
 from proxy.http.access.operator import admin_name, log_change
 from proxy.http.admin.decisions import filters
 from proxy.http.admin.wire import answer, listing, moment, number, operator_store

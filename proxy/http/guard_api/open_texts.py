@@ -16,7 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
-from hooks.pipeline.failure import HookError
+from hooks.decisions.failure import HookError
 from hooks.pipeline.open_guard import OpenGuard
 from proxy.deployment.deployment import Deployment
 from proxy.http.admission import Exchange

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from hooks.pipeline.tally import Tally
+from hooks.decisions.tally import Tally
 from proxy.deployment.deployment import Policy
 from proxy.storage.operator.hook_hours import HookWork
 from proxy.telemetry.feed import DecisionFeed

@@ -11,10 +11,10 @@ from itertools import islice
 from proxy.deployment.deployment import Policy
 from proxy.service.operator.decision_work import WorkCounts
 from proxy.settings.storage import DecisionOptions
-from proxy.storage.errors import StateError
 from proxy.storage.operator import decisions, hook_hours
 from proxy.storage.operator.hook_hours import HookWork
 from proxy.storage.operator.store import Store
+from proxy.storage.query import StateError
 from proxy.storage.records import DecisionRecord
 from proxy.telemetry.feed import DecisionFeed
 

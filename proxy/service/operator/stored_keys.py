@@ -10,10 +10,10 @@ from proxy.deployment.keys import Key
 from proxy.deployment.read import make_key, previous_key
 from proxy.service.operator_side import MadeKeys
 from proxy.settings.policy import KeyRules
-from proxy.storage.errors import StateError
 from proxy.storage.operator import keys
 from proxy.storage.operator.keys import StoredKey
 from proxy.storage.operator.store import Store
+from proxy.storage.query import StateError
 
 logger = logging.getLogger("weir.admin")
 

@@ -31,8 +31,6 @@ class BackupError(Exception):
 
 
 class Contents(NamedTuple):
-    """The contents of a store."""
-
     num_keys: int
     """Valid ones."""
     num_revoked: int

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from hooks.pipeline.tally import HELD_SECONDS, Tally
+from hooks.decisions.tally import HELD_SECONDS, Tally
 from proxy.storage.operator.decisions import conditions
 from proxy.storage.query import Query, Steps
 
@@ -25,8 +25,6 @@ TABLES = (
 
 @dataclass(frozen=True, slots=True)
 class HookWork:
-    """The work of one hook of a policy."""
-
     policy: str
     hook: str
     mode: str

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hooks.pipeline.tally import HELD_SECONDS
+from hooks.decisions.tally import HELD_SECONDS
 from proxy.storage.operator import decisions, hook_hours
 from proxy.storage.operator.hook_hours import HookWork
 from proxy.storage.query import Row, Steps

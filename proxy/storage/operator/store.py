@@ -9,9 +9,8 @@ import time
 from proxy import __version__
 from proxy.settings.storage import StoreOptions
 from proxy.storage.connect import make_database
-from proxy.storage.errors import StateError
 from proxy.storage.operator import changes, decisions, hook_hours, keys
-from proxy.storage.query import Database, Query, Steps, T
+from proxy.storage.query import Database, Query, StateError, Steps, T
 from proxy.storage.records import Change
 from proxy.storage.sqlite import MEMORY
 

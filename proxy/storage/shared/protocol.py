@@ -8,7 +8,7 @@ LEASE = 15.0
 """Seconds after which the requests of a process that says nothing no longer count."""
 
 ENTRY = 256
-"""Bytes that a response, or an item with an id, takes beside its JSON, about."""
+"""Bytes that a response, or an item with an id, takes in addition to its JSON, about."""
 
 
 class Owner(NamedTuple):

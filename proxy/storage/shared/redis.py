@@ -23,7 +23,7 @@ from typing import Any
 
 from hooks.api.extras import from_extra
 from proxy.settings.storage import StateOptions
-from proxy.storage.errors import StateError
+from proxy.storage.query import StateError
 from proxy.storage.shared.protocol import LEASE, ItemIds, Owner, StoredResponse
 
 with from_extra("redis", "redis", needed_by="--state redis://"):
@@ -148,22 +148,19 @@ return totals
 
 
 class RedisState:
-    """A `State`."""
-
     def __init__(self, url: str, options: StateOptions) -> None:
         self.salt = b""
         self._options = options
         self._timeout = options.state_timeout
         pool = BlockingConnectionPool.from_url(url, max_connections=MAX_CONNECTIONS, timeout=None)
         self._redis: Any = Redis.from_pool(pool)
-        script = self._redis.register_script
-        self._put, self._get, self._item = (
-            script(_COMMON + _PUT),
-            script(_COMMON + _GET),
-            script(_COMMON + _ITEM),
-        )
-        self._remove = script(_COMMON + "return remove(unpack(ARGV))")
-        self._count, self._spend = script(_COMMON + _COUNT), script(_COMMON + _SPEND)
+
+        def script(text: str) -> Any:
+            return self._redis.register_script(_COMMON + text)
+
+        self._put, self._get, self._item = map(script, (_PUT, _GET, _ITEM))
+        self._count, self._spend = map(script, (_COUNT, _SPEND))
+        self._remove = script("return remove(unpack(ARGV))")
 
     async def start(self) -> None:
         async with self._in_time():

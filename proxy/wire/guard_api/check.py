@@ -26,7 +26,7 @@ class Check:
 
     messages: Sequence[JSONObject] = ()
     tools: Sequence[JSONObject] = ()
-    """Those that the model may call: a part of the prompt."""
+    """The tools that the model may call: a part of the prompt."""
     context: Sequence[JSONObject] = ()
     """The messages that the answers answer. Hooks are not asked about them here."""
     texts: Sequence[str] = ()

@@ -46,7 +46,7 @@ class _Detector(BaseModel):
 
     def _concerns(self, finding: Decision, part: Judged) -> bool:
         """Whether the detector reports the finding. Every detector reports the end of a text: no hook was
-        shown what is behind it."""
+        shown what is after it."""
         is_end = part.blocked is not None and finding is part.findings[-1]
         return is_end or self._detector in (ALL, finding.hook)
 
@@ -102,7 +102,7 @@ class ContextDoc(_Detector):
 
     content: str
     context_type: Literal["docs", "document", "chunks", "url"]
-    """The orchestrator says `docs`. Its OpenAPI document says `document` and `chunks`."""
+    """The orchestrator sends `docs`. Its OpenAPI document has `document` and `chunks`."""
     context: list[str] = Field(min_length=1)
 
     def check(self, names: Mapping[str, str], headers: Mapping[str, str]) -> Check:

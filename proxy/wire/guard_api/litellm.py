@@ -122,7 +122,7 @@ def _with_images(images: Sequence[str]) -> JSONObject:
 
 def _unseen(images: Sequence[str], said: Sequence[JSONObject]) -> list[str]:
     """The images that are no images of the messages, and so no hook is shown them. That an image's address or
-    bytes stand in a text shows nobody the image."""
+    bytes are in a text shows nobody the image."""
     shown = {(one.sha256, one.url) for one in media_of(said) if one.kind == "image"} - {(None, None)}
     return [
         image
@@ -136,7 +136,7 @@ def _split(texts: Sequence[str], end: int) -> tuple[list[str], list[str]]:
 
 
 def _call(call: JSONObject) -> tuple[CheckedCall, JSONObject]:
-    """A call of a function, and what it has beside it: that is judged as a text. A call of another kind is
+    """A call of a function, and its other fields: those is judged as a text. A call of another kind is
     judged as the JSON that it is."""
     function = call.get("function")
     name = function.get("name") if isinstance(function, dict) else None

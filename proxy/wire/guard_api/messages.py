@@ -55,7 +55,7 @@ def answered_texts(message: Mapping[str, Any]) -> list[str]:
 
 
 def function_call(call: Mapping[str, Any]) -> tuple[CheckedCall, JSONObject] | None:
-    """A call of a function, and the fields beside its name and arguments. None: it is no such call."""
+    """A call of a function, and its fields other than its name and arguments. None: it is no such call."""
     function = call.get("function")
     if not isinstance(function, dict) or call.get("type", "function") != "function":
         return None

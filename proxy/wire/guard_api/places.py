@@ -1,6 +1,6 @@
 """The places of hooks' decisions in a text as it was asked about.
 
-A hook behind another one is shown the text that the other released. So a decision's place counts the
+A hook after another one is shown the text that the other released. So a decision's place counts the
 characters of that text, and is moved back through the changes of the hooks before it.
 """
 

@@ -1,6 +1,6 @@
 """The blocks of a request as its caller wrote them, with the changes that hooks made to the chat.
 
-A chat has no place for all that blocks say: which texts a mark for the cache stands between, whose signature
+A chat has no place for all that blocks say: which texts a mark for the cache is between, whose signature
 reasoning has, in which order a turn has text and calls. An upstream of this API gets the caller's own blocks.
 Hooks decide on the chat, so each text of the chat that they changed takes the place of the caller's text.
 Fields that no hook is shown are left out, but for marks and settings without words.
@@ -21,7 +21,7 @@ Texts = list[tuple[JSONObject, str]]
 
 _MARK = re.compile(r"[a-z0-9_]{1,12}")
 _OPAQUE = re.compile(r"[A-Za-z0-9+/=_-]*")
-"""What signs or hides reasoning, or is a file, in base64. It is no text."""
+"""A signature of reasoning, hidden reasoning, or a file, in base64. It is no text."""
 _WINDOW = 32
 """Characters on each side by which the end of a text is found again in a changed one."""
 _FIELDS = {
@@ -276,7 +276,7 @@ def _as_parts(content: Any) -> list[Mapping[str, Any]]:
 
 
 def _without_error(parts: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The parts without the word that stands in a chat for `is_error`."""
+    """The parts without the word that is in a chat for `is_error`."""
     if len(parts) > 1:
         return parts[1:] if parts[0].get("text") == "Error:" else parts
     return [{**part, "text": str(part.get("text", "")).removeprefix("Error: ")} for part in parts]

@@ -38,7 +38,7 @@ class Answer(ABC):
         self.fields = fields
         self.request = request
         self.headers: dict[str, str] = {}
-        """Those of the response that the API has of its own."""
+        """The headers that the response has in this API alone."""
         self._usage = Usage(0, 0)
         self._called: set[int] = set()
         """The outputs that have a tool call."""
@@ -171,7 +171,7 @@ class ChoicesAnswer(Answer):
         return first
 
     def beside_choices(self, choices: list[JSONObject]) -> JSONObject:
-        """Fields to take out of the choices, because they stand beside `choices`."""
+        """Fields to take out of the choices, because they are beside `choices`."""
         return {}
 
     def _event(self, delta: Delta) -> bytes:

@@ -225,7 +225,7 @@ class ChatAnswer(ChoicesAnswer):
         return {**whole, "message": finished}
 
     def beside_choices(self, choices: list[JSONObject]) -> JSONObject:
-        """A chat has one prompt: its ids and logprobs stand there once, as vLLM gives them."""
+        """A chat has one prompt: its ids and logprobs are there once, as vLLM gives them."""
         of_prompt: JSONObject = {}
         for choice in choices:
             for name in PROMPT_FIELDS & choice.keys():

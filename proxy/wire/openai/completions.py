@@ -30,7 +30,7 @@ class CompletionRequest(GenerationFields):
     best_of: int | None = Field(
         None, ge=1, le=128, description="Candidates; the n with the highest logprob per token are returned"
     )
-    suffix: str = Field("", description="The text behind the output, for models that fill in the middle")
+    suffix: str = Field("", description="The text after the output, for models that fill in the middle")
     detokenize: bool = Field(True, description="False: return token ids and no text (TensorRT-LLM)")
 
     def to_request(self, request_id: str, model: str, *, caller: str = "") -> GenerationRequest:

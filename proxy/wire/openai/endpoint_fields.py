@@ -41,7 +41,7 @@ MAX_NAMES = 32
 KEEPS_ENDS = "hooks are shown the end of the prompt as the text that the output continues"
 _CHANGES_ENDS = re.compile("truncation|truncation_side|max_length|tokenizer_kwargs|[a-z_]+_token")
 """Arguments of a chat template that change how the prompt ends, where a server gives them to the tokenizer:
-these cut it, or put a text in the place of a special token, such as the one behind a message."""
+these cut it, or put a text in the place of a special token, such as the one after a message."""
 _LIKE = 0.85
 """From this likeness on (difflib's), a name is a known one with a slip of the pen."""
 _MAX_COMPARED = 4
@@ -50,7 +50,8 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}", re.ASCII)
 
 
 REQUEST_OBJECT = ConfigDict(strict=True, extra="allow")
-"""How a JSON object inside a request's body is read. Fields that Weir does not know are kept as they are."""
+"""The configuration of models of JSON objects inside a request's body. Fields that Weir does not know are
+kept as they are."""
 
 
 class RequestObject(BaseModel):

@@ -101,7 +101,7 @@ class GenerationFields(EndpointFields):
     )
     priority: int = Field(0, description="Lower is served earlier, if the server schedules by priority")
     hooks: list[str] = Field(
-        [], description="Hooks to run beside the server's own; the server must allow them"
+        [], description="Hooks to run in addition to the server's own; the server must allow them"
     )
     user: str | None = None
     metadata: dict[str, Any] = Field({})

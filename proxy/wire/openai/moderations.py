@@ -63,7 +63,7 @@ class ModerationRequest(BaseModel):
     ] = Field(description="A text, texts with a result each, or the parts of one text")
     model: str | None = Field(None, description=f"Only `{MODEL}`")
     hooks: list[str] = Field(
-        [], description="Hooks to run beside the server's own; the server must allow them"
+        [], description="Hooks to run in addition to the server's own; the server must allow them"
     )
     user: str | None = None
 
@@ -121,7 +121,7 @@ def result(decisions: Sequence[Decision], categories: Mapping[str, str]) -> JSON
 
 def _decision(decision: Decision) -> JSONObject:
     is_prompts = decision.channel == "prompt"
-    # A terminated text ends there, wherever the piece ended that the hook was shown.
+    # `terminate` withholds the whole rest of the text. `num_withheld` is only what the hook has seen of it.
     has_end = not is_prompts and decision.action != "terminate"
     return {
         "hook": decision.hook,

@@ -49,7 +49,7 @@ class ResponsesAnswer(Answer):
         self._source: tuple[str, int] | None = None
         """The source of the open item's text: a channel, and the index of a tool call."""
         self._last_events: list[Event] = []
-        """Those that end the open item."""
+        """The events that end the open item."""
         self._has_begun = False
         self._numbers = count()
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from engine.core import engine_core
 from engine.core.in_flight import InTurn
-from engine.device import loss
+from engine.device import cuda
 from engine.protocol import GenerationRequest, Rewind
 from engine.protocol.errors import DeviceLostError
 from engine.protocol.options import LogitsProcessorConfig
@@ -402,7 +402,7 @@ def test_the_loss_of_the_device_in_a_step_ahead_ends_the_engine(
     core.add(completion_request(PROMPT, max_tokens=6, ignore_eos=True))
     core.step()
     core.core.runner.run = lost  # type: ignore[assignment,method-assign]
-    monkeypatch.setattr(loss, "synchronize", lost)
+    monkeypatch.setattr(cuda, "synchronize", lost)
     with pytest.raises(DeviceLostError):
         core.step()
 

@@ -9,7 +9,7 @@ import torch
 
 from engine.core import engine_core
 from engine.core.drafting.draft_model import DraftModel
-from engine.device import loss
+from engine.device import cuda
 from engine.execution.step_scores import StepScores
 from engine.protocol import GenerationRequest
 from engine.protocol.errors import DeviceLostError
@@ -47,7 +47,7 @@ class Device:
 @pytest.fixture(params=ERRORS.values(), ids=ERRORS)
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Device:
     device = Device(request.param)
-    monkeypatch.setattr(loss, "synchronize", device.synchronize)
+    monkeypatch.setattr(cuda, "synchronize", device.synchronize)
     return device
 
 

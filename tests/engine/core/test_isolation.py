@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.core.isolation import attempt, draw_apart, read_apart, run_what_fits
-from engine.device import loss
+from engine.device import cuda
 from engine.protocol import EngineError, LogitsProcessorError
 from engine.protocol.errors import DeviceLostError
 from engine.scheduling.sequence import ScheduledSequence, SequenceGroup
@@ -79,7 +79,7 @@ def test_a_draw_that_cannot_be_read_fails_its_sequences_or_tells_the_loss_of_the
     two, draw = sequences(2), FailingDraw()
     read = read_apart(two, draw)  # type: ignore[arg-type]
     assert [type(one) for one in read.values()] == [EngineError] * 2
-    monkeypatch.setattr(loss, "synchronize", draw.read)
+    monkeypatch.setattr(cuda, "synchronize", draw.read)
     with pytest.raises(DeviceLostError):
         read_apart(two, draw)  # type: ignore[arg-type]
 
@@ -89,7 +89,7 @@ def test_the_loss_of_the_device_is_raised(error: type[Exception], monkeypatch: p
     def fails() -> None:
         raise error("CUDA error: device-side assert triggered")
 
-    monkeypatch.setattr(loss, "synchronize", fails)
+    monkeypatch.setattr(cuda, "synchronize", fails)
     sampler = FailingSampler(error)
     with pytest.raises(DeviceLostError):
         draw_apart(sampler, -torch.ones(2, 1), range(2), sequences(2))  # type: ignore[arg-type]
@@ -103,7 +103,7 @@ def test_a_loss_that_is_known_already_is_raised_without_asking_the_device(
 ) -> None:
     """Logits processors ask the device themselves when they fail."""
     asked: list[None] = []
-    monkeypatch.setattr(loss, "synchronize", lambda: asked.append(None))
+    monkeypatch.setattr(cuda, "synchronize", lambda: asked.append(None))
     sampler = FailingSampler(lambda _: DeviceLostError())
     with pytest.raises(DeviceLostError):
         draw_apart(sampler, -torch.ones(2, 1), range(2), sequences(2))  # type: ignore[arg-type]

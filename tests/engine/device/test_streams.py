@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from engine.device.streams import turns_of
+from engine.device.cuda import turns_of
 
 
 @pytest.mark.parametrize("only_guards", [False, True])

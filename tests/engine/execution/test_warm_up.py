@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.device import loss
+from engine.device import cuda
 from engine.device.batch import Batch
 from engine.device.budget import DeviceBudget
 from engine.device.kv_cache import KVCache
@@ -154,7 +154,7 @@ def test_a_device_that_is_lost_while_a_model_loads_ends_the_start(
     monkeypatch.setattr(Sampler, "sample", fail)
     with pytest.raises(torch.AcceleratorError):
         tiny_core()
-    monkeypatch.setattr(loss, "synchronize", fail)
+    monkeypatch.setattr(cuda, "synchronize", fail)
     with pytest.raises(DeviceLostError):
         tiny_core()
 

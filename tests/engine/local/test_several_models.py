@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from engine.core.engine_core import EngineCore
-from engine.device import loss
+from engine.device import cuda
 from engine.execution.model_runner import ModelRunner
 from engine.local.classification import LocalClassifier
 from engine.local.engine import LocalEngine
@@ -71,7 +71,7 @@ async def test_the_loss_of_the_device_ends_all_engines_and_whatever_waits_for_th
     lost = torch.AcceleratorError("CUDA error: unspecified launch failure")
 
     def fail(*_: object) -> NoReturn:
-        monkeypatch.setattr(loss, "synchronize", fail)
+        monkeypatch.setattr(cuda, "synchronize", fail)
         raise lost
 
     one, other = [await start_engine(max_num_seqs=1) for _ in range(2)]

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from engine.protocol.help_texts import help_texts
 from engine.protocol.options import EngineConfig
+from proxy.settings.groups import help_texts
 
 
 def test_every_option_has_a_default_and_a_help_text() -> None:

@@ -42,7 +42,7 @@ def test_the_pages_list_the_guards_that_need_no_extra() -> None:
     libraries = "ahocorasick numpy phonenumbers presidio_analyzer regex tokenizers torch transformers"
     code = (
         f"import importlib, sys; sys.modules.update(dict.fromkeys({libraries.split()}))\n"
-        "from hooks.loading.short_names import SHORT_NAMES\n"
+        "from hooks.loading.loader import SHORT_NAMES\n"
         "for name, path in SHORT_NAMES.items():\n"
         "    try: importlib.import_module(path.rpartition('.')[0])\n"
         "    except ImportError: continue\n"

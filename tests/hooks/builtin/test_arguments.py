@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from hooks.builtin.phrases import Phrases
-from hooks.loading.loader import HookLoadError, HookSpec, load_hook
-from hooks.loading.short_names import SHORT_NAMES
+from hooks.loading.loader import SHORT_NAMES, HookLoadError, HookSpec, load_hook
 from tests.weir import run_weir
 
 RIGHT: dict[str, dict[str, Any]] = {

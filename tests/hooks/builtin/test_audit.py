@@ -16,7 +16,7 @@ from hooks.builtin.audit import FIELDS, Audit
 from hooks.builtin.audit_log import journal, sinks
 from hooks.builtin.audit_log.sinks import LineFile
 from hooks.builtin.phrases import Phrases
-from hooks.pipeline.failure import HookError
+from hooks.decisions.failure import HookError
 from tests.helpers import Script, guard_all, make_deltas, make_request, opened, pipeline_of, text_of, until
 from tests.processes import WAIT_LIMIT
 from tests.weir import FORK_SERVER

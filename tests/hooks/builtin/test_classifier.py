@@ -23,9 +23,9 @@ from transformers import (
 from hooks.builtin.classifier import Classifier
 from hooks.builtin.classifier_models.classifiers import _words, load_classifier
 from hooks.builtin.classifier_models.model import ClassifierModel
+from hooks.decisions.failure import HookError
 from hooks.detect.detector import Match
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
-from hooks.pipeline.failure import HookError
 from hooks.testing import WAYS, assert_chunk_invariant, assert_never_released, play
 from tests.helpers import examples, guard_all, make_deltas, pipeline_of, text_of
 from tests.hooks.builtin.classifiers import MAX_LENGTH, VOCAB_SIZE, make_tokenizer

@@ -12,8 +12,7 @@ from engine.protocol.import_path import find_class
 from hooks import builtin
 from hooks.api import Chunk, StreamContext
 from hooks.detect.span_guard import SpanGuard
-from hooks.loading.loader import HookSpec, load_hook
-from hooks.loading.short_names import SHORT_NAMES
+from hooks.loading.loader import SHORT_NAMES, HookSpec, load_hook
 from hooks.testing.check import check
 from tests.helpers import guard_all, make_request, pipeline_of, slow, text_of
 from tests.hooks.builtin.streams import Watch, said

@@ -16,7 +16,7 @@ from hooks import PromptTooLongError, emit, suspect
 from hooks.builtin.judge import Judge
 from hooks.builtin.judge_families.asking import UnclearError
 from hooks.builtin.judge_families.family import AnswerError
-from hooks.pipeline.failure import HookError
+from hooks.decisions.failure import HookError
 from hooks.testing import play, stream_of
 from tests.engine.upstream.conftest import fake_upstream
 from tests.helpers import Script, examples, make_deltas, make_request, make_token, pipeline_of, text_of

@@ -10,9 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hooks.builtin.patterns import Patterns
+from hooks.decisions.failure import HookError
 from hooks.detect.detector import Match
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
-from hooks.pipeline.failure import HookError
 from tests.helpers import examples, finish_of, ids_of, text_of
 from tests.hooks.builtin.streams import PLACES, Watch, cut, replaced, run, said
 from tests.hooks.detect.random_patterns import ALPHABET, analysable

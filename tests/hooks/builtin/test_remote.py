@@ -16,8 +16,8 @@ from aiohttp import web
 
 from hooks.builtin.remote_service.api import MAX_TEXTS
 from hooks.builtin.remote_service.service import MAX_ANSWER
+from hooks.decisions.failure import HookError
 from hooks.loading.loader import HookLoadError, HookSpec, load_hook
-from hooks.pipeline.failure import HookError
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import WAYS, assert_chunk_invariant, assert_never_released, play, stream_of
 from hooks.testing.check import check

@@ -13,8 +13,8 @@ from engine.protocol import Delta, EngineError, GenerationRequest, SamplingParam
 from hooks import Chunk, Verdict, emit
 from hooks.builtin.stream_guard import StreamGuard
 from hooks.builtin.stream_heads.heads import HeadOptions, heads_of
+from hooks.decisions.failure import HookError
 from hooks.pipeline.admission import RefusedError
-from hooks.pipeline.failure import HookError
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import Released, load, play_once
 from hooks.testing.streams import Prompt, Source, cut, stream_of

@@ -31,7 +31,7 @@ def test_the_first_questions_are_short_so_that_text_leaves_early() -> None:
     for _ in range(40):
         coverage.add("a", 1)
         if coverage.is_due:
-            asked.append(len("".join(coverage.take())))
+            asked.append(len("".join(coverage.drain())))
     assert asked == [1, 2, 4, 8, 8, 8, 8]
 
 
@@ -45,19 +45,19 @@ def test_a_later_first_question_is_never_longer_than_the_window() -> None:
 
 def test_the_judge_is_asked_about_all_that_has_come() -> None:
     coverage = coverage_of("hold", 4, "ab", "c", "", "def")
-    assert coverage.take() == ["ab", "c", "def"]
+    assert coverage.drain() == ["ab", "c", "def"]
     assert not coverage.is_due
     assert coverage.num_asked == 6
 
 
 def test_a_judge_of_windows_is_asked_about_whole_ones() -> None:
     coverage = coverage_of("hold", 4, "ab", "c", "d", "ef", "g", whole_windows=True)
-    assert coverage.take() == ["ab", "cd"]
+    assert coverage.drain() == ["ab", "cd"]
     assert (coverage.has_unasked, coverage.is_due) == (False, False)
     coverage.add("hi", 2)
-    assert coverage.take() == ["efghi"]
+    assert coverage.drain() == ["efghi"]
     coverage.add("j", 1)
-    assert coverage.take(is_final=True) == ["j"]
+    assert coverage.drain(is_final=True) == ["j"]
     assert coverage.num_asked == coverage.num_characters == 10
 
 
@@ -68,7 +68,7 @@ def test_in_mode_release_the_stream_waits_once_a_window_and_the_debounce_are_out
         assert not coverage.must_wait
     coverage.add("f", 1)
     assert coverage.must_wait
-    coverage.take()
+    coverage.drain()
     coverage.judged(Judged(1))
     assert not coverage.must_wait
 
@@ -84,7 +84,7 @@ def test_in_mode_release_the_judge_is_asked_at_half_a_window() -> None:
 def test_a_piece_that_is_judged_in_part_counts_as_a_whole() -> None:
     coverage = Coverage("release", 4)
     coverage.add("a" * 10, 5, num_written=20)
-    coverage.take()
+    coverage.drain()
     coverage.judged(Judged(3))
     assert (coverage.num_releasable, coverage.num_unjudged_written) == (3, 20)
     coverage.judged(Judged(10))
@@ -94,7 +94,7 @@ def test_a_piece_that_is_judged_in_part_counts_as_a_whole() -> None:
 def test_in_mode_release_no_more_may_be_out_than_a_window_and_the_debounce() -> None:
     coverage = coverage_of("release", 2, *"abcdef", debounce=1)
     assert coverage.num_releasable == 3
-    coverage.take()
+    coverage.drain()
     coverage.judged(Judged(1))
     assert coverage.num_releasable == 4
 
@@ -112,7 +112,7 @@ def test_in_mode_release_no_more_may_be_out_than_a_window_and_the_debounce() -> 
 )
 def test_an_answer_that_cannot_be_true_is_an_error(answer: Judged) -> None:
     coverage = coverage_of("hold", 4, "abc", "def")
-    coverage.take()
+    coverage.drain()
     coverage.judged(Judged(2))
     with pytest.raises(JudgeError):
         coverage.judged(answer)

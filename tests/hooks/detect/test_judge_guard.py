@@ -11,10 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hooks import prompt_texts
+from hooks.decisions.failure import HookError
 from hooks.detect.detector import Match
 from hooks.detect.judge_guard import JudgeGuard
 from hooks.detect.windows import Windows, make_windows
-from hooks.pipeline.failure import HookError
 from hooks.testing import WAYS, assert_chunk_invariant, assert_never_released, play, stream_of
 from hooks.testing.streams import request_for
 from tests.helpers import examples, ids_of, make_deltas, make_request, pipeline_of

@@ -9,10 +9,10 @@ import pytest
 
 from engine.protocol import Delta
 from hooks import Chunk, Verdict, emit, hold, suspect
+from hooks.decisions.failure import HookError
 from hooks.detect.coverage import Judged, JudgeError
 from hooks.detect.coverage_guard import ReadStream
 from hooks.loading.loader import HookSpec
-from hooks.pipeline.failure import HookError
 from hooks.testing import play, stream_of
 from hooks.testing.check import check
 from hooks.testing.fuzzing.fuzz import Example, Fuzzer

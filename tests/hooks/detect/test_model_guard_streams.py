@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from engine.protocol import Delta, Deltas, Token, ToolCall
 from hooks import Decision
-from hooks.pipeline.failure import HookError
+from hooks.decisions.failure import HookError
 from hooks.testing.play import vetted
 from tests.helpers import Teller, guard_all, make_request, make_token, opened, pipeline_of, text_of
 from tests.hooks.detect.judging import PatternGuard

@@ -12,7 +12,7 @@ import pytest
 from engine.protocol.import_path import find_class
 from hooks.loading.arguments import ArgumentError, check_arguments
 from hooks.loading.describe import Argument, GuardDescription, common_arguments, guards
-from hooks.loading.short_names import SHORT_NAMES
+from hooks.loading.loader import SHORT_NAMES
 
 ROOT = Path(__file__).parents[3]
 
@@ -67,7 +67,8 @@ def test_a_guard_has_the_arguments_in_common_if_it_takes_them(one: GuardDescript
 
 def test_the_page_names_the_guards_that_have_only_arguments_of_their_own() -> None:
     page = (ROOT / "docs" / "guards.md").read_text()
-    (named,) = re.findall(r"^All guards but (.*) take these arguments beside their own:$", page, re.MULTILINE)
+    introduced = r"^All guards but (.*) take these arguments as well as their own:$"
+    (named,) = re.findall(introduced, page, re.MULTILINE)
     assert {*re.findall(r"`(\w+)`", named)} == {one.name for one in guards() if not one.has_common_arguments}
 
 

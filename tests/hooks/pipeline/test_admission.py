@@ -12,9 +12,9 @@ import pytest
 from engine.protocol import Delta, GenerationRequest, RequestError, SamplingParams, Usage
 from engine.upstream.openai.request import request_body
 from hooks import Chunk, Refusal, Verdict, emit, hold, prompt_texts, refuse, terminate, with_prompt_texts
+from hooks.decisions.failure import HookError
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
 from hooks.pipeline.admission import RefusedError
-from hooks.pipeline.failure import HookError
 from hooks.pipeline.pipeline import Pipeline
 from tests.helpers import (
     Script,

@@ -25,9 +25,9 @@ from engine.protocol import (
     Usage,
 )
 from hooks import Chunk, Decision, Verdict, emit, hold, redact, rewind, suppress, suspect, terminate
+from hooks.decisions.failure import HookError
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.failure import HookError
-from hooks.pipeline.options import PipelineOptions
+from hooks.loading.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import vetted
 from tests.helpers import make_request

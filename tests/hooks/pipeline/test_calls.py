@@ -16,10 +16,10 @@ from hooks import Chunk, Verdict, emit, hold, redact, rewind, terminate
 from hooks import suppress as withhold
 from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import Phrases
+from hooks.decisions.failure import HookError
 from hooks.loading.loader import LoadedHook
+from hooks.loading.options import PipelineOptions
 from hooks.pipeline import stream as stream_module
-from hooks.pipeline.failure import HookError
-from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import play, vetted
 from hooks.testing.streams import stream_of

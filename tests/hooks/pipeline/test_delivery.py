@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from engine.parsers import Parsers
 from engine.protocol import Delta
 from hooks import Chunk, Verdict, emit, hold, redact, rewind, suppress, terminate
+from hooks.decisions.failure import HookError
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.failure import HookError
 from hooks.pipeline.pipeline import Pipeline
 from tests.helpers import (
     Script,

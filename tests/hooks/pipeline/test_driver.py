@@ -9,10 +9,10 @@ import pytest
 
 from engine.protocol import Delta, QueueFullError, RequestError
 from hooks import Chunk, Verdict, emit, hold
+from hooks.decisions.failure import HookError
 from hooks.pipeline import driver
 from hooks.pipeline.ask import Step
 from hooks.pipeline.driver import GuardDriver, in_own_words
-from hooks.pipeline.failure import HookError
 from tests.helpers import Script, Source, guard_all, make_deltas, make_request, opened, pipeline_of
 
 

@@ -14,9 +14,9 @@ from hooks.pipeline.fragments import (
     HeldText,
     TokenGroup,
     cut,
+    cut_front,
     num_incomplete_of,
     spoil,
-    take_from,
     text_of,
 )
 from tests.helpers import make_request
@@ -36,7 +36,7 @@ def test_taking_from_the_front_splits_as_cutting_does(texts: list[str], length: 
     fragments = [Fragment(text, TokenGroup(())) for text in texts]
     length = min(length, sum(map(len, texts)))
     left = list(fragments)
-    taken = take_from(left, length)
+    taken = cut_front(left, length)
     for ours, theirs in zip((taken, left), cut(fragments, length), strict=True):
         assert [_facts(f) for f in ours] == [_facts(f) for f in theirs]
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from engine.protocol import Channel, Delta, EngineError, SamplingParams, ToolCall
 from hooks import Chunk, emit, hold, redact, rewind, suppress, suspect, terminate
+from hooks.decisions.failure import HookError, HookFailure
+from hooks.decisions.log import DecisionLog
+from hooks.decisions.tally import Tally
 from hooks.loading.loader import LoadedHook
+from hooks.loading.options import PipelineOptions
 from hooks.pipeline.ask import Machine, Reply, Step
-from hooks.pipeline.decision import DecisionLog
-from hooks.pipeline.failure import HookError, HookFailure
 from hooks.pipeline.guard import Guard
-from hooks.pipeline.options import PipelineOptions
-from hooks.pipeline.tally import Tally
 from tests.helpers import examples, make_request, make_token
 
 

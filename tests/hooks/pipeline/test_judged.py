@@ -8,11 +8,10 @@ import pytest
 
 from engine.protocol import Delta
 from hooks import Chunk, Decision, Verdict, emit, hold, redact, rewind, suppress, suspect, terminate
+from hooks.decisions.failure import HookError
+from hooks.decisions.tally import JudgedTokens
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.failure import HookError
-from hooks.pipeline.fragments import Fragment
 from hooks.pipeline.pipeline import Pipeline
-from hooks.pipeline.tally import JudgedTokens
 from tests.helpers import Script, Teller, guard_all, make_deltas, make_request, opened, pipeline_of, text_of
 
 
@@ -226,7 +225,7 @@ async def test_text_withheld_is_neither_judged_nor_unjudged() -> None:
 
 def test_text_without_tokens_counts_by_its_length() -> None:
     judged = JudgedTokens()
-    judged.release([Fragment("a" * 9)], 1)
+    judged.release([("a" * 9, None)], 1)
     assert (judged.num_released, judged.num_unjudged) == (3, 3)
     judged.release([], 0)
     assert (judged.num_judged, judged.num_unjudged, judged.max_unjudged) == (3, 0, 3)

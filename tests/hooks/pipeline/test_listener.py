@@ -10,10 +10,10 @@ import pytest
 from engine.protocol import Delta
 from hooks import Chunk, Decision, Verdict, emit, hold, redact, refuse, rewind, suppress, terminate
 from hooks.api.decision import Held
+from hooks.decisions.failure import HookError
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.admission import RefusedError
 from hooks.pipeline.driver import GuardDriver
-from hooks.pipeline.failure import HookError
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import vetted
 from tests.helpers import Script, Source, Teller, make_deltas, make_request, opened, pipeline_of

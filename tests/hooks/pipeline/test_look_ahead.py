@@ -103,7 +103,7 @@ class Watched:
         self.guard = pipeline.open(REQUEST, listener=self.decisions.append)
 
     def counts(self) -> list[Any]:
-        taken = [tally.take() for tally in self.tallies.values()]
+        taken = [tally.drain() for tally in self.tallies.values()]
         return [(one.verdicts, one.num_streams, one.num_characters) for one in taken]
 
     def timeless(self) -> list[Decision]:

@@ -13,8 +13,8 @@ import pytest
 
 from engine.protocol import Delta, Deltas, EngineError, FinishReason, GenerationRequest, ToolCall
 from hooks import Chunk, Decision, Verdict, emit, hold, suppress, terminate
+from hooks.decisions.failure import HookError
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.failure import HookError
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import vetted
 from tests import helpers

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine.protocol import Delta
 from hooks import Chunk, Verdict, emit, hold
 from hooks.api.decision import Decision
-from hooks.pipeline.failure import HookError
+from hooks.decisions.failure import HookError
 from tests.helpers import guard_all, make_deltas, make_request, pipeline_of, text_of
 
 PIECE = 1000

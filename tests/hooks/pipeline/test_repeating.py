@@ -6,7 +6,7 @@ import pytest
 
 from engine.protocol import Delta
 from hooks import Chunk, Decision, Verdict, emit, hold, redact, terminate
-from hooks.pipeline.failure import HookError
+from hooks.decisions.failure import HookError
 from tests.helpers import make_request, opened, pipeline_of, verdicts_of
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from engine.protocol import Delta, EngineError, Token, ToolCall, Usage
 from hooks import Chunk, Verdict, emit, hold, redact, rewind, suppress, terminate
-from hooks.pipeline.failure import HookError
+from hooks.decisions.failure import HookError
 from tests.helpers import (
     Script,
     Source,

@@ -6,8 +6,8 @@ import pytest
 
 from engine.protocol import Delta, ToolCall
 from hooks import Chunk, Verdict, emit, hold, suspect, terminate
+from hooks.decisions.failure import HookError
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.failure import HookError
 from hooks.pipeline.pipeline import Pipeline
 from tests.helpers import Script, guard_all, ids_of, make_deltas, make_request, pipeline_of, text_of
 

@@ -18,10 +18,10 @@ from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
 from hooks.builtin.repetition import Repetition
 from hooks.builtin.secrets import Secrets
+from hooks.decisions.failure import HookError
 from hooks.loading.loader import LoadedHook
+from hooks.loading.options import PipelineOptions
 from hooks.pipeline.driver import READ_BESIDE
-from hooks.pipeline.failure import HookError
-from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from tests.helpers import make_request, text_of, until
 

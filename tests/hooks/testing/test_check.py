@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hooks.loading.loader import HookSpec
-from hooks.pipeline.options import PipelineOptions
+from hooks.loading.options import PipelineOptions
 from hooks.testing.check import PROMPTS, RECORDINGS, check
 from hooks.workers.watched import CheckError
 from tests.helpers import slow

@@ -8,8 +8,8 @@ import pytest
 from engine.protocol import Delta
 from engine.streams.recording import Failure, Recording, TimedDelta
 from hooks import Chunk, GenerationRequest, Refusal, Verdict, emit, hold, redact, refuse, suppress, terminate
+from hooks.decisions.failure import BadVerdictError
 from hooks.loading.loader import HookLoadError
-from hooks.pipeline.failure import BadVerdictError
 from hooks.testing import HookSpec, Judgement, assert_chunk_invariant, play, stream_of
 from hooks.testing.streams import request_for
 

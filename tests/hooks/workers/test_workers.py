@@ -15,12 +15,12 @@ import pytest
 
 from engine.protocol import Delta, RequestError
 from hooks.api.decision import Decision
+from hooks.decisions.failure import HookError
 from hooks.loading.loader import HookLoadError, HookSpec
+from hooks.loading.options import PipelineOptions
 from hooks.pipeline.admission import RefusedError
 from hooks.pipeline.driver import READ_BESIDE
-from hooks.pipeline.failure import HookError
 from hooks.pipeline.open_guard import PassThrough
-from hooks.pipeline.options import PipelineOptions
 from hooks.testing.play import vetted
 from hooks.workers.pool import WorkerPool, WorkerProcess
 from tests.helpers import Source, finish_of, ids_of, make_deltas, make_request, text_of, until, verdicts_of

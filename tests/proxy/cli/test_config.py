@@ -92,7 +92,7 @@ def test_check_tells_all_that_is_wrong_with_its_line(
         ("models: {a: {engine: echo}}\nkeys: {k: 5}", "keys.k: "),
         ("models: 5", "models: "),
         ("policies: {p: {hooks: 5}}", "policies.p.hooks: "),
-        ("engine: echo\nhooks: [pii]\npolicies: {p: }", "hooks: beside policies"),
+        ("engine: echo\nhooks: [pii]\npolicies: {p: }", "hooks: with policies"),
         ("engine: echo\nworkers: 2\nstate: redis-no://x", "state: "),
     ],
 )
@@ -244,7 +244,7 @@ def test_a_name_that_stands_twice_is_told(tmp_path: Path, capsys: pytest.Capture
     content = "engine: echo\npolicies:\n  strict: {hooks: [pii]}\n  strict: {}\n"
     (tmp_path / "weir.yaml").write_text(content)
     assert run("check", f"{tmp_path}/weir.yaml") == 1
-    assert "weir.yaml:4: strict: this name stands here twice" in capsys.readouterr().out
+    assert "weir.yaml:4: strict: this name is given twice here" in capsys.readouterr().out
     assert run("explain", "anonymous", "echo", "--config", f"{tmp_path}/weir.yaml") == 2
     assert "has the name strict twice in one place (line 4)" in capsys.readouterr().err
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hooks.loading.short_names import SHORT_NAMES
+from hooks.loading.loader import SHORT_NAMES
 from proxy.cli.cli import main
 
 

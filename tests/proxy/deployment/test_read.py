@@ -122,7 +122,7 @@ async def test_what_is_wrong_between_settings_is_told_and_keeps_the_server_from_
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"hooks": ["pii"]}, "hooks: beside policies"),
+        ({"hooks": ["pii"]}, "hooks: with policies"),
         ({"served_model_name": ["x"]}, "served_model_name: each of several models"),
         ({"workers": 2, "models": {"a": {}}}, "engine 'auto' has its model in one process"),
         ({"models": {"a": {"engine": "openai"}}}, "needs an upstream"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.protocol.extras import how_to_install
+from engine.protocol.parts import how_to_install
 from tests.serving import ROOT
 
 EXTRA = how_to_install("engine")

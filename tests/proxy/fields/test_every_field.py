@@ -14,11 +14,11 @@ import pytest
 from engine.local.engine import LocalEngine
 from engine.protocol import GenerationRequest
 from engine.protocol.demo import MODEL_DIR
-from engine.protocol.engines import ENGINES
 from engine.protocol.fields.names import BINDING, HINTS, engine_name
 from engine.protocol.fields.support import Treatment
 from engine.protocol.flow import FeedingEngine
 from engine.protocol.options import EngineConfig, LogitsProcessorConfig
+from engine.protocol.parts import ENGINES
 from engine.streams.recording import Recording, TimedDelta
 from engine.upstream.dialects import DIALECTS
 from engine.upstream.messages.engine import MessagesEngine

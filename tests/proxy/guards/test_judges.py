@@ -14,7 +14,7 @@ from hooks.builtin.classifier_models.batches import Batches
 from hooks.builtin.classifier_models.classifiers import TextClassifier
 from hooks.detect.detector import Match
 from hooks.loading.loader import HookSpec
-from hooks.pipeline.options import PipelineOptions
+from hooks.loading.options import PipelineOptions
 from hooks.workers.pool import WorkerPool
 from tests.helpers import ScriptedEngine, make_deltas, pipeline_of, until
 from tests.proxy.conftest import CHAT, Events, Serve

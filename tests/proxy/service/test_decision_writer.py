@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from hooks.pipeline.tally import Tally
+from hooks.decisions.tally import Tally
 from proxy.deployment.deployment import Policy
 from proxy.deployment.directory import PolicyEntry
 from proxy.service.operator import decision_writer as writer
 from proxy.service.operator.decision_writer import DecisionWriter
 from proxy.settings.policy import PolicySettings
 from proxy.settings.storage import DecisionOptions, StoreOptions
-from proxy.storage.errors import StateError
 from proxy.storage.operator import decisions, hook_hours
 from proxy.storage.operator.store import Store
+from proxy.storage.query import StateError
 from proxy.telemetry.feed import DecisionFeed
 from tests.helpers import options_with, pipeline_of, until
 from tests.proxy.telemetry.test_feed import ASKER, DECISION, heard

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from engine.protocol.engines import ENGINES
+from engine.protocol.parts import ENGINES
 from engine.upstream.address import UpstreamConfig
 from hooks.loading.loader import HookSpec
 from proxy.settings import elsewhere
@@ -50,7 +50,7 @@ def problems_of(settings: type[BaseModel], **given: Any) -> list[str]:
         ),
         ({"model_list": []}, "model_list: there is no such option; did you mean 'models'?"),
         ({"master_key": "x"}, "master_key: there is no such option; did you mean 'admin_key'?"),
-        ({"general_settings": {}}, "no groups here: the options stand at the top of the file"),
+        ({"general_settings": {}}, "no groups here: the options are at the top of the file"),
         (
             {"rpm": 3},
             "rpm: there is no such option; a key and a policy have it as requests_per_minute under limits",

@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from engine.protocol.options import EngineChoices, EngineConfig
-from hooks.pipeline.options import PipelineOptions
+from hooks.loading.options import PipelineOptions
 from proxy.settings.did_you_mean import problems
 from proxy.settings.groups import options_of
 from proxy.settings.model import ModelSettings

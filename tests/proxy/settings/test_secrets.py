@@ -52,7 +52,7 @@ def test_a_secret_that_names_a_variable_is_refused(
     file.write_text(repr({"engine": "openai", **content}).replace("SECRET", secret))
     with pytest.raises(SystemExit) as left:
         load_settings(["--config", str(file)])
-    told = f"{place}: no variable is read here, and {form} would be used as it stands; "
+    told = f"{place}: no variable is read here, and {form} would be used as it is; "
     assert f"the settings are wrong\n  {told}" in str(left.value)
     assert "HUNTER2" not in str(left.value)
 
@@ -68,7 +68,7 @@ def test_a_secret_that_names_a_variable_is_refused(
 )
 def test_a_password_of_a_url_that_names_a_variable_is_refused(url: Any) -> None:
     (fault,) = check({"engine": "openai", "upstream": [url], "state": None})
-    assert "${NAME} would be used as it stands" in fault.text
+    assert "${NAME} would be used as it is" in fault.text
     assert "HUNTER2" not in str(fault)
 
 

@@ -7,9 +7,9 @@ from unittest.mock import Mock
 import pytest
 from pydantic import BaseModel
 
-from engine.protocol.engines import ENGINES
 from engine.protocol.options import EngineConfig
-from hooks.pipeline.options import PipelineOptions
+from engine.protocol.parts import ENGINES
+from hooks.loading.options import PipelineOptions
 from proxy.settings.groups import options_of
 from proxy.settings.serve import ServeSettings, load_settings, option_texts
 

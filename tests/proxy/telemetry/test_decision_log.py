@@ -7,7 +7,7 @@ import pytest
 
 from hooks import Chunk, emit, redact
 from hooks.loading.loader import HookSpec
-from hooks.pipeline.options import PipelineOptions
+from hooks.loading.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from hooks.workers.pool import WorkerPool
 from tests.helpers import Script, ScriptedEngine, make_deltas

@@ -207,7 +207,7 @@ def _wrong(one: Deployment) -> list[str]:
     if leaked := leaks_in(log):
         errors.append(f"{leaked} characters of secrets are in the log")
     errors += [
-        f"the log says {words.decode()!r}"
+        f"the log contains {words.decode()!r}"
         for words in (b"internal error", b"was never retrieved", b"was never awaited", b"Task was destroyed")
         if words in log
     ]

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, PrivateAttr, ValidationInfo, model_valida
 
 from engine.protocol import Tokenizer
 from engine.sampling.logits_processors import Context
-from engine.sampling.logits_processors.builtin.masks import ListedMask
+from engine.sampling.logits_processors.builtin.base import ListedMask
 
 
 class BadWords(ListedMask):
@@ -41,7 +41,7 @@ class BadWords(ListedMask):
             self._endings[first[-1] if first else None].append((first, last))
 
     def forbidden(self, input_ids: Sequence[int]) -> list[int]:
-        """The tokens that would end a word behind `input_ids`."""
+        """The tokens that would end a word after `input_ids`."""
         words = [*self._endings.get(None, ()), *self._endings.get(input_ids[-1], ())]
         return [last for first, last in words if not first or [*input_ids[-len(first) :]] == first]
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 from torch import Tensor
 
 from engine.sampling.logits_processors import Context, ForcedTokenSequenceSpec, TokenId, TokenIds
-from engine.sampling.logits_processors.builtin.masks import keep_only
+from engine.sampling.logits_processors.builtin.base import keep_only
 
 
 class ForcedSequence:

@@ -9,8 +9,7 @@ from collections import defaultdict
 from pydantic import BaseModel, Field
 
 from engine.sampling.logits_processors import TokenId, TokenIds
-from engine.sampling.logits_processors.builtin.masks import ListedMask
-from engine.sampling.logits_processors.builtin.reading import Reading
+from engine.sampling.logits_processors.builtin.base import ListedMask, Reading
 
 
 class NoRepeatNGram(Reading, ListedMask):

@@ -14,8 +14,7 @@ from pydantic import BaseModel, Field
 from torch import Tensor
 
 from engine.sampling.logits_processors import Context, TokenIds
-from engine.sampling.logits_processors.builtin.masks import keep_only
-from engine.sampling.logits_processors.builtin.reading import Reading
+from engine.sampling.logits_processors.builtin.base import Reading, keep_only
 
 
 class Markers(NamedTuple):

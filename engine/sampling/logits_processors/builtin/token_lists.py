@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from torch import Tensor
 
 from engine.sampling.logits_processors import Context, TokenId, TokenIds
-from engine.sampling.logits_processors.builtin.masks import as_index, keep_only, take_out
+from engine.sampling.logits_processors.builtin.base import as_index, keep_only, take_out
 
 
 class _Params(BaseModel, extra="forbid"):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hooks.loading.loader import HookSpec
-from hooks.pipeline.options import PipelineOptions
+from hooks.loading.options import PipelineOptions
 from hooks.testing.fuzzing import fuzz as fuzz_module
 from hooks.testing.fuzzing.fuzz import Finding, Fuzzer
 

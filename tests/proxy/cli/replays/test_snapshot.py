@@ -3,7 +3,7 @@
 from typing import Any
 
 from engine.protocol import Delta, Token, ToolCall
-from hooks.pipeline.failure import HookError
+from hooks.decisions.failure import HookError
 from hooks.testing import Judgement, Released
 from proxy.cli.replays.snapshot import VERSION, changes, failure_of, outputs_of, report, snapshot
 

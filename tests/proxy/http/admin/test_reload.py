@@ -16,7 +16,7 @@ from proxy.deployment.build import build
 from proxy.deployment.deployment import Deployment
 from proxy.http.app import Server
 from proxy.settings.serve import load_settings
-from proxy.storage.errors import StateError
+from proxy.storage.query import StateError
 from proxy.wire.errors import APIError
 from proxy.workers.reload import FinishReload, PrepareReload, ReloadAnswers
 from tests.helpers import until

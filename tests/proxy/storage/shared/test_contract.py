@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.settings.storage import StateOptions
-from proxy.storage.errors import StateError
+from proxy.storage.query import StateError
 from proxy.storage.shared import sql
 from proxy.storage.shared.protocol import Owner, State, StoredResponse
 from tests.helpers import examples, options_with

@@ -12,7 +12,7 @@ import orjson
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from proxy.storage.errors import StateError
+from proxy.storage.query import StateError
 from tests.proxy.conftest import CHAT, Serve
 from tests.proxy.response_helpers import ASK, PATH, check_events, saying
 from tests.proxy.storage.shared.conftest import free_port, listening

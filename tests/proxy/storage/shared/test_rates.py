@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.service.rates import Rates
-from proxy.storage.errors import StateError
+from proxy.storage.query import StateError
 from tests.proxy.storage.shared.conftest import Place
 
 

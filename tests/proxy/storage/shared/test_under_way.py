@@ -13,7 +13,7 @@ from proxy.service import running as under_way
 from proxy.service.running import RequestLimits
 from proxy.settings.storage import StateOptions
 from proxy.storage.connect import make_state
-from proxy.storage.errors import StateError
+from proxy.storage.query import StateError
 from proxy.storage.shared.protocol import State
 from tests.helpers import until
 

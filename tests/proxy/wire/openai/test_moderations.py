@@ -27,7 +27,7 @@ from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
 from hooks.builtin.remote import Remote
 from hooks.loading.loader import HookSpec, LoadedHook
-from hooks.pipeline.options import PipelineOptions
+from hooks.loading.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from hooks.workers.pool import WorkerPool
 from proxy.http.moderate import PIECE

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, Field
 
-from engine.protocol.help_texts import help_texts
+from proxy.settings.groups import help_texts
 
 
 class Base(BaseModel):

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from hooks import Chunk, GenerationRequest, PromptTooLongError, Verdict, emit, hold
-from hooks.pipeline.failure import HookError
+from hooks.decisions.failure import HookError
 from hooks.testing.play import vetted
 from tests.helpers import Script, Source, guard_all, make_deltas, make_request, pipeline_of, verdicts_of
 

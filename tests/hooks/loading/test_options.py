@@ -7,7 +7,7 @@ import pytest
 from engine.protocol import Delta, Usage
 from hooks import Chunk, Verdict, emit, hold, redact, suppress, terminate
 from hooks.loading.loader import HookLoadError, LoadedHook
-from hooks.pipeline.options import PipelineOptions
+from hooks.loading.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from tests.helpers import (
     Script,

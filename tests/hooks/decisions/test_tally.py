@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from hooks import Chunk, Verdict, emit
-from hooks.pipeline.tally import Tally
+from hooks.decisions.tally import Tally
 from tests.helpers import Script, guard_all, make_deltas, pipeline_of, verdicts_of
 
 PAUSE = 0.02
@@ -39,7 +39,7 @@ def test_what_is_taken_is_counted_once() -> None:
         for action in actions:
             theirs.count(action)
         theirs.seconds += 0.5
-        ours.add(theirs.take())
+        ours.add(theirs.drain())
     assert theirs == Tally()
     assert ours == Tally(2, 1, Counter(error=1), 1.0)
     assert ours.verdicts == {"emit": 2, "hold": 1, "error": 1}

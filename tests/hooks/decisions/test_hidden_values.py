@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.protocol import Deltas, GenerationRequest
 from hooks import Chunk, Decision, Verdict, emit, hold, redact, suppress
-from hooks.pipeline.hidden_values import PIECE, HiddenValues
+from hooks.decisions.hidden_values import PIECE, HiddenValues
 from hooks.testing.play import collect
 from tests.helpers import examples, make_deltas, make_request, pipeline_of
 

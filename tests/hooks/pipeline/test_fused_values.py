@@ -19,7 +19,7 @@ from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
 from tests.helpers import examples
 from tests.hooks.builtin.streams import cut
-from tests.hooks.pipeline.test_joint_reading import REQUEST, deltas_of, everything
+from tests.hooks.pipeline.test_fused import REQUEST, deltas_of, everything
 
 
 @pytest.fixture(autouse=True)

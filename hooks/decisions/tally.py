@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
-from hooks.pipeline.fragments import Fragment
-
 HELD_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0)
 """The upper ends of the buckets of `Tally.held`, in seconds. Longer times have a bucket too."""
 
@@ -82,8 +80,8 @@ class Tally:
         self.unjudged.update(other.unjudged)
         self.num_unjudged += other.num_unjudged
 
-    def take(self) -> "Tally":
-        """The counts since the last `take`."""
+    def drain(self) -> "Tally":
+        """The counts since the last `drain`."""
         taken, nothing = replace(self), Tally()
         for one in fields(self):
             setattr(self, one.name, getattr(nothing, one.name))
@@ -130,11 +128,11 @@ class JudgedTokens:
     _pieces: deque[tuple[int, int]] = field(default_factory=deque)
     """For each piece of the released text that is not judged: where it ends, and its tokens."""
 
-    def release(self, fragments: Iterable[Fragment], unjudged: int | None) -> None:
-        """`fragments` were released. `unjudged`: see `emit`. Raises `ValueError` for more characters than
-        were released."""
-        for fragment in fragments:
-            self._add(len(fragment.text), _num_tokens(fragment))
+    def release(self, pieces: Iterable[tuple[str, int | None]], unjudged: int | None) -> None:
+        """Pieces of text were released, each with the number of tokens that it completes (None: it has none).
+        `unjudged`: see `emit`. Raises `ValueError` for more characters than were released."""
+        for text, num_tokens in pieces:
+            self._add(len(text), -(-len(text) // _CHARACTERS) if num_tokens is None else num_tokens)
         self.is_asked = unjudged is not None
         if unjudged is None:
             self._pieces = deque([(self._num_characters, self.num_unjudged)])  # one piece from now on
@@ -170,10 +168,3 @@ class JudgedTokens:
     @property
     def num_judged(self) -> int:
         return self.num_released - self.num_unjudged
-
-
-def _num_tokens(fragment: Fragment) -> int:
-    """The number of tokens that the fragment counts as: those that it completes."""
-    if fragment.group is not None and fragment.group.tokens:
-        return len(fragment.group.tokens) if fragment.is_last else 0
-    return -(-len(fragment.text) // _CHARACTERS)

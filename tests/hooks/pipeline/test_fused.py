@@ -1,4 +1,4 @@
-"""Guards that a screen reads for release what they release when each is called with every chunk."""
+"""Fused guards release what they release when each is called with every chunk."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,8 +16,9 @@ from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
 from hooks.builtin.secrets import Secrets
+from hooks.loading.fuse import fuse
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.options import PipelineOptions
+from hooks.loading.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import vetted
 from tests.helpers import Source, examples, make_request, text_of
@@ -69,11 +70,15 @@ WORDS = [
     "ADDRESS",
     "]",
 ]
+MARKS = ["_", "`", "**", "~", "<b>", "<", "\\n", "\n    ", "\n", "&amp;", "%41", "\u3164", "\u00ad"]
+"""Marks of code, Markdown and HTML, and characters that are not seen."""
 WIDE = {code: code + 0xFEE0 for code in range(ord("!"), ord("~") + 1)}
 """Letters, digits and marks of full width, by those of ASCII."""
 VALUES = ["AKIAZ7Q3TNNR5XWMPLQK ", "DE89370400440532013000 ", "T-123456 "]
 IN_WIDE = [one.translate(WIDE) for one in (*WORDS, *VALUES)]
-TEXTS = st.lists(st.sampled_from([*WORDS, *WORDS, *FRAGMENTS, *VALUES, *IN_WIDE]), max_size=16).map("".join)
+TEXTS = st.lists(st.sampled_from([*WORDS, *WORDS, *MARKS, *FRAGMENTS, *VALUES, *IN_WIDE]), max_size=16).map(
+    "".join
+)
 REQUEST = replace(make_request(), sampling=SamplingParams(n=1))
 
 
@@ -133,7 +138,22 @@ def test_wherever_a_stream_ends_the_same_was_released(
     for count in {len(deltas), len(deltas) // 2, len(deltas) * 3 // 4}:
         stream = [*deltas[:count], Delta(finish_reason=end)]
         ours, theirs = (everything(hooks, stream, REQUEST, joint=joint) for joint in (True, False))
-        assert ours == theirs
+        if end == "length" and len(hooks) > 1 and ours != theirs:
+            assert_withholds_less(ours, theirs, hooks, [*deltas[:count], Delta(finish_reason="stop")])
+        else:
+            assert ours == theirs
+
+
+def assert_withholds_less(
+    ours: tuple[Any, ...], theirs: tuple[Any, ...], hooks: Sequence[tuple[Any, bool]], stream: list[Delta]
+) -> None:
+    """Where a client cuts a stream, each guard withholds what may be the beginning of a match. A guard sees
+    the end where the guard before it withholds. Fused guards have decided that text before, from the text
+    that followed: they release it, as they do if the stream is not cut."""
+    uncut = everything(hooks, stream, REQUEST, joint=False)
+    for channel in (0, 1):
+        assert ours[0][channel].startswith(theirs[0][channel])
+        assert uncut[0][channel].startswith(ours[0][channel])
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 5])
@@ -146,7 +166,7 @@ def test_wherever_a_stream_ends_the_same_was_released(
         (Pii(), "DE\u00ad89370400440532013000"),
     ],
 )
-def test_a_value_in_wide_letters_is_found_though_a_screen_has_read_a_part(
+def test_a_value_in_wide_letters_is_found_though_a_part_was_read_for_its_guard(
     guard: Any, value: str, step: int
 ) -> None:
     value = value.translate(WIDE)
@@ -172,7 +192,7 @@ def test_a_hook_with_something_else_named_screen_is_called_with_each_chunk() -> 
     deltas = [*deltas_of(["a", "b"], with_tokens=False, channel="content"), Delta(finish_reason="stop")]
     texts, *_ = everything([(Cinema(), False), (Phrases(["blue"]), False)], deltas, REQUEST, joint=True)
     assert texts[0] == "ab"
-    assert LoadedHook.of("cinema", Cinema()).screen is None
+    assert fuse([LoadedHook.of("cinema", Cinema())], {}) == []
 
 
 @pytest.mark.parametrize("with_tokens", [False, True])
@@ -219,6 +239,7 @@ def test_the_counts_of_a_reading_do_not_grow_with_the_stream() -> None:
             await guard.feed(delta)
 
     asyncio.run(read())
-    reading = guard._guard._outputs[0].streams["content"].readings[0]
-    assert sum(reading._verdicts.values()) > 1000
-    assert len(reading._verdicts) <= 2**2
+    stage = guard._guard._outputs[0].streams["content"].stages[0]
+    assert sum(stage._counts.values()) > 1000
+    assert len(stage._counts) <= 2**2
+    assert len(stage._text) < 2000

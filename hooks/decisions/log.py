@@ -6,10 +6,9 @@ from operator import itemgetter
 from engine.protocol import GenerationRequest
 from hooks.api import Chunk, Note, StreamContext, Verdict
 from hooks.api.decision import Action, Decision, Mode
+from hooks.decisions.hidden_values import PIECE, HiddenValues
+from hooks.decisions.tally import JudgedTokens, Tally
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.fragments import Fragment, without_restored
-from hooks.pipeline.hidden_values import PIECE, HiddenValues
-from hooks.pipeline.tally import JudgedTokens, Tally
 
 
 class DecisionLog(list[Decision]):
@@ -30,7 +29,7 @@ class DecisionLog(list[Decision]):
         kept = ("terminate", "error", "judged")
         self[num_decisions:] = [d for d in self[num_decisions:] if d.action in kept]
 
-    def take(self) -> tuple[Decision, ...]:
+    def drain(self) -> tuple[Decision, ...]:
         """Take out all decisions, in order."""
         taken = tuple(self)
         self.clear()
@@ -56,15 +55,16 @@ class StreamDecisions:
     _decided: tuple[int, str] = 0, ""
     """Where the text that was decided last ends, and its last characters."""
 
-    def decided(self, chunk: Chunk, verdict: Verdict, num_held: int, fragments: list[Fragment]) -> None:
-        """`verdict` was carried out on the pending `fragments`; `num_held` characters stay undecided."""
+    def decided(self, chunk: Chunk, verdict: Verdict, num_held: int, shown: str) -> None:
+        """`verdict` was carried out on the pending text; `num_held` characters stay undecided. `shown`: that
+        text, with an asterisk for each character of a value that came back."""
         pending = chunk.pending
         end = self._context.count_shown()
         start = end - len(pending)
         if chunk.text_diff:
             self._arrivals.append((end, self._log.now))
         changes = sorted(verdict.changes(pending), key=itemgetter(slice(1, 3)))
-        known = self._hidden(without_restored(fragments), num_held) if changes else ""
+        known = self._hidden(shown, num_held) if changes else ""
         for one in changes:
             num_released = 0 if one.action == "terminate" else len(one.replacement)
             num_withheld = one.end - one.start

@@ -10,9 +10,9 @@ import logging
 from engine.protocol import GenerationRequest
 from engine.protocol.prompt_size import CONTEXT_LENGTH
 from hooks.api import PromptTooLongError
+from hooks.decisions.tally import Tally
 from hooks.loading.alarm import interrupt
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.tally import Tally
 
 logger = logging.getLogger("weir.hooks")
 

@@ -13,10 +13,10 @@ import pytest
 from engine.protocol import Delta, GenerationRequest, ToolCall
 from hooks import Chunk, Decision, Refusal, Verdict, emit, hold, redact, refuse, rewind, suppress, terminate
 from hooks.builtin.phrases import Phrases
+from hooks.decisions.failure import HookError
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
+from hooks.loading.options import PipelineOptions
 from hooks.pipeline.admission import RefusedError
-from hooks.pipeline.failure import HookError
-from hooks.pipeline.options import PipelineOptions
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import vetted
 from tests.helpers import (

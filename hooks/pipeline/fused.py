@@ -1,0 +1,179 @@
+"""The stage of fused guards (`hooks.loading.fuse`): it reads one stream for their stages, which follow it.
+
+While it reads, none of the guards is called, and it holds all text that any of them would hold. Where the
+automaton gives up, the stage passes all text on, and each guard is called. It reads again as soon as the
+automaton accepts the text that the guards hold. A guard that changes text shows those after it another text
+than it was shown; then the stage waits until the change is out of reach.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from hooks.api import Chunk, StreamContext, hold
+from hooks.loading.fuse import Run
+from hooks.loading.screen import Screened, State
+from hooks.pipeline.ask import Ask, Asking, Reply
+from hooks.pipeline.fragments import Fragment
+from hooks.pipeline.guarded_request import GuardedRequest
+from hooks.pipeline.piece import Piece
+from hooks.pipeline.stage import HookStage, Settled
+
+MOST_READ = 256
+"""Most characters that are read at once: of a chunk, or held by the guards. Guards read more text faster."""
+ENOUGH = 16
+"""Chunks that the automaton must read to be worth it."""
+MOST_WAIT = 64
+"""Most chunks for which the stage waits after the automaton has given up."""
+
+APART = hold(0)
+"""The verdict that passes all text on to the guards."""
+
+
+class FusedStage(HookStage):
+    """A failure of the reading is one of the first guard's (contract 4.5). Each guard has the counts that it
+    would have if it were called with each chunk. They share the time."""
+
+    __slots__ = (
+        "_base",
+        "_counts",
+        "_guards",
+        "_kept",
+        "_num_after",
+        "_num_read",
+        "_num_to_wait",
+        "_screen",
+        "_stages",
+        "_state",
+        "_text",
+        "_unknown",
+        "_wait",
+        "num_fused",
+    )
+
+    def __init__(
+        self, guarded: GuardedRequest, run: Run, context: StreamContext, stages: Sequence[HookStage]
+    ) -> None:
+        """`stages`: of the guards."""
+        super().__init__(guarded, run.hook, context)
+        self.num_fused = len(stages)
+        self.tally = type(stages[0].tally)()
+        self.ask = Ask(run.hook, self.tally, self._read, False)
+        self._guards, self._screen, self._stages = run.guards, run.screen, stages
+        for stage in stages:
+            stage.on_change = self._forget
+        self._counts: Counter[tuple[bool, ...]] = Counter()
+        """The chunks that were read, by whether each guard held text."""
+        self._text = ""
+        """The last `_kept` characters of the stream."""
+        self._kept = run.screen.width + 2 * MOST_READ
+        self._state: State | None = None
+        """The state after all text. None: the guards are called."""
+        self._base = run.screen.start
+        """The state `_num_after` characters before the end of the text, if no match is open there."""
+        self._num_after = 0
+        self._unknown = 0
+        """Characters until `_base` is exact."""
+        self._num_read = 0
+        """Chunks read since the guards were called."""
+        self._wait = 1
+        self._num_to_wait = 1
+        """Chunks left to wait: many if the automaton gave up often. The guards are called with the first
+        chunk of a stream, and make their states."""
+
+    def _read(self, chunk: Chunk) -> hold:
+        """The verdict on a chunk. The driver calls it as a hook."""
+        text, first = chunk.text_diff, self._state
+        is_short = len(text) <= MOST_READ and not chunk.is_final
+        if first is None and is_short:
+            first = self._resumed()
+        if first is not None:
+            state = first
+            for char in text if is_short else ():
+                after = state[char]
+                if after is None:
+                    is_short = False
+                    break
+                state = after
+            if is_short:
+                self._state = state
+                self._num_read += 1
+                self._counts[state.holds] += 1
+                self._text = (self._text + text)[-self._kept :]
+                return state.verdict
+            self._leave(first)
+        self._text = (self._text + text)[-self._kept :]
+        self._num_after += len(text)
+        return APART
+
+    def _resumed(self) -> State | None:
+        """The state after all text, if the automaton accepts what the guards hold. That is held here then."""
+        if self._num_to_wait:
+            self._num_to_wait -= 1
+            return None
+        num_held = sum([stage.held.num_characters for stage in self._stages])
+        if num_held > min(MOST_READ, self._num_after) or not all(map(_may_skip, self._guards, self._stages)):
+            return None
+        length = len(self._text)
+        if self._num_after > length:
+            self._base, self._num_after = self._screen.anywhere, length
+        decided = self._text[length - self._num_after : length - num_held]
+        self._base, self._num_after = self._screen.read_over(self._base, decided), num_held
+        self._unknown = max(0, self._unknown - len(decided))
+        state = self._screen.read(self._base, self._text[length - num_held :])
+        if self._unknown or state is None:
+            return None
+        self.held.replace([one for stage in reversed(self._stages) for one in stage.held.fragments])
+        for stage in self._stages:
+            stage.held.replace(())
+        self._num_read = 0
+        return state
+
+    def leave(self) -> None:
+        if self._state is not None:
+            self._leave(self._state)
+            self._num_to_wait = self._wait
+
+    def _leave(self, state: State) -> None:
+        """The guards are called with the text that is held here, and with all that follows."""
+        before = self._text[: len(self._text) - self.held.num_characters]
+        for guard, stage in zip(self._guards, self._stages, strict=True):
+            guard.skip(stage.context.state, before)
+        self._state, self._base, self._num_after = None, self._screen.decided(state), 0
+        self._wait = 1 if self._num_read >= ENOUGH else min(2 * self._wait, MOST_WAIT)
+        self._num_to_wait = self._wait - 1
+
+    def _forget(self) -> None:
+        """A guard has changed text that it was shown."""
+        self._base, self._num_after, self._unknown = self._screen.anywhere, 0, self._screen.width
+
+    def lets_through(self, chunk: Chunk, reply: Reply, piece: Piece) -> bool:
+        return type(reply) is hold and reply.n == 0 and self.held.pieces is None
+
+    def settle(
+        self, chunk: Chunk, reply: Reply, fragments: list[Fragment], num_decided: int | None
+    ) -> Settled:
+        if type(reply) is hold and reply.n is not None:
+            return self.held.hold_back(reply.n, chunk.text_diff, fragments), None
+        return super().settle(chunk, reply, fragments, num_decided)
+
+    def abort(self) -> Asking[None]:
+        self._close()
+        yield from ()
+
+    def _close(self, *, gets_last_call: bool = False) -> None:
+        super()._close(gets_last_call=gets_last_call)
+        share = self.tally.seconds / self.num_fused
+        for place, stage in enumerate(self._stages):
+            stage.tally.seconds += share
+            for holds, num_chunks in self._counts.items():
+                if holds[place]:
+                    stage.tally.num_holds += num_chunks
+                else:
+                    stage.tally.num_emitted += num_chunks
+        self._stages[0].tally.others.update(self.tally.others)
+        self._counts.clear()
+        self.tally.drain()
+
+
+def _may_skip(guard: Screened, stage: HookStage) -> bool:
+    return guard.may_skip(stage.context.state)
