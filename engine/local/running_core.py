@@ -47,11 +47,8 @@ class RunningCore(Generic[C]):
         """Steps that were posted to the event loop. The engine thread alone writes it."""
         self._num_delivered = 0
         """Posted steps that the event loop has taken."""
-
-    @property
-    def is_ahead(self) -> bool:
+        self.is_ahead = False
         """Whether later steps than the one that is delivered wait for the event loop. For this loop."""
-        return self._num_posted > self._num_delivered
 
     async def start(self) -> None:
         """Load the model, and give its core turns. Raises what `load` raises."""
@@ -90,6 +87,7 @@ class RunningCore(Generic[C]):
 
     def _on_step(self, outputs: Sequence[Any], stats: EngineStats) -> None:
         self._num_delivered += 1
+        self.is_ahead = self._num_posted > self._num_delivered
         self._deliver(outputs, stats)
 
     async def aclose(self) -> None:

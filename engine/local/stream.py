@@ -31,7 +31,8 @@ class LocalStream:
 
     def feed(self) -> None:
         """Feed what was put."""
-        self._unfed = join(self._unfed)
+        if len(self._unfed) > 1:
+            self._unfed = join(self._unfed)
         while self._unfed:
             delta = self._unfed.pop(0)
             if delta.finish_reason is not None:

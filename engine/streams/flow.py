@@ -17,7 +17,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import copy_context
-from itertools import pairwise
 from typing import Any
 
 from engine.protocol import Delta, Rewind
@@ -50,25 +49,26 @@ class Stage:
 
 
 class _Gate(Stage):
-    """Keeps deltas while the stages after it wait."""
+    """Keeps deltas while the stages after it wait. Open, it is passed by: its source feeds the next stage."""
 
     __slots__ = ("kept",)
 
     def __init__(self) -> None:
         self.kept: list[Delta] = []
 
+    def shut(self) -> None:
+        self.source.next = self
+
     def feed(self, delta: Delta) -> None:
-        if self.flow.is_full:
-            self.kept.append(delta)
-        else:
-            self.next.feed(delta)
+        self.kept.append(delta)
 
     def rewind(self, rewind: Rewind) -> None:
         self.kept = [delta for delta in self.kept if delta.index != rewind.index]
         self.source.rewind(rewind)
 
-    def go_on(self) -> None:
+    def open(self) -> None:
         """Feed what was kept, until the next wait."""
+        self.source.next = self.next
         self.kept = join(self.kept)
         while self.kept and not (self.flow.is_full or self.flow.is_finished):
             self.next.feed(self.kept.pop(0))
@@ -76,6 +76,9 @@ class _Gate(Stage):
 
 class StagedFlow:
     """A request's flow. `run` it once. Implements `engine.protocol.flow.Flow`."""
+
+    next: Stage
+    """The first stage."""
 
     def __init__(self, feed: Feed, stages: Sequence[Stage] = (), guard: Sequence[Stage] = ()) -> None:
         """`stages`: those that never wait, in order. `guard`: those after the gate."""
@@ -103,12 +106,11 @@ class StagedFlow:
         Whatever ends it, the engine's work has then ended, and all stages are closed.
         """
         stages = [*self._stages, answer]
-        stages[0].source = self
-        for stage, following in pairwise(stages):
-            stage.next, following.source = following, stage
+        source: Stage | StagedFlow = self
         for stage in stages:
-            stage.flow = self
-        self._first = stages[0].feed
+            stage.flow, stage.source, source.next = self, source, stage
+            source = stage
+        self._gate.open()
         # Stages run in the caller's context, whoever feeds.
         self._in_context = copy_context().run
         self._engine = asyncio.get_running_loop().create_task(self._feed_all(self))
@@ -127,7 +129,7 @@ class StagedFlow:
         try:
             if self.on_first is not None:
                 self._begin(self.on_first)
-            self._in_context(self._first, delta)
+            self._in_context(self.next.feed, delta)
         except BaseException as error:  # noqa: BLE001 - `run` raises it
             self._error = error
             self._end()
@@ -141,6 +143,7 @@ class StagedFlow:
         """Await `work`, after what is awaited already. Until all of it has ended, the gate keeps deltas."""
         self._works.append(work)
         self.is_full = True
+        self._gate.shut()
         self._wake()
 
     def finish(self) -> None:
@@ -159,7 +162,7 @@ class StagedFlow:
                 await self._works[0]
                 del self._works[0]
             self.is_full = False
-            self._gate.go_on()
+            self._gate.open()
             if self._works:
                 continue
             if self._error is not None:

@@ -2,88 +2,90 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from engine.protocol import Delta
 from engine.protocol.deltas import in_pieces, join
 from engine.protocol.flow import Flow
+from engine.upstream.body import Body
 from engine.upstream.call import Call
 from engine.upstream.errors import stream_error
-from engine.upstream.events import EventReader, WholeReader
+from engine.upstream.events import EventReader
 from engine.upstream.json_text import read_event
 from engine.upstream.limits import LONG_TEXT, Patience
 from engine.upstream.request_tracker import TrackedRequest
 from engine.upstream.sse import Event
 
+_BURST = 64
+"""Events of one read after which other tasks get a turn: an upstream may send thousands at once."""
 _VOID = (b"", b"null")
 """The data of events that say nothing: some servers send them to keep a connection."""
 
 
+@dataclass(slots=True)
 class UpstreamAnswer:
     """One answer: its events become deltas, which are fed at once."""
 
-    __slots__ = (
-        "_call",
-        "_events",
-        "_flow",
-        "_has_begun",
-        "_patience",
-        "_statuses",
-        "_tracked",
-        "_translate_alike",
-    )
+    call: Call
+    events: EventReader
+    flow: Flow
+    tracked: TrackedRequest
+    patience: Patience
+    statuses: Mapping[str, int]
+    """The HTTP statuses that types of errors stand for inside a stream."""
+    has_begun: bool = False
 
-    def __init__(
-        self,
-        call: Call,
-        events: EventReader | WholeReader,
-        flow: Flow,
-        tracked: TrackedRequest,
-        patience: Patience,
-        statuses: Mapping[str, int],
-    ) -> None:
-        """`statuses`: the HTTP statuses that types of errors stand for inside a stream."""
-        self._call = call
-        self._events = events
-        self._flow = flow
-        self._tracked = tracked
-        self._patience = patience
-        self._statuses = statuses
-        self._translate_alike = call.translator.feed_alike
-        self._has_begun = False
+    async def feed_stream(self, body: Body) -> None:
+        """Feed all of a stream. Raises as `Body.read`, `EventReader.feed` and `feed` do."""
+        body.consume_by(self.feed_alike)
+        while not self.events.has_ended:
+            data = await body.read()
+            if self.flow.is_full:
+                await self.flow.has_room()
+                self.patience.renew()
+            # Most reads are events like those before them.
+            if self.feed_alike(data):
+                continue
+            events = self.events.feed(data)
+            for start in range(0, len(events), _BURST):
+                await self.feed(*self.translated(events[start : start + _BURST]))
+                if start + _BURST <= len(events):
+                    await asyncio.sleep(0)
 
     def feed_alike(self, data: bytes) -> bool:
         """Feed the delta of the next bytes, if they are whole events that are like an earlier one. False:
         nothing was fed, because they are not, or the flow is full. Raises `TooMuchError`."""
-        if self._flow.is_full:
+        translate = self.call.translator.alike
+        if translate is None or self.flow.is_full or len(data) > self.events.max_alike:
             return False
-        delta = self._events.feed_alike(data, self._translate_alike)
+        delta = translate(data)
         if delta is None:
             return False
         if delta.usage is not None:
-            self._tracked.usage = delta.usage
-        self._flow.feed(delta)
-        self._patience.renew()
+            self.tracked.usage = delta.usage
+        self.flow.feed(delta)
+        self.patience.take(len(data), has_piece=True)
         return True
 
     async def feed(self, deltas: Sequence[Delta], error: Exception | None = None) -> None:
         """Feed deltas that came together, and raise the error that came after them. Other tasks get a turn
         between two long ones."""
         for delta in in_pieces(deltas, LONG_TEXT):
-            self._has_begun = True
-            self._tracked.usage = delta.usage or self._tracked.usage
-            self._flow.feed(delta)
+            self.has_begun = True
+            self.tracked.usage = delta.usage or self.tracked.usage
+            self.flow.feed(delta)
             if len(delta.text) >= LONG_TEXT:
                 await asyncio.sleep(0)
-            if self._flow.is_full:
-                await self._flow.has_room()
-            self._patience.renew()
+            if self.flow.is_full:
+                await self.flow.has_room()
+            self.patience.renew()
         if error is not None:
             try:
                 raise error
             finally:
                 del error  # it refers to this frame, which refers to all deltas
-        if self._call.translator.is_finished:
-            self._patience.end()
+        if self.call.translator.is_finished:
+            self.patience.end()
 
     def translated(self, events: Sequence[Event]) -> tuple[list[Delta], Exception | None]:
         """The deltas of events that came together, joined; and the error of the event that ends the stream.
@@ -92,7 +94,7 @@ class UpstreamAnswer:
         more than one: hooks are called once, and the client gets one event.
         """
         deltas: list[Delta] = []
-        translator = self._call.translator
+        translator = self.call.translator
         try:
             for event in events:
                 data = event.data.lstrip()
@@ -100,8 +102,8 @@ class UpstreamAnswer:
                     continue  # the answer has its finish, or goes on with the next event
                 chunk = read_event(event.data)
                 if event.event == "error" or chunk.get("error"):
-                    begun = self._has_begun or bool(deltas)
-                    raise stream_error(chunk, begun=begun, fields=self._call.fields, statuses=self._statuses)
+                    begun = self.has_begun or bool(deltas)
+                    raise stream_error(chunk, begun=begun, fields=self.call.fields, statuses=self.statuses)
                 deltas += translator.feed(chunk, event.data)
         except Exception as error:  # noqa: BLE001 - it is raised once the deltas before it have left
             return join(deltas), error

@@ -27,18 +27,25 @@ Consume = Callable[[bytes], bool]
 
 
 class _Listener(asyncio.Protocol):
-    """Stands before aiohttp's protocol on a connection, and tells when that has read what came."""
+    """Stands before aiohttp's protocol on a connection. It knows when aiohttp has read what came."""
 
-    __slots__ = ("_on_received", "_protocol", "_transport", "is_lost")
+    __slots__ = ("_consume", "_content", "_is_lost", "_protocol", "_transport", "_waiter")
 
     def __init__(
-        self, transport: asyncio.Transport, protocol: asyncio.Protocol, on_received: Callable[[], None]
+        self,
+        transport: asyncio.Transport,
+        protocol: asyncio.Protocol,
+        content: aiohttp.StreamReader,
+        consume: Consume,
     ) -> None:
         self._transport = transport
         self._protocol = protocol
-        self._on_received = on_received
-        self.is_lost = False
+        self._content = content
+        self._consume = consume
+        self._is_lost = False
         """Whether the connection has ended."""
+        self._waiter: asyncio.Future[bytes] | None = None
+        """Set while a read waits."""
         transport.set_protocol(self)
 
     def leave(self) -> None:
@@ -46,17 +53,50 @@ class _Listener(asyncio.Protocol):
         if not self._transport.is_closing() and self._transport.get_protocol() is self:
             self._transport.set_protocol(self._protocol)
 
+    async def read(self) -> bytes:
+        """The bytes that have come, or come next and are not consumed; empty at the end."""
+        content = self._content
+        while not (data := content.read_nowait()) and not content.is_eof():
+            if self._is_lost:
+                raise aiohttp.ServerDisconnectedError
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                if data := await self._waiter:
+                    break
+            finally:
+                self._waiter = None
+        return data
+
     def data_received(self, data: bytes) -> None:
+        """Let aiohttp read the bytes. A read that waits goes on, unless `consume` takes them."""
         self._protocol.data_received(data)
-        self._on_received()
+        waiter, content = self._waiter, self._content
+        if waiter is None or waiter.done():
+            return
+        body = b""
+        if content.exception() is None and not content.is_eof():
+            body = content.read_nowait()
+            try:
+                if not body or (len(body) <= _MOST_CONSUMED and self._consume(body)):
+                    return
+            except Exception as error:  # noqa: BLE001 - the read raises it
+                if not waiter.done():
+                    waiter.set_exception(error)
+                return
+        waiter.set_result(body)
+
+    def wake(self) -> None:
+        """Let a read that waits look at the connection and the body again."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(b"")
 
     def eof_received(self) -> bool | None:
         return self._protocol.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.is_lost = True
+        self._is_lost = True
         self._protocol.connection_lost(exc)
-        self._on_received()
+        self.wake()
 
     def pause_writing(self) -> None:
         self._protocol.pause_writing()
@@ -85,11 +125,8 @@ class Body:
         self._unread = b""
         """Bytes that were received, and neither returned nor decompressed."""
         self._is_reading = False
-        self._consume: Consume | None = None
         self._listener: _Listener | None = None
         """None until `consume_by` is called: aiohttp alone reads then."""
-        self._waiter: asyncio.Future[None] | None = None
-        """Set while a read waits for the listener."""
         self._timer: asyncio.TimerHandle | None = None
         self._due = math.inf
         """When the timer runs."""
@@ -106,8 +143,7 @@ class Body:
             self._timer.cancel()
         if self._listener is not None:
             self._listener.leave()
-            # They refer to the body, and `consume` to all of the request.
-            self._listener = self._consume = None
+            self._listener = None  # it refers to `consume`, which refers to all of the request
 
     def consume_by(self, consume: Consume) -> None:
         """Let `consume` have the bytes that come while a read waits, at most `_MOST_CONSUMED` at a time. The
@@ -115,9 +151,8 @@ class Body:
         connection = self._response.connection
         # Without a connection, all bytes have come.
         if connection is not None and connection.transport is not None and self._inflater is None:
-            self._consume = consume
             assert connection.protocol is not None
-            self._listener = _Listener(connection.transport, connection.protocol, self._on_received)
+            self._listener = _Listener(connection.transport, connection.protocol, self._content, consume)
 
     async def read(self) -> bytes:
         """The next bytes, at most `SLICE`; empty at the end. Other tasks get a turn between two pieces that
@@ -134,7 +169,8 @@ class Body:
                 return await self._inflated(self._inflater)
             if self._unread:
                 await asyncio.sleep(0)
-            data = self._unread or await self._received()
+            reader = self._listener.read if self._listener is not None else self._content.readany
+            data = self._unread or await reader()
         except TimeoutError:
             self._requests.check()
             if self._patience is not None and self._patience.has_finish:
@@ -153,39 +189,6 @@ class Body:
         while len(beginning) < length and (data := await self.read()):
             beginning += data
         return bytes(beginning[:length])
-
-    async def _received(self) -> bytes:
-        """The bytes that have come, or come next; empty at the end."""
-        content, listener = self._content, self._listener
-        if listener is None:
-            return await content.readany()
-        while not (data := self._unread or content.read_nowait()) and not content.is_eof():
-            if listener.is_lost:
-                raise aiohttp.ServerDisconnectedError
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        return data
-
-    def _on_received(self) -> None:
-        """Bytes may have come, or their end. The read goes on, unless `consume` takes the bytes."""
-        waiter, content = self._waiter, self._content
-        if waiter is None or waiter.done():
-            return
-        assert self._consume is not None
-        assert self._listener is not None
-        if content.exception() is None and not content.is_eof() and not self._listener.is_lost:
-            data = content.read_nowait()
-            try:
-                if not data or (len(data) <= _MOST_CONSUMED and self._consume(data)):
-                    return
-            except Exception as error:  # noqa: BLE001 - the read raises it
-                waiter.set_exception(error)
-                return
-            self._unread = data
-        waiter.set_result(None)
 
     async def _inflated(self, inflater: "zlib._Decompress") -> bytes:
         while data := self._unread or await self._content.readany():
@@ -222,7 +225,7 @@ class Body:
     def _stop(self) -> None:
         self._content.set_exception(TimeoutError())
         if self._listener is not None:
-            self._on_received()
+            self._listener.wake()
 
 
 def _inflater(encoding: str) -> "zlib._Decompress | None":

@@ -1,10 +1,13 @@
 """A call of an upstream for one request: the values that an API gives to `UpstreamEngine`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engine.protocol import Delta
+
+TranslateAlike = Callable[[bytes], Delta | None]
+"""Translates bytes of a stream. None: they are not whole events like an earlier one."""
 
 
 class Translator(Protocol):
@@ -14,12 +17,13 @@ class Translator(Protocol):
     def is_finished(self) -> bool:
         """Whether every output has its finish reason."""
 
-    def feed_alike(self, events: Sequence[bytes]) -> Delta | None:
-        """Translate the JSON of events that came together, if all of them are like an earlier one, without
-        parsing all of it. None: `feed` has to translate them."""
+    @property
+    def alike(self) -> TranslateAlike | None:
+        """Translates whole events that differ from an earlier one in their text alone, without parsing all of
+        their JSON. What it does not translate has no effect. None: `feed` has to translate the next event."""
 
     def feed(self, chunk: Mapping[str, Any], data: bytes | None = None) -> list[Delta]:
-        """Translate an event (parsed JSON). `data`: its JSON, from which `feed_alike` learns. Raises
+        """Translate an event (parsed JSON). `data`: its JSON, from which `alike` learns. Raises
         `EngineError` if the upstream says that it gave up, `TooMuchError` if an output is longer than it may
         be, and `LookupError`, `TypeError`, `AttributeError` or `ValueError` for an invalid event."""
 

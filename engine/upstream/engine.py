@@ -24,7 +24,7 @@ from engine.upstream.body import Body
 from engine.upstream.call import Call
 from engine.upstream.certificate import UNTRUSTED, certificate_fault
 from engine.upstream.errors import upstream_error
-from engine.upstream.events import EventReader, WholeReader
+from engine.upstream.events import EventReader
 from engine.upstream.health import UNREACHABLE, UpstreamHealth
 from engine.upstream.json_text import read_object, strict_json
 from engine.upstream.limits import Patience, TooMuchError, UpstreamOptions
@@ -35,8 +35,6 @@ _KEEPALIVE = 4.0
 """Seconds that an idle connection is kept. uvicorn closes idle connections after 5, so ours close first."""
 _DRAIN = 0.02
 """Seconds that the engine waits for a stream to end after its last event, to keep the connection."""
-_BURST = 64
-"""Events of one read after which other tasks get a turn: an upstream may send thousands at once."""
 _MAX_ERROR = 64 * 1024
 """Bytes of an upstream's error that are read."""
 _ERROR_TIMEOUT = 10.0
@@ -139,34 +137,18 @@ class UpstreamEngine(TrackedEngine, ABC):
         patience = Patience(self._options, asyncio.get_running_loop().time)
         asking = self._asked(request, self.url + call.path, call.fields, call.headers, patience)
         async with asking as (response, tracked):
-            events: EventReader | WholeReader
-            if call.is_whole:
-                events = WholeReader(self._options.max_upstream_answer)
-            else:
-                events = EventReader(patience, SSEDecoder(self._options.max_upstream_event), self._is_last)
+            events = EventReader(patience, SSEDecoder(self._options.max_upstream_event), self._is_last)
             answer = UpstreamAnswer(call, events, flow, tracked, patience, self._error_statuses)
             with Body(response, self._requests, patience) as body:
-                body.consume_by(answer.feed_alike)
-                while not events.has_ended:
-                    data = await body.read()
-                    if flow.is_full:
-                        await flow.has_room()
-                        patience.renew()
-                    # Most reads are events like those before them.
-                    if answer.feed_alike(data):
-                        continue
-                    found = events.feed(data)
-                    for start in range(0, len(found), _BURST):
-                        burst = found[start : start + _BURST]
-                        if call.is_whole:
-                            read = partial(answer.translated, burst)
-                            await answer.feed(*await self._reader.run(read, request.caller))
-                        else:
-                            await answer.feed(*answer.translated(burst))
-                        if len(burst) == _BURST:
-                            await asyncio.sleep(0)
-            await answer.feed(call.translator.finish(complete=events.is_complete))
-            if events.is_complete and not response.content.at_eof():
+                if call.is_whole:
+                    data = await body.beginning(self._options.max_upstream_answer)
+                    translate = partial(answer.translated, [Event(data)])
+                    await answer.feed(*await self._reader.run(translate, request.caller))
+                else:
+                    await answer.feed_stream(body)
+            is_complete = call.is_whole or events.is_complete
+            await answer.feed(call.translator.finish(complete=is_complete))
+            if is_complete and not response.content.at_eof():
                 await _drain(response)
 
     async def _ask(

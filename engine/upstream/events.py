@@ -1,33 +1,9 @@
 """Reads the events of an upstream's answer from bytes as they come, within the answer's bounds. No I/O."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from engine.protocol import Delta
 from engine.upstream.limits import Patience, TooMuchError
 from engine.upstream.sse import Event, EventTooLongError, SSEDecoder
-
-TranslateAlike = Callable[[Sequence[bytes]], Delta | None]
-"""As `Translator.feed_alike`."""
-
-
-class WholeReader:
-    """Reads an answer that is not streamed as one event. Bytes after the first `longest` are dropped."""
-
-    def __init__(self, longest: int) -> None:
-        self._longest = longest
-        self._data = bytearray()
-        self.has_ended = self.is_complete = False
-
-    def feed_alike(self, data: bytes, translate: TranslateAlike) -> None:
-        """No answer is like an earlier one."""
-
-    def feed(self, data: bytes) -> list[Event]:
-        """The whole answer, once `data` ends it. `data`: the next bytes; empty at the end."""
-        self._data += data
-        if data and len(self._data) < self._longest:
-            return []
-        self.has_ended = self.is_complete = True
-        return [Event(bytes(self._data[: self._longest]))]
 
 
 class EventReader:
@@ -41,18 +17,8 @@ class EventReader:
         self.has_ended = False
         self.is_complete = False
         """Whether the last event came."""
-
-    def feed_alike(self, data: bytes, translate: TranslateAlike) -> Delta | None:
-        """The delta of the next bytes, if they are whole events that are like an earlier one. None:
-        `feed` has to read them. Raises `TooMuchError`."""
-        decoder = self._decoder
-        if not (data.startswith(b"data: ") and data.endswith(b"\n\n")) or len(data) > decoder.max_event:
-            return None
-        events = data[6:-2].split(b"\n\ndata: ")
-        delta = translate(events) if decoder.is_between else None
-        if delta is not None:
-            self._patience.take(len(data))
-        return delta
+        self.max_alike = 0
+        """Bytes of whole events that may be read in another way now, without `feed`. None inside an event."""
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that `data` completes. `data`: the next bytes; empty at the end.
@@ -71,6 +37,7 @@ class EventReader:
                 raise
             self.has_ended = True
             return []
+        self.max_alike = self._decoder.max_event if self._decoder.is_between else 0
         for number, event in enumerate(events):
             if self._is_last(event):
                 self.is_complete = self.has_ended = True

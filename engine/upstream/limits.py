@@ -5,8 +5,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from engine.protocol import Channel, GenerationRequest, Prompt
+from engine.protocol import Channel, GenerationRequest, Prompt, Usage
 from engine.upstream.sse import MAX_EVENT
+from engine.upstream.usage import UsageCount
 
 SLICE = 16 * 1024
 """Bytes of a stream that are read at a time. Other tasks get a turn between two slices."""
@@ -59,13 +60,9 @@ class Patience:
         self._seconds = options.upstream_timeout
         self._max_silent = 2 * (options.max_upstream_event + SLICE)
         self._left = options.max_upstream_answer
+        self._num_silent = 0
         self.has_finish = False
         self.renew()
-
-    def renew(self) -> None:
-        """A piece of the answer came, and its reader has taken it."""
-        self.deadline = self._now() + self._seconds
-        self._num_silent = 0
 
     def is_over(self) -> bool:
         """Whether the deadline has passed."""
@@ -76,46 +73,65 @@ class Patience:
         if not self.has_finish:
             self.has_finish = True
             self._seconds = min(self._seconds, _AFTER_FINISH)
-            self._max_silent = min(self._max_silent, _MOST_AFTER_FINISH)
             self.renew()
+            self._max_silent = min(self._max_silent, _MOST_AFTER_FINISH)
 
-    def take(self, num_bytes: int) -> None:
-        """Count bytes of the stream. Raises `TooMuchError`."""
+    def renew(self) -> None:
+        """A piece of the answer came, and its reader has taken it."""
+        self.take(0, has_piece=True)
+
+    def take(self, num_bytes: int, *, has_piece: bool = False) -> None:
+        """Count bytes of the stream. Raises `TooMuchError`, and counts nothing then. `has_piece`: a piece of
+        the answer came with them, and its reader has taken it."""
+        if self._num_silent + num_bytes > self._max_silent:
+            raise TooMuchError("too many bytes without a piece of the answer")
+        if num_bytes > self._left:
+            raise TooMuchError("the stream is too long")
         self._num_silent += num_bytes
         self._left -= num_bytes
-        if self._num_silent > self._max_silent:
-            raise TooMuchError("too many bytes without a piece of the answer")
-        if self._left < 0:
-            raise TooMuchError("the stream is too long")
+        if has_piece:
+            self._num_silent = 0
+            self.deadline = self._now() + self._seconds
 
 
-class OutputLimit:
-    """How much one output may hold. `most`: its characters, whatever they are.
+class OutputCount:
+    """Counts one output: how much it may hold, and its tokens in `count`, which all outputs of the request
+    share. `most`: its characters, whatever they are.
 
     `max_tokens` bounds content and tool calls too, with the prompt if it is echoed. It does not bound
     reasoning, which some servers do not count.
     """
 
-    __slots__ = ("_chars_left", "_pieces_left", "_text_left")
+    __slots__ = ("_chars_left", "_count", "_pieces_left", "_text_left")
 
-    def __init__(self, request: GenerationRequest, prompt: Prompt, most: int) -> None:
+    def __init__(self, request: GenerationRequest, prompt: Prompt, most: int, count: UsageCount) -> None:
+        self._count = count
         self._chars_left = self._text_left = self._pieces_left = most
         if request.sampling.max_tokens is not None:
             num_tokens = request.sampling.max_tokens + (len(prompt) if request.echo else 0)
             self._pieces_left = _PIECES_PER_TOKEN * num_tokens + _SLACK
             self._text_left = _CHARS_PER_TOKEN * (num_tokens + _PIECES_PER_TOKEN)
 
-    def has_room(self, num_chars: int, num_pieces: int) -> bool:
-        """Whether `take` counts so much content."""
-        return num_chars <= min(self._chars_left, self._text_left) and num_pieces <= self._pieces_left
-
-    def take(self, channel: Channel, num_chars: int, num_pieces: int) -> None:
-        """Count a piece of the output: its characters, and its tokens. Raises `TooMuchError`."""
-        self._chars_left -= num_chars
-        if self._chars_left < 0:
+    def take(self, channel: Channel, num_chars: int, num_pieces: int, num_tokens: int = 0) -> Usage:
+        """Count a piece of the output: its characters, the pieces that it came in, and its tokens. Returns
+        the request's usage so far. Raises `TooMuchError`, and counts nothing then."""
+        if num_chars > self._chars_left:
             raise TooMuchError("an output is too long")
         if channel == "content" or channel == "tool_call":
+            if num_chars > self._text_left or num_pieces > self._pieces_left:
+                raise TooMuchError("an output is longer than its max_tokens allow")
             self._text_left -= num_chars
             self._pieces_left -= num_pieces
-            if self._text_left < 0 or self._pieces_left < 0:
-                raise TooMuchError("an output is longer than its max_tokens allow")
+        self._chars_left -= num_chars
+        count = self._count
+        if num_tokens:
+            used = count.usage  # `replace` takes three times as long
+            count.usage = Usage(
+                used.prompt_tokens,
+                used.completion_tokens + num_tokens,
+                used.cached_tokens,
+                used.reasoning_tokens,
+                used.cache_written_tokens,
+                used.cache_written_1h_tokens,
+            )
+        return count.usage

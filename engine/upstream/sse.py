@@ -13,8 +13,6 @@ class Event:
     event: str = "message"
 
 
-_SHORT = 16 * 1024
-"""Bytes of an unfinished event that are looked at again with each piece that follows."""
 MAX_EVENT = 4 * 1024 * 1024
 """Bytes of an event. An answer of 8,000 tokens with their top alternatives needs about two million."""
 
@@ -33,12 +31,10 @@ class SSEDecoder:
 
     def __init__(self, max_event: int = MAX_EVENT) -> None:
         self.max_event = max_event
+        self.is_between = True
+        """Whether nothing was read of an event that has not ended."""
         self._has_begun = False
         """Whether so much was read that no byte order mark is to come."""
-        self._unread = b""
-        """The short beginning of an event, of which no line was read."""
-        self._is_inside = False
-        """Whether lines of an event were read that has not ended."""
         self._unfinished = bytearray()
         """The beginning of a line."""
         self._has_return = False
@@ -50,44 +46,13 @@ class SSEDecoder:
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that `data` completes. Raises `EventTooLongError`."""
-        if self._unread:
-            data, self._unread = self._unread + data, b""
-        if not self._has_begun:
-            if len(data) < len(_BYTE_ORDER_MARK) and _BYTE_ORDER_MARK.startswith(data):
-                self._unread = data
-                return []
-            self._has_begun = True
-            data = data.removeprefix(_BYTE_ORDER_MARK)
-        if self._is_inside or len(data) > self.max_event or data.find(b"\r") >= 0:
-            return self._read_lines(data)
-        # Most pieces are one event, and most events are one line of data. They are not read line by line.
-        line, _, rest = data.partition(b"\n")
-        if rest == b"\n" and line.startswith(b"data: "):
-            return [Event(line[6:])]
-        *blocks, rest = data.split(b"\n\n")
+        *lines, rest = self._with_newlines(data).split(b"\n")
+        if lines and self._unfinished:
+            lines[0] = bytes(self._unfinished) + lines[0]
+            self._unfinished.clear()
+        self._unfinished += rest
         events: list[Event] = []
-        for number, block in enumerate(blocks):
-            if not block.startswith(b"data: ") or b"\n" in block:
-                return events + self._read_lines(b"\n\n".join((*blocks[number:], rest)))
-            events.append(Event(block[6:]))
-        if len(rest) > _SHORT:
-            events += self._read_lines(rest)
-        else:
-            self._unread = rest
-        return events
-
-    @property
-    def is_between(self) -> bool:
-        """Whether nothing was read of an event that has not ended."""
-        return not (self._unread or self._is_inside)
-
-    def flush(self) -> list[Event]:
-        """The stream has ended: the last event, if its empty line is missing."""
-        return self.feed(b"\n\n")
-
-    def _read_lines(self, data: bytes) -> list[Event]:
-        events: list[Event] = []
-        for line in self._lines(data):
+        for line in lines:
             if line:
                 self._read(line)
             elif self._data:
@@ -95,36 +60,38 @@ class SSEDecoder:
                 self._data, self._size, self._event = [], 0, ""
             else:
                 self._event = ""
-        if self._unfinished:
+        if rest:
             self._check_size(len(self._unfinished))
-        self._is_inside = bool(self._unfinished or self._size or self._event or self._has_return)
+        self.is_between = not (self._unfinished or self._size or self._event)
         return events
+
+    def flush(self) -> list[Event]:
+        """The stream has ended: the last event, if its empty line is missing."""
+        return self.feed(b"\n\n")
+
+    def _with_newlines(self, data: bytes) -> bytes:
+        """The data without a byte order mark before the stream. Each line ends with LF."""
+        if not self._has_begun:
+            data = bytes(self._unfinished) + data
+            self._unfinished.clear()
+            self._has_begun = len(data) >= len(_BYTE_ORDER_MARK) or not _BYTE_ORDER_MARK.startswith(data)
+            data = data.removeprefix(_BYTE_ORDER_MARK)
+        if self._has_return or b"\r" in data:
+            data = b"\r" * self._has_return + data
+            self._has_return = data.endswith(b"\r")
+            data = data[: len(data) - self._has_return].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        return data
+
+    def _read(self, line: bytes) -> None:
+        self._check_size(len(line))
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            self._data.append(value.removeprefix(b" "))
+            self._size += len(line) + 1
+        elif field == b"event":
+            self._event = value.removeprefix(b" ").decode("utf-8", "replace")
 
     def _check_size(self, num_more: int) -> None:
         """Raise `EventTooLongError` for a line of so many bytes behind the event's lines so far."""
         if self._size + num_more > self.max_event:
             raise EventTooLongError(f"an event of more than {self.max_event} bytes")
-
-    def _lines(self, data: bytes) -> list[bytes]:
-        """The lines that `data` completes, without their ends."""
-        if self._has_return:
-            data = b"\r" + data
-        self._has_return = data.endswith(b"\r")
-        data = data[: len(data) - self._has_return]
-        lines = data.splitlines()
-        rest = b"" if data.endswith((b"\n", b"\r")) or not lines else lines.pop()
-        if lines and self._unfinished:
-            lines[0] = bytes(self._unfinished) + lines[0]
-            self._unfinished.clear()
-        self._unfinished += rest
-        return lines
-
-    def _read(self, line: bytes) -> None:
-        self._check_size(len(line))
-        field, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        if field == b"data":
-            self._data.append(value)
-            self._size += len(line) + 1
-        elif field == b"event":
-            self._event = value.decode("utf-8", "replace")

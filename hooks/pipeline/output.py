@@ -60,15 +60,6 @@ class Output:
         self.ledger = Ledger(self._tells_bytes)
         self.is_finished = False
 
-    def pass_on(self, stream: Stream, delta: Delta) -> Delta:
-        """Release a delta that every hook of its stream let through."""
-        if delta.tool_call is not None:
-            stream.is_announced = self._has_call = True
-        elif delta.prompt_token_ids is None and delta.prompt_scores is None:
-            return delta
-        # No hook was shown these parts (contract 5.3).
-        return replace(delta, prompt_token_ids=None, prompt_scores=None, tool_call=stream.tool_call)
-
     def feed(self, delta: Delta) -> Asking[Vetted]:
         """Vet one delta. Raises `HookError`, `DiffersError`, and `EngineError` for more of a tool call that
         has ended."""
@@ -159,10 +150,18 @@ class Output:
         """Take a delta through one stream's hooks. `is_final`: the stream ends with it. `answered`: as in
         `Stream.feed`; the delta has no text then."""
         is_final = is_final or delta.finish_reason is not None
-        if answered is None:
-            piece = self._piece(stream, delta, is_final)
-        else:
+        text, tokens = delta.text, delta.tokens
+        if answered is not None:
             piece = Piece.of([Fragment("")], self.ledger)
+        elif (
+            not (is_final or stream.waiting or self.ledger.groups)
+            and self.delivery is None
+            and (text if not tokens else are_aligned(tokens, text))
+            and not (self._tells_bytes and not are_bytes_of(tokens, text))
+        ):
+            piece = Piece(text, tokens, self.ledger)  # it may pass as it is
+        else:
+            piece = self._cut(stream, text, tokens, is_final)
         fed = [] if self.delivery is None else piece.fragments
         ends: terminate | rewind | None = None
         if piece.left != []:
@@ -171,7 +170,12 @@ class Output:
                 piece, is_final=is_final, answered=answered, num_decided=num_decided
             )
         if piece.left is None and stream.kept is None and not self.ledger.groups:
-            released = [self.pass_on(stream, delta)]
+            if delta.tool_call is not None:
+                stream.is_announced = self._has_call = True
+                delta = replace(delta, tool_call=stream.tool_call)
+            if delta.prompt_token_ids is not None or delta.prompt_scores is not None:
+                delta = replace(delta, prompt_token_ids=None, prompt_scores=None)  # unseen (5.3)
+            released = [delta]
         else:
             out = piece.fragments
             if self.delivery is not None:
@@ -228,16 +232,8 @@ class Output:
             verdict = ends
         return self.deliver(content, out), verdict
 
-    def _piece(self, stream: Stream, delta: Delta, is_final: bool) -> Piece:
-        """The piece of a delta. Of one that may pass as it is, fragments are made if a hook wants it."""
-        text, tokens = delta.text, delta.tokens
-        if (
-            not (is_final or stream.waiting or self.ledger.groups)
-            and self.delivery is None
-            and (text if not tokens else are_aligned(tokens, text))
-            and not (self._tells_bytes and not are_bytes_of(tokens, text))
-        ):
-            return Piece(text, tokens, self.ledger)
+    def _cut(self, stream: Stream, text: str, tokens: tuple[Token, ...], is_final: bool) -> Piece:
+        """The piece of a text, as fragments with their tokens. Textless tokens wait for text."""
         fragments, textless = fragments_of(tokens, text)
         if is_final and (textless or stream.waiting or not fragments):
             fragments.append(Fragment("", textless))  # no text follows: textless tokens go with the end

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import suppress
-from time import monotonic
+from time import monotonic, perf_counter
 from types import TracebackType
 from typing import Any, Self
 
@@ -96,7 +97,42 @@ class EventStream:
             await self.write(self._filler)
 
 
-class StreamedAnswer(Stage, EventStream):
+class AnswerStage(Stage):
+    """The last stage: gives each delta to the answer, and counts it for the metrics."""
+
+    def __init__(self, take: Callable[[Delta], bytes | None], metrics: RequestMetrics) -> None:
+        """`take`: the answer's `chunk`, or its `fold`."""
+        self._take = take
+        self._metrics = metrics
+        self._latency = metrics.inter_token_latency
+        self._released: dict[int, float] = {}
+        """The time of the last text of each output."""
+
+    def feed(self, delta: Delta) -> None:
+        frames = self._take(delta)
+        index, now = delta.index, perf_counter()
+        last = self._released.get(index)
+        if last is None:
+            self._metrics.begin(now)
+            self._released[index] = now
+        elif delta.text:
+            latency, seconds = self._latency, now - last
+            latency.counts[bisect_left(latency.bounds, seconds)] += 1  # as `observe`, without its call
+            latency.sum += seconds
+            self._released[index] = now
+        if delta.usage is not None:
+            self._metrics.usage = delta.usage
+        if delta.finish_reason is not None:
+            self._metrics.finish(delta.finish_reason)
+        if frames:
+            self.send(frames)
+
+    def send(self, frames: bytes) -> None:
+        """Send events. A whole answer has none."""
+        raise NotImplementedError
+
+
+class StreamedAnswer(AnswerStage, EventStream):
     """Sends the events of an answer's deltas."""
 
     def __init__(
@@ -108,21 +144,14 @@ class StreamedAnswer(Stage, EventStream):
         keep_alive: float,
         headers: dict[str, str],
     ) -> None:
-        super().__init__(request, keep_alive=keep_alive, headers=headers, filler=answer.keep_alive)
-        self._release = exchange.metrics.release
-        self._frames_of: Callable[[Delta], bytes] = answer.chunk
+        EventStream.__init__(self, request, keep_alive=keep_alive, headers=headers, filler=answer.keep_alive)
+        decisions = exchange.arrival.decisions
+        take = answer.chunk if decisions is None else decisions.before(answer.chunk)
+        AnswerStage.__init__(self, take, exchange.metrics)
         self._unsent = bytearray()
         """Events that wait for the start of the response, or for the client."""
-        decisions = exchange.arrival.decisions
         if decisions is not None:
             decisions.send = self.send
-            self._frames_of = decisions.before(answer.chunk)
-
-    def feed(self, delta: Delta) -> None:
-        frames = self._frames_of(delta)
-        self._release(delta)
-        if frames:
-            self.send(frames)
 
     def send(self, frames: bytes) -> None:
         """Send events at once, unless the response begins with them, or the client has too much unread data.
@@ -152,18 +181,6 @@ class StreamedAnswer(Stage, EventStream):
             await self.write(frames)
 
 
-class WholeAnswer(Stage):
-    """Folds the deltas of an answer into one body."""
-
-    def __init__(self, answer: Answer, metrics: RequestMetrics) -> None:
-        self._fold = answer.fold
-        self._release = metrics.release
-
-    def feed(self, delta: Delta) -> None:
-        self._fold(delta)
-        self._release(delta)
-
-
 async def respond(exchange: Exchange[Any], answer: Answer) -> web.StreamResponse:
     """Generate, and send the answer. Streaming changes only the time of sending, not the deltas (contract
     2.5)."""
@@ -182,7 +199,7 @@ async def respond(exchange: Exchange[Any], answer: Answer) -> web.StreamResponse
             response = await _send_events(stream, flow, answer, exchange)
             exchange.arrival.status = response.status
             return response
-    await flow.run(WholeAnswer(answer, exchange.metrics))
+    await flow.run(AnswerStage(answer.fold, exchange.metrics))
     exchange.metrics.end("finished")
     await answer.settle()
     body = answer.whole()

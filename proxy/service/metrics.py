@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from engine.protocol import Delta, RequestError, Usage
+from engine.protocol import RequestError, Usage
 from engine.protocol.stats import Histogram
 from hooks.decisions.failure import HookError
 from proxy.deployment.counts import Counts
@@ -52,49 +52,38 @@ class TenantMetrics:
 
 
 class RequestMetrics:
-    """One request's metrics: what is released, when, and how the request ends."""
-
-    __slots__ = (
-        *("_arrived", "_endpoint", "_finished", "_first", "_is_ending", "_outcome", "_released", "_tenant"),
-        *("_usage", "on_usage"),
-    )
+    """One request's metrics: when it begins to be answered, what is released, and how it ends."""
 
     def __init__(
         self, endpoint: EndpointMetrics, tenant: TenantMetrics, is_ending: Callable[[], bool]
     ) -> None:
         """`is_ending`: whether the server ends what still runs, because it stops."""
         self._endpoint = endpoint
+        self.inter_token_latency = endpoint.inter_token_latency
+        """The answer counts each text in it."""
         self._tenant = tenant
         self._arrived = perf_counter()
-        self._released: dict[int, float] = {}
-        """The time of the last text of each output."""
         self._first: float | None = None
         """The time of the first text."""
         self._finished: dict[str, None] = {}
         """The outputs' finish reasons."""
-        self._usage: Usage | None = None
+        self.usage: Usage | None = None
+        """As the client got it last."""
         self._outcome: str | None = None
         self._is_ending = is_ending
         self.on_usage: Callable[[Usage | None], object] | None = None
         """Is called at the end with the usage that the client got, if any."""
 
-    def release(self, delta: Delta) -> None:
-        """Count a delta that the client gets now."""
-        now = perf_counter()
-        last = self._released.get(delta.index)
-        if last is None:
-            if self._first is None:
-                self._first = now
-                self._endpoint.time_to_first_token.observe(now - self._arrived)
-            self._released[delta.index] = now
-        elif delta.text:
-            self._endpoint.inter_token_latency.observe(now - last)
-            self._released[delta.index] = now
-        if delta.usage is not None:
-            self._usage = delta.usage
-        if delta.finish_reason is not None:
-            self._endpoint.finished[delta.finish_reason] += 1
-            self._finished[delta.finish_reason] = None
+    def begin(self, now: float) -> None:
+        """An output's first delta leaves for the client. `now`: of `perf_counter`."""
+        if self._first is None:
+            self._first = now
+            self._endpoint.time_to_first_token.observe(now - self._arrived)
+
+    def finish(self, reason: str) -> None:
+        """An output has ended, with this finish reason."""
+        self._endpoint.finished[reason] += 1
+        self._finished[reason] = None
 
     def fail(self, error: BaseException) -> None:
         """The request ends with this error."""
@@ -110,20 +99,20 @@ class RequestMetrics:
         endpoint.outcomes[outcome] += 1
         self._tenant.outcomes[outcome] += 1
         if self.on_usage is not None:
-            self.on_usage(self._usage)
-        if self._usage is not None:
-            self._tenant.tokens["prompt"] += self._usage.prompt_tokens
-            self._tenant.tokens["completion"] += self._usage.completion_tokens
+            self.on_usage(self.usage)
+        if self.usage is not None:
+            self._tenant.tokens["prompt"] += self.usage.prompt_tokens
+            self._tenant.tokens["completion"] += self.usage.completion_tokens
         if outcome != "finished":
             return
         endpoint.e2e_latency.observe(perf_counter() - self._arrived)
-        if self._usage is not None:
-            endpoint.prompt_tokens.observe(self._usage.prompt_tokens)
-            endpoint.generation_tokens.observe(self._usage.completion_tokens)
+        if self.usage is not None:
+            endpoint.prompt_tokens.observe(self.usage.prompt_tokens)
+            endpoint.generation_tokens.observe(self.usage.completion_tokens)
 
     def summary(self) -> dict[str, str | int | float | None]:
         """The request in a few values: as the log has them. None: not known, or not there."""
-        first, usage = self._first, self._usage
+        first, usage = self._first, self.usage
         return {
             "outcome": self._outcome,
             "finish_reason": ",".join(self._finished) or None,

@@ -8,12 +8,12 @@ no part of the answer. An event without a field that it needs raises `KeyError`,
 `AttributeError`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from engine.protocol import Delta, FinishReason, GenerationRequest, Usage
 from engine.upstream.errors import stream_broke
-from engine.upstream.limits import OutputLimit, TooMuchError, UpstreamOptions
+from engine.upstream.limits import OutputCount, TooMuchError, UpstreamOptions
 from engine.upstream.messages.blocks import Block
 from engine.upstream.messages.signatures import Signatures
 from engine.upstream.usage import UsageCount, count_of
@@ -41,8 +41,8 @@ class StreamTranslator:
     ) -> None:
         self._stop = request.sampling.stop
         self._signatures = signatures
-        self._limit = OutputLimit(request, "", options.max_upstream_output)
         self._count = UsageCount(Usage(prompt_tokens=0, completion_tokens=0))
+        self._output = OutputCount(request, "", options.max_upstream_output, self._count)
         self._has_begun = False
         self._num_blocks = 0
         self._num_calls = 0
@@ -50,12 +50,12 @@ class StreamTranslator:
         self._thinking: list[Block] = []
         self._finish: Delta | None = None
 
+    alike = None
+    """Each event is parsed."""
+
     @property
     def is_finished(self) -> bool:
         return self._finish is not None
-
-    def feed_alike(self, events: Sequence[bytes]) -> None:
-        return None
 
     def feed(self, chunk: Mapping[str, Any], data: bytes | None = None) -> list[Delta]:
         kind = chunk["type"]
@@ -129,8 +129,8 @@ class StreamTranslator:
     def _delta(self, block: Block, text: str) -> Delta:
         if block.kind == "thinking":
             block.sign(text)
-        self._limit.take(block.channel, len(text), 1)
-        return Delta(text=text, channel=block.channel, tool_call=block.call, usage=self._count.add(1))
+        usage = self._output.take(block.channel, len(text), 1, 1)
+        return Delta(text=text, channel=block.channel, tool_call=block.call, usage=usage)
 
     def _take_usage(self, reported: Any) -> None:
         """Counts that an event lacks stay. The API counts cached tokens of the prompt apart."""

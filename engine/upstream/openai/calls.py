@@ -15,7 +15,7 @@ from engine.protocol import Channel, ToolCall
 from engine.protocol.characters import whole_characters, with_whole_characters
 from engine.upstream.arguments import Arguments
 from engine.upstream.json_text import HalfCharacters
-from engine.upstream.limits import OutputLimit
+from engine.upstream.limits import OutputCount
 
 Segment = tuple[Channel, ToolCall | None, str]
 """A text, and the stream that it belongs to."""
@@ -92,8 +92,8 @@ class ToolCalls:
     end: until then more of its name may come.
     """
 
-    def __init__(self, limit: OutputLimit) -> None:
-        self._limit = limit
+    def __init__(self, count: OutputCount) -> None:
+        self._count = count
         """Counts the arguments as they come, also those that wait."""
         self._calls: list[_Call] = []
         self._by_id: dict[Hashable, _Call] = {}
@@ -147,7 +147,7 @@ class ToolCalls:
         if arguments and not isinstance(arguments, str):
             arguments = orjson.dumps(with_whole_characters(arguments)).decode()
         arguments = arguments or ""
-        self._limit.take("tool_call", len(arguments), bool(arguments))
+        self._count.take("tool_call", len(arguments), bool(arguments))
         call_id = None if call_id in self._shared_ids else call_id
         call = None if is_whole else self._known(index, call_id, name, arguments)
         if call is None:

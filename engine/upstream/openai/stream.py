@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from engine.protocol import Channel, Delta, FinishReason, GenerationRequest, Token, ToolCall, Usage
+from engine.upstream.call import TranslateAlike
 from engine.upstream.errors import stream_broke
 from engine.upstream.json_text import HalfCharacters
-from engine.upstream.limits import LONG_TEXT, OutputLimit, TooMuchError, UpstreamOptions
+from engine.upstream.limits import OutputCount, TooMuchError, UpstreamOptions
 from engine.upstream.openai.calls import Segment, ToolCalls
 from engine.upstream.openai.prompt import PromptReader
 from engine.upstream.openai.request import asks_for_echo
@@ -57,16 +58,8 @@ class StreamTranslator:
         self.is_finished = False
         """Whether every output has its finish reason."""
         self._last: list[Delta] = []
-        self._template = TextTemplate()
-
-    def feed_alike(self, events: Sequence[bytes]) -> Delta | None:
-        """Translate the JSON of chunks that came together, if all of them differ in their text alone from an
-        earlier one. None: `feed` has to translate them."""
-        only = self._only
-        if only is None or not only.is_plain:
-            return None
-        texts = [*map(self._template.text_of, events)]
-        return only.take_all(texts) if all(texts) else None
+        self._template = TextTemplate(self._outputs[0].count)
+        self.alike: TranslateAlike | None = None
 
     def feed(self, chunk: Mapping[str, Any], data: bytes | None = None) -> list[Delta]:
         """Translate a chunk (parsed JSON). `data`: its JSON, to know chunks like it. Raises `EngineError` if
@@ -78,6 +71,7 @@ class StreamTranslator:
                 self._template.learn(data, text)
         else:
             deltas = self._feed_all(choices, chunk)
+        self.alike = self._template.delta_of if self._only is not None and self._only.is_plain else None
         # vLLM: with several outputs, the usage beside a choice counts this choice only.
         if (usage := chunk.get("usage")) and not (choices and self._only is None):
             self._count.usage = _usage(usage, self._count.usage)
@@ -132,14 +126,16 @@ class _Output:
         self.is_finished = False
         self.has_begun = False
         self._index = index
-        self._count = count
-        self._limit = OutputLimit(request, prompt, most)
+        self.is_plain = False
+        """Whether text without tokens continues the content as it comes."""
+        self.count = OutputCount(request, prompt, most, count)
+        self._usage = count
         self._tokens = TokenReader(request, () if isinstance(prompt, str) else prompt)
         self._stop = request.sampling.stop
         self._stop_token_ids = request.sampling.stop_token_ids
         self._aligner = TokenAligner(self._stop)
         self._channel: Channel = "content"
-        self._calls = ToolCalls(self._limit)
+        self._calls = ToolCalls(self.count)
         self._halves = HalfCharacters()
         self._has_said: set[str] = set()
         """The parts that deltas have had: reasoning, content, calls."""
@@ -157,26 +153,17 @@ class _Output:
         self._waiting = ""
         self._num_echoed = 0
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether text without tokens continues the content as it comes."""
-        is_bare = self._aligner.is_bare and self._channel == "content"
-        return is_bare and not self.is_finished and not self._halves and not self._in_call
-
-    def take_all(self, texts: Sequence[str]) -> Delta | None:
-        """The delta of texts that only continue the content, if `is_plain`. None: they are too long."""
-        text, number = "".join(texts), len(texts)
-        if len(text) > LONG_TEXT or not self._limit.has_room(len(text), number):
-            return None
-        self._limit.take("content", len(text), number)
-        return Delta(self._index, text, usage=self._count.add(number))
-
     def feed(self, choice: Mapping[str, Any], chunk: Mapping[str, Any]) -> list[Delta]:
         if self.is_finished:
             return []
         if self.is_plain and (text := text_alone(choice)):
-            self._limit.take("content", len(text), 1)
-            return [Delta(self._index, text, usage=self._count.add(1))]
+            return [self._delta("content", text)]
+        deltas = self._read(choice, chunk)
+        is_bare = self._aligner.is_bare and self._channel == "content"
+        self.is_plain = is_bare and not (self.is_finished or self._halves or self._in_call)
+        return deltas
+
+    def _read(self, choice: Mapping[str, Any], chunk: Mapping[str, Any]) -> list[Delta]:
         prompt_token_ids = choice.get("prompt_token_ids") or chunk.get("prompt_token_ids")
         if prompt_token_ids and not self.has_begun:
             self._prompt_token_ids = tuple(checked_ids(prompt_token_ids))
@@ -309,7 +296,7 @@ class _Output:
         self._after_call += [delta for delta in deltas[begin:] if delta.channel != "tool_call"]
         self._in_call = is_open
         if not is_open:
-            ordered += [replace(delta, usage=self._count.usage) for delta in self._after_call]
+            ordered += [replace(delta, usage=self._usage.usage) for delta in self._after_call]
             self._after_call = []
         return ordered
 
@@ -331,12 +318,10 @@ class _Output:
         self, channel: Channel, text: str, tokens: tuple[Token, ...] = (), call: ToolCall | None = None
     ) -> Delta:
         num_tokens = 0 if channel == "echo" else len(tokens) or bool(text)
-        if channel != "tool_call":  # `ToolCalls` counts arguments when they come
-            self._limit.take(channel, len(text), num_tokens)
-        usage = self._count.add(num_tokens)
-        return Delta(
-            index=self._index, text=text, tokens=tokens, channel=channel, tool_call=call, usage=usage
-        )
+        # `ToolCalls` counts arguments when they come.
+        num_chars, num_pieces = (0, 0) if channel == "tool_call" else (len(text), num_tokens)
+        usage = self.count.take(channel, num_chars, num_pieces, num_tokens)
+        return Delta(self._index, text, tokens, channel, call, usage=usage)
 
 
 def _without_nameless_end(tokens: tuple[Token, ...]) -> tuple[Token, ...]:

@@ -12,7 +12,9 @@ from typing import Any
 
 import orjson
 
+from engine.protocol import Delta
 from engine.protocol.characters import has_whole_characters
+from engine.upstream.limits import LONG_TEXT, OutputCount, TooMuchError
 
 _MARK = b"WeirTextMark"
 """Letters that are no JSON without quotes."""
@@ -47,30 +49,43 @@ def text_alone(choice: Mapping[str, Any]) -> str:
 
 
 class TextTemplate:
-    """The event that was learned last."""
+    """The event that was learned last, and the output whose content its text continues."""
 
-    __slots__ = ("_after", "_before", "_left", "_shortest")
+    __slots__ = ("_after", "_before", "_between", "_count", "_left", "_shortest")
 
-    def __init__(self) -> None:
-        self._before = self._after = b""
+    def __init__(self, count: OutputCount) -> None:
+        self._count = count
+        self._before = self._after = self._between = b""
         self._shortest = sys.maxsize
         """Bytes of the event with an empty text. Before an event is learned, no data are longer."""
         self._left = _MOST
 
-    def text_of(self, data: bytes) -> str:
-        """The text of an event like the learned one. Empty for any other event, and for an empty text."""
+    def delta_of(self, data: bytes) -> Delta | None:
+        """The delta of bytes that are whole events like the learned one. None for any other bytes, for an
+        empty text, for a long one, and for one that is too much: nothing is counted then."""
         before, after = self._before, self._after
         if len(data) <= self._shortest or not (data.startswith(before) and data.endswith(after)):
-            return ""
-        string = data[len(before) : len(data) - len(after)]
-        if not (string.startswith(b'"') and string.endswith(b'"')):
-            return ""
-        try:
-            text: str = orjson.loads(string)
-        except orjson.JSONDecodeError:
-            return ""
+            return None
+        strings = data[len(before) : len(data) - len(after)].split(self._between)
+        text = ""
+        for string in strings:
+            if not (string.startswith(b'"') and string.endswith(b'"')):
+                return None
+            try:
+                more: str = orjson.loads(string)
+            except orjson.JSONDecodeError:
+                return None
+            if not more:
+                return None
+            text += more
+        if len(text) > LONG_TEXT:
+            return None
         self._left = _MOST
-        return text
+        try:
+            usage = self._count.take("content", len(text), len(strings), len(strings))
+        except TooMuchError:
+            return None  # the texts before the one that is too much are good
+        return Delta(text=text, usage=usage)
 
     def learn(self, data: bytes, text: str) -> None:
         """Learn the event `data`, whose text is `text`.
@@ -86,5 +101,6 @@ class TextTemplate:
             return
         with suppress(ValueError, TypeError, AttributeError, LookupError):  # the mark may stand for a name
             if _text_in_json(b'%b"%b"%b' % (before, _MARK, after)) == _MARK.decode():
-                self._before, self._after = before, after
-                self._shortest = len(before) + len(after) + len(b'""')
+                self._before, self._after = b"data: " + before, after + b"\n\n"
+                self._between = self._after + self._before
+                self._shortest = len(self._between) + len(b'""')

@@ -4,16 +4,16 @@ import orjson
 
 from engine.protocol import Delta, EngineError, GenerationRequest
 from engine.protocol.call_arguments import is_whole_object
-from proxy.wire.messages.blocks import Block, Event, Text, Thinking, ToolUse, written
+from proxy.wire.messages.blocks import Block, Text, Thinking, ToolUse
 from proxy.wire.messages.errors import error_body
 from proxy.wire.messages.fields import MessagesRequest
-from proxy.wire.openai.answer import Answer, JSONObject, event
+from proxy.wire.openai.answer import Event, EventsAnswer, JSONObject, event
 
 _BYTES_PER_TOKEN = 4
 """For a prompt that the engine has not counted yet."""
 
 
-class MessagesAnswer(Answer):
+class MessagesAnswer(EventsAnswer):
     """A message.
 
     One block is open at a time. Text of another kind begins the next block.
@@ -35,52 +35,31 @@ class MessagesAnswer(Answer):
         """The last block, if it is not complete."""
         self._calls: dict[int, tuple[str, list[str]]] = {}
         """Calls that have no block yet: their name and their input so far, by the engine's index."""
-        self._finish = Delta()
-        """The delta with the finish reason."""
-        self._has_begun = False
-        self._last_events: list[Event] = []
-
-    def chunk(self, delta: Delta) -> bytes:
-        return written(self._take(delta))
-
-    def fold(self, delta: Delta) -> None:
-        self._take(delta)
-
-    async def settle(self) -> None:
-        self._last_events = self._complete()
 
     def end(self) -> bytes:
         reasons = {name: value for name, value in self._reasons().items() if value or name != "stop_details"}
         delta: Event = ("message_delta", {"delta": reasons, "usage": self._usage_object()})
-        return written([*self._last_events, delta, ("message_stop", {})])
+        return self._written([*self._last_events, delta, ("message_stop", {})])
 
     def failure(self, error: JSONObject) -> bytes:
         """The error ends the stream. Nothing follows it."""
-        return written([("error", error_body(error["error"], self.request.request_id))])
+        return self._written([("error", error_body(error["error"], self.request.request_id))])
 
     def whole(self) -> bytes:
         return orjson.dumps(self._message() | self._reasons())
 
-    def _take(self, delta: Delta) -> list[Event]:
-        """The events for `delta`."""
-        delta = self._taken(delta)
-        events = self._begin()
-        if delta.finish_reason is not None:
-            self._finish = delta
+    def _add(self, delta: Delta) -> list[Event]:
         if delta.tool_call is not None:
             _, pieces = self._calls.setdefault(delta.tool_call.index, (delta.tool_call.name, []))
             pieces.append(delta.text)
-        elif delta.text:
-            kind = Thinking if delta.channel == "reasoning" else Text
-            events += self._turn_to(kind)
-            assert self._open is not None
-            events += self._open.add(delta.text)
-        return events
-
-    def _begin(self) -> list[Event]:
-        if self._has_begun:
             return []
-        self._has_begun = True
+        if not delta.text:
+            return []
+        events = self._turn_to(Thinking if delta.channel == "reasoning" else Text)
+        assert self._open is not None
+        return events + self._open.add(delta.text)
+
+    def _first_events(self) -> list[Event]:
         return [("message_start", {"message": self._message()})]
 
     def _turn_to(self, kind: type[Text | Thinking]) -> list[Event]:

@@ -8,14 +8,7 @@ from typing import ClassVar
 
 import orjson
 
-from proxy.wire.openai.answer import JSONObject, event, new_id
-
-Event = tuple[str, JSONObject]
-"""An event's type and its other fields."""
-
-
-def written(events: list[Event]) -> bytes:
-    return b"".join([event(orjson.dumps({"type": kind, **fields}), kind) for kind, fields in events])
+from proxy.wire.openai.answer import Event, JSONObject, new_id
 
 
 class Block(ABC):

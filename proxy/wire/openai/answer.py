@@ -14,6 +14,8 @@ from proxy.wire.openai.fields import GenerationFields
 from proxy.wire.openai.prompt_logprobs import prompt_logprobs
 
 JSONObject = dict[str, Any]
+Event = tuple[str, JSONObject]
+"""A named event: its type, and its other fields."""
 
 DONE = b"data: [DONE]\n\n"
 """The event that ends a stream."""
@@ -255,6 +257,57 @@ class ChoicesAnswer(Answer):
             "prompt_tokens_details": {"cached_tokens": used.cached_tokens},
             "completion_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
         }
+
+
+class EventsAnswer(Answer):
+    """An answer whose stream has named events: those that begin it, those of its parts, and those that end
+    it."""
+
+    def __init__(self, fields: GenerationFields, request: GenerationRequest) -> None:
+        super().__init__(fields, request)
+        self._finish = Delta()
+        """The delta with the finish reason."""
+        self._has_begun = False
+        self._last_events: list[Event] = []
+        """Those that end the parts."""
+
+    @abstractmethod
+    def _first_events(self) -> list[Event]:
+        """Those that begin the answer."""
+
+    @abstractmethod
+    def _add(self, delta: Delta) -> list[Event]:
+        """The events for a delta that the caller gets."""
+
+    @abstractmethod
+    def _complete(self) -> list[Event]:
+        """End the parts."""
+
+    def chunk(self, delta: Delta) -> bytes:
+        return self._written(self._take(delta))
+
+    def fold(self, delta: Delta) -> None:
+        self._take(delta)
+
+    async def settle(self) -> None:
+        self._last_events = self._complete()
+
+    def _take(self, delta: Delta) -> list[Event]:
+        delta = self._taken(delta)
+        first = [] if self._has_begun else self._begin()
+        if delta.finish_reason is not None:
+            self._finish = delta
+        events = self._add(delta)
+        return first + events if first else events
+
+    def _begin(self) -> list[Event]:
+        if self._has_begun:
+            return []
+        self._has_begun = True
+        return self._first_events()
+
+    def _written(self, events: list[Event]) -> bytes:
+        return b"".join([event(orjson.dumps({"type": kind, **fields}), kind) for kind, fields in events])
 
 
 def event(data: bytes, name: str | None = None) -> bytes:

@@ -8,8 +8,8 @@ from typing import Literal
 import orjson
 
 from engine.protocol import Delta, GenerationRequest
-from proxy.wire.openai.answer import Answer, JSONObject, event
-from proxy.wire.openai.response_items import Event, FunctionCall, Message, OutputItem, item_for
+from proxy.wire.openai.answer import Event, EventsAnswer, JSONObject, event
+from proxy.wire.openai.response_items import FunctionCall, Message, OutputItem, item_for
 from proxy.wire.openai.responses import ResponsesRequest
 
 Keep = Callable[[JSONObject], Awaitable[bool]]
@@ -19,7 +19,7 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 """The reason why a response is incomplete, by finish reason. With other finish reasons it is complete."""
 
 
-class ResponsesAnswer(Answer):
+class ResponsesAnswer(EventsAnswer):
     """A response.
 
     One item is open at a time, and text of another kind begins the next item, because clients expect the
@@ -39,8 +39,6 @@ class ResponsesAnswer(Answer):
         self._created_at = int(time.time())
         self._status: Literal["in_progress", "completed", "incomplete", "failed"] = "in_progress"
         self._error: JSONObject | None = None
-        self._finish = Delta()
-        """The delta with the finish reason."""
         self._items: list[OutputItem] = []
         self._open: OutputItem | None = None
         """The last item, if it is not done yet."""
@@ -48,16 +46,10 @@ class ResponsesAnswer(Answer):
         """Text that came while a call was open."""
         self._source: tuple[str, int] | None = None
         """The source of the open item's text: a channel, and the index of a tool call."""
-        self._last_events: list[Event] = []
-        """The events that end the open item."""
-        self._has_begun = False
         self._numbers = count()
 
-    def chunk(self, delta: Delta) -> bytes:
-        return self._written(self._take(delta))
-
     async def settle(self) -> None:
-        self._last_events = self._complete()
+        await super().settle()
         if self._keep is not None and not await self._keep(self.response()):
             self._keep = None
 
@@ -80,9 +72,6 @@ class ResponsesAnswer(Answer):
         flat = {name: fields[name] for name in ("code", "message", "param")}
         failed: Event = ("response.failed", {"response": self.response()})
         return self._written([*events, failed, ("error", {**flat, **error})])
-
-    def fold(self, delta: Delta) -> None:
-        self._take(delta)
 
     def whole(self) -> bytes:
         return orjson.dumps(self.response())
@@ -121,18 +110,10 @@ class ResponsesAnswer(Answer):
             response["stop_reason"] = self._finish.stop_reason
         return response
 
-    def _take(self, delta: Delta) -> list[Event]:
-        """The events for `delta`."""
-        delta = self._taken(delta)
-        events = self._begin()
-        if delta.finish_reason is not None:
-            self._finish = delta
+    def _add(self, delta: Delta) -> list[Event]:
         if delta.tool_call is None and isinstance(self._open, FunctionCall):
             self._waiting.append(delta)
-            return events
-        return events + self._add(delta)
-
-    def _add(self, delta: Delta) -> list[Event]:
+            return []
         has_logprobs = delta.channel == "content" and self.request.sampling.logprobs is not None
         logprobs = self.token_logprobs(delta) if has_logprobs else []
         events = self._turn_to(delta) if delta.text or delta.tool_call is not None else []
@@ -140,10 +121,7 @@ class ResponsesAnswer(Answer):
             events += self._open.add(delta.text, logprobs)
         return events
 
-    def _begin(self) -> list[Event]:
-        if self._has_begun:
-            return []
-        self._has_begun = True
+    def _first_events(self) -> list[Event]:
         response = self.response()
         return [(f"response.{status}", {"response": response}) for status in ("created", "in_progress")]
 
@@ -188,7 +166,8 @@ class ResponsesAnswer(Answer):
         }
 
     def _written(self, events: list[Event]) -> bytes:
-        return b"".join([self._numbered(kind, fields) for kind, fields in events])
-
-    def _numbered(self, kind: str, fields: JSONObject) -> bytes:
-        return event(orjson.dumps({"type": kind, "sequence_number": next(self._numbers), **fields}), kind)
+        written = []
+        for kind, fields in events:
+            numbered = {"type": kind, "sequence_number": next(self._numbers), **fields}
+            written.append(event(orjson.dumps(numbered), kind))
+        return b"".join(written)

@@ -8,10 +8,7 @@ from typing import ClassVar, Literal
 
 from engine.protocol import Delta
 from engine.protocol.call_arguments import is_whole_object
-from proxy.wire.openai.answer import JSONObject, new_id
-
-Event = tuple[str, JSONObject]
-"""An event's type and its fields without the sequence number."""
+from proxy.wire.openai.answer import Event, JSONObject, new_id
 
 Status = Literal["in_progress", "completed", "incomplete"]
 

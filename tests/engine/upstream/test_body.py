@@ -95,6 +95,12 @@ async def test_one_timer_serves_all_reads(monkeypatch: pytest.MonkeyPatch) -> No
     assert timers == 1
 
 
+async def test_a_beginning_is_cut_at_its_length_and_may_be_all() -> None:
+    for pieces, beginning in (((b"abc", b"defg"), b"abcde"), ((b"abc",), b"abc")):
+        with Body(received(*pieces, is_whole=True), RequestTracker()) as body:
+            assert await body.beginning(5) == beginning
+
+
 async def test_closing_the_engine_ends_a_read() -> None:
     requests = RequestTracker()
     with Body(received(), requests) as body:

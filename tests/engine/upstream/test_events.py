@@ -1,7 +1,6 @@
 import pytest
 
-from engine.protocol import Delta
-from engine.upstream.events import EventReader, WholeReader
+from engine.upstream.events import EventReader
 from engine.upstream.limits import Patience, TooMuchError, UpstreamOptions
 from engine.upstream.sse import Event, SSEDecoder
 from tests.helpers import options_with
@@ -55,43 +54,10 @@ def test_too_much_after_the_finish_ends_the_stream_without_an_error(has_finish: 
             events.feed(comments)
 
 
-def test_a_whole_answer_is_one_event_and_cut_at_its_bound() -> None:
-    whole = WholeReader(longest=5)
-    assert whole.feed(b"abc") == []
-    assert whole.feed(b"") == [Event(b"abc")]
-    assert whole.is_complete
-    cut = WholeReader(longest=5)
-    assert cut.feed(b"abcdefg") == [Event(b"abcde")]
-    assert cut.has_ended
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"data: alike\n",
-        b"data: alike",
-        b"alike\n\n",
-        b"event: a\ndata: alike\n\n",
-        b"data: %b\n\n" % (b"a" * 100),
-    ],
-)
-def test_only_bytes_that_are_events_within_the_bound_can_be_alike(data: bytes) -> None:
+def test_only_whole_events_within_the_bound_are_read_in_another_way() -> None:
     events = EventReader(Patience(UpstreamOptions(), Clock()), SSEDecoder(max_event=99), lambda _: False)
-    assert events.feed_alike(data, lambda _: Delta()) is None
-
-
-def test_the_rest_of_an_event_that_began_is_not_alike() -> None:
-    events, _ = reader(Clock())
     for begun, end in ((b"data: x", b"\n\n"), (b"event: error\n", b"\n"), (b"data: x\n", b"\n")):
-        assert events.feed(begun) == []
-        assert events.feed_alike(b"data: alike\n\n", lambda _: Delta()) is None
+        events.feed(begun)
+        assert events.max_alike == 0
         events.feed(end)
-    assert events.feed_alike(b"data: alike\n\n", lambda _: Delta()) == Delta()
-
-
-def test_alike_events_count_against_the_bound_of_the_stream() -> None:
-    events, patience = reader(Clock())
-    with pytest.raises(TooMuchError):
-        for _ in range(UpstreamOptions.max_upstream_answer // 2000 + 1):
-            patience.renew()
-            events.feed_alike(b"data: %b\n\n" % (b"a" * 2000), lambda _: Delta())
+        assert events.max_alike == 99

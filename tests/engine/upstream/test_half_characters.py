@@ -89,9 +89,14 @@ def translated(request: GenerationRequest, *chunks: Any) -> list[Delta]:
     translator, deltas = StreamTranslator(request), list[Delta]()
     for chunk in chunks:
         data = json_of(chunk)
-        alike = translator.feed_alike([data])
+        alike = translator.alike and translator.alike(b"data: %b\n\n" % data)
         deltas += translator.feed(read_event(data), data) if alike is None else [alike]
     return deltas + translator.finish(complete=True)
+
+
+def test_half_a_character_comes_before_the_text_that_follows_it() -> None:
+    chunks = ({"choices": [{"index": 0, "delta": {"content": text}}]} for text in ("a", "b\ud83d", "c", "d"))
+    assert [delta.text for delta in translated(chat(), *chunks)] == ["a", "b", "\ufffdc", "d", ""]
 
 
 @pytest.mark.parametrize("channel", CHANNELS)

@@ -113,8 +113,7 @@ BLOCKS = [
 
 
 @given(st.lists(st.sampled_from(BLOCKS), max_size=8), st.lists(st.integers(0, 40_000), max_size=6))
-def test_events_of_one_line_are_read_as_all_others(blocks: list[bytes], cuts: list[int]) -> None:
-    """A CR has the decoder read line by line."""
+def test_events_are_the_same_whichever_way_their_lines_end(blocks: list[bytes], cuts: list[int]) -> None:
     stream = b"".join(blocks)
     cuts = [0, *sorted(cuts), len(stream)]
     assert decode(*(stream[a:b] for a, b in itertools.pairwise(cuts))) == decode(stream.replace(b"\n", b"\r"))

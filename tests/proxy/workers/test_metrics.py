@@ -9,6 +9,7 @@ import pytest
 from engine.protocol import Delta, Usage
 from proxy.deployment.deployment import Deployment
 from proxy.deployment.keys import ANONYMOUS
+from proxy.http.respond import AnswerStage
 from proxy.service.metrics import Metrics
 from proxy.settings.model import ModelSettings
 from proxy.workers.metrics import CommonMetrics, forget_gauges
@@ -22,8 +23,9 @@ def counted(num_requests: int) -> Metrics:
     metrics = Metrics(lambda: [deployment])
     for _ in range(num_requests):
         with metrics.request("chat", deployment.route(ANONYMOUS, None).model.name, "default") as request:
+            stage = AnswerStage(lambda _: None, request)
             for delta in (*make_deltas(["a", "b"]), Delta(usage=Usage(7, 2))):
-                request.release(delta)
+                stage.feed(delta)
             request.end("finished")
     return metrics
 

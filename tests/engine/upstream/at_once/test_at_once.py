@@ -299,6 +299,37 @@ async def test_an_answer_that_is_too_long_ends_while_it_is_fed_at_once(
     assert (error.status, str(error)) == (502, "The upstream engine sent more than an answer may have.")
 
 
+async def test_many_bytes_are_not_fed_at_once() -> None:
+    """aiohttp may have stopped to read, and others get their turn."""
+    async with running() as (upstream, engine), asyncio.TaskGroup() as tasks:
+        reader = Reader(engine)
+        await begun(upstream, reader, tasks)
+        await upstream.send(event("c") * 60)
+        await until(lambda: len("".join(reader.texts)) == 62)
+        await finished(upstream)
+    assert "c" not in "".join(reader.at_once)
+
+
+async def test_a_guard_ends_an_answer_with_the_delta_that_is_too_much(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(UpstreamOptions, "max_upstream_answer", 2 * len(event("a")) + 1)
+    async with running() as (upstream, engine), asyncio.TaskGroup() as tasks:
+        guard = Passing(lambda stage, delta: stage.flow.finish() if delta.text == "c" else None)
+        reader = Reader(engine, guard)
+        await begun(upstream, reader, tasks)
+        await upstream.send(event("c"))
+        await until(lambda: upstream.has_left)
+    assert reader.at_once[-1] == "c"
+    assert not caplog.records
+
+
+async def test_an_event_that_is_too_long_is_not_fed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(UpstreamOptions, "max_upstream_event", 2 * len(event("a")))
+    error = await failure_of(lambda upstream, engine: upstream.send(event("d" * 2 * len(event("a")))))
+    assert (error.status, str(error)) == (502, "The upstream engine sent an event that is too long.")
+
+
 async def test_a_reader_that_is_cancelled_hangs_up() -> None:
     async with running() as (upstream, engine):
         reader = Reader(engine)

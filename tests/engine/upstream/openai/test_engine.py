@@ -27,6 +27,7 @@ from engine.protocol import (
     Usage,
 )
 from engine.protocol.deltas import join
+from engine.upstream import answer as upstream_answer
 from engine.upstream import engine as upstream_engine
 from engine.upstream.limits import LONG_TEXT, UpstreamOptions
 from engine.upstream.openai.engine import OpenAIEngine
@@ -162,7 +163,7 @@ async def test_others_get_their_turn_while_a_burst_is_read(upstream: Any) -> Non
             longest = max(longest, length - turns[-1] if turns else 0)
         other.cancel()
     assert length == 1000
-    assert longest <= 2 * upstream_engine._BURST
+    assert longest <= 2 * upstream_answer._BURST
 
 
 async def test_others_get_their_turn_while_a_long_text_is_read(upstream: Any) -> None:

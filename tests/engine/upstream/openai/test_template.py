@@ -14,14 +14,23 @@ from engine.protocol import Delta, EngineError, Usage
 from engine.protocol.deltas import join
 from engine.upstream.events import EventReader
 from engine.upstream.json_text import read_event
-from engine.upstream.limits import LONG_TEXT, Patience, UpstreamOptions
+from engine.upstream.limits import LONG_TEXT, OutputCount, Patience, UpstreamOptions
 from engine.upstream.openai.stream import StreamTranslator
 from engine.upstream.openai.template import TextTemplate
 from engine.upstream.sse import SSEDecoder
+from engine.upstream.usage import UsageCount
 from tests.engine.upstream.openai.asked import chat
 from tests.helpers import examples, options_with
 
 EVENT = b'{"id":"c","choices":[{"index":0,"delta":{"content":%b},"finish_reason":null}]}'
+
+
+def frame(data: bytes) -> bytes:
+    return b"data: %b\n\n" % data
+
+
+def alike(translator: StreamTranslator, *events: bytes) -> Delta | None:
+    return translator.alike(b"".join(map(frame, events))) if translator.alike is not None else None
 
 
 def deltas_of(events: list[bytes], *, by_template: bool) -> tuple[list[Any], int]:
@@ -29,7 +38,7 @@ def deltas_of(events: list[bytes], *, by_template: bool) -> tuple[list[Any], int
     translator, said, num_alike = StreamTranslator(chat()), list[Any](), 0
     try:
         for data in events:
-            delta = translator.feed_alike([data]) if by_template else None
+            delta = alike(translator, data) if by_template else None
             if delta is not None:
                 num_alike += 1
                 said.append(delta)
@@ -135,7 +144,7 @@ def test_a_template_changes_no_delta(events: list[bytes]) -> None:
 def test_a_template_changes_no_delta_of_a_stream_wherever_it_is_cut(
     events: list[bytes], cuts: list[int], cuts_at_events: bool
 ) -> None:
-    frames = [b"data: %b\n\n" % data for data in events]
+    frames = [*map(frame, events)]
     pieces = [[frame] for frame in frames] if cuts_at_events else [list(cut(b"".join(frames), cuts))]
 
     def translated(*, by_template: bool) -> list[Any]:
@@ -144,9 +153,9 @@ def test_a_template_changes_no_delta_of_a_stream_wherever_it_is_cut(
         translator, said = StreamTranslator(chat()), list[Any]()
         try:
             for data in chain.from_iterable(pieces):
-                alike = reader.feed_alike(data, translator.feed_alike) if by_template else None
-                if alike is not None:
-                    said.append(alike)
+                may_be_alike = by_template and translator.alike is not None and len(data) <= reader.max_alike
+                if may_be_alike and translator.alike and (delta := translator.alike(data)) is not None:
+                    said.append(delta)
                     continue
                 for event in reader.feed(data):
                     said += translator.feed(read_event(event.data), event.data if by_template else None)
@@ -170,6 +179,10 @@ def cut(data: bytes, sizes: list[int]) -> Iterator[bytes]:
             data = data[size:]
     if data:
         yield data
+
+
+def empty_template() -> TextTemplate:
+    return TextTemplate(OutputCount(chat(), "", 1000, UsageCount(Usage(0, 0))))
 
 
 @given(st.lists(STRINGS, max_size=5), st.data())
@@ -200,25 +213,49 @@ def test_events_that_differ_in_their_text_alone_are_not_parsed() -> None:
     ],
 )
 def test_a_string_elsewhere_is_no_place_for_a_text(event: bytes, text: str) -> None:
-    template, string = TextTemplate(), orjson.dumps(text)
+    template, string = empty_template(), orjson.dumps(text)
     template.learn(event % (string, string), text)
-    assert template.text_of(event % (string, b'"other"')) == ""
+    assert template.delta_of(frame(event % (string, b'"other"'))) is None
 
 
 @pytest.mark.parametrize(
     "text", [b' "b"', b'"b" ', b'\n"b"', b'"b"\n', b'"b\n"', b"1", b'""', b'"b","c":"d"']
 )
 def test_other_bytes_than_one_string_are_no_text(text: bytes) -> None:
-    template = TextTemplate()
+    template = empty_template()
     template.learn(EVENT % b'"a"', "a")
-    assert template.text_of(EVENT % b'"b"') == "b"
-    assert template.text_of(EVENT % text) == ""
+    assert template.delta_of(frame(EVENT % b'"b"')) == Delta(text="b", usage=Usage(0, 1))
+    assert template.delta_of(frame(EVENT % text)) is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        frame(EVENT % b'"b"')[:-1],
+        frame(EVENT % b'"b"')[:-2],
+        frame(EVENT % b'"b"')[1:],
+        EVENT % b'"b"' + b"\n\n",
+        b"event: a\n" + frame(EVENT % b'"b"'),
+        b": a\n" + frame(EVENT % b'"b"'),
+        frame(EVENT % b'"b"') + b"\n",
+        frame(EVENT % b'"b"') + b"data: ",
+        frame(EVENT % b'"b"') + frame(EVENT % b'"c"')[:-1],
+        frame(EVENT % b'"b"') + b"\n" + frame(EVENT % b'"c"'),
+        frame(EVENT % b'"b"') + b"id: 1\n" + frame(EVENT % b'"c"'),
+        frame(EVENT % b'"b"') + frame(EVENT.replace(b'"id"', b'"ID"') % b'"c"') + frame(EVENT % b'"d"'),
+        frame(EVENT % b'"b"').replace(b"\n", b"\r\n"),
+    ],
+)
+def test_only_bytes_that_are_whole_events_are_alike(data: bytes) -> None:
+    template = empty_template()
+    template.learn(EVENT % b'"a"', "a")
+    assert template.delta_of(data) is None
 
 
 def test_an_event_of_several_lines_is_not_learned() -> None:
-    template, event = TextTemplate(), EVENT.replace(b",", b",\n")
+    template, event = empty_template(), EVENT.replace(b",", b",\n")
     template.learn(event % b'"a"', "a")
-    assert template.text_of(event % b'"b"') == ""
+    assert template.delta_of(frame(event % b'"b"')) is None
 
 
 def test_a_place_is_learned_anew_as_long_as_that_is_of_use() -> None:
@@ -243,21 +280,21 @@ def test_events_that_come_together_are_one_delta() -> None:
     translator = StreamTranslator(chat())
     for text in (b'"a"', b'"b"'):
         translator.feed(read_event(EVENT % text), EVENT % text)
-    assert translator.feed_alike([EVENT % b'"c"', EVENT % b'"d"']) == Delta(text="cd", usage=Usage(0, 4))
-    assert translator.feed_alike([EVENT % b'"e"', EVENT % b'""']) is None
+    assert alike(translator, EVENT % b'"c"', EVENT % b'"d"') == Delta(text="cd", usage=Usage(0, 4))
+    assert alike(translator, EVENT % b'"e"', EVENT % b'""') is None
 
 
 def test_a_text_that_is_long_is_left_to_be_cut_in_pieces() -> None:
     translator = StreamTranslator(chat())
     translator.feed(read_event(EVENT % b'"a"'), EVENT % b'"a"')
     long = EVENT % orjson.dumps("b" * (LONG_TEXT // 2 + 1))
-    assert translator.feed_alike([long]) is not None
-    assert translator.feed_alike([long, long]) is None
+    assert alike(translator, long) is not None
+    assert alike(translator, long, long) is None
 
 
 def test_events_that_are_too_much_are_left_to_be_counted_one_by_one() -> None:
     translator = StreamTranslator(chat(), options_with(UpstreamOptions, max_upstream_output=3))
     translator.feed(read_event(EVENT % b'"a"'), EVENT % b'"a"')
-    assert translator.feed_alike([EVENT % b'"b"', EVENT % b'"cd"']) is None
-    assert translator.feed_alike([EVENT % b'"bc"']) == Delta(text="bc", usage=Usage(0, 2))
-    assert translator.feed_alike([EVENT % b'"d"']) is None
+    assert alike(translator, EVENT % b'"b"', EVENT % b'"cd"') is None
+    assert alike(translator, EVENT % b'"bc"') == Delta(text="bc", usage=Usage(0, 2))
+    assert alike(translator, EVENT % b'"d"') is None
