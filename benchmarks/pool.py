@@ -30,8 +30,7 @@ from benchmarks.machine import processor
 from engine.protocol import Engine, GenerationRequest, SamplingParams
 from engine.upstream.openai.engine import OpenAIEngine
 from engine.upstream.pool.engine import PoolEngine
-from engine.upstream.pool.replica import Replica
-from engine.upstream.pool.route import Route
+from engine.upstream.pool.replica import Replica, attempts
 from engine.upstream.pool.routing import LeastOutstanding, PrefixAffinity, Routing
 
 REQUESTS = 12
@@ -342,7 +341,7 @@ def cpu_of_a_choice(number: int) -> float:
     for _ in range(20):
         begin = time.process_time()
         for _ in range(100):
-            Route(replicas, PrefixAffinity(), request, retries=2).first()
+            next(attempts(replicas, PrefixAffinity(), request, retries=2))
         times.append((time.process_time() - begin) / 100 * 1e6)
     return statistics.median(times)
 

@@ -248,7 +248,7 @@ def test_the_picture_of_the_life_of_a_request_is_the_function_that_composes_it()
     _read, *steps, _answer = re.findall(r"\w+", picture)
     first_line = (Exchange.flow.__doc__ or "").partition("\n")[0]
     assert first_line == f"The way of the answer's deltas: {', '.join(steps)}."
-    calls = ["_admit(", "ChatEcho(", "Rewindable(", "Parsing(", "Guarding(", "feed, engine"]
+    calls = ["_admit(", "ChatEcho(", "Rewindable(", "Parsing(", "Guarding(", "engine_feed"]
     places = [inspect.getsource(Exchange.flow).index(call) for call in calls]
     assert places == sorted(places)
 

@@ -61,6 +61,7 @@ def test_only_the_admission_of_requests_touches_an_engine() -> None:  # contract
     [
         ("route.model.engine", True),
         ("model.settings.engine", False),
+        ("await route.model.engine_feed(request, flow)", True),
         ("await deployment.guard_models.generator(name)", True),
         ("deployment.guard_models.all", True),
         ("attrgetter('model.engine.info')(route)", True),
@@ -78,7 +79,7 @@ def takes_an_engine(file: Path) -> bool:
     """Whether the file reads an attribute that holds engines, also by a string. The attribute `engine` of
     settings is an engine's name."""
     return any(
-        name in ("engine", "guard_models") and owner != "settings"
+        name in ("engine", "engine_feed", "guard_models") and owner != "settings"
         for path in paths_read(ast.parse(file.read_text()))
         for owner, name in itertools.pairwise(["", *path])
     )

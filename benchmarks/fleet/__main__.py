@@ -30,8 +30,7 @@ from benchmarks.fleet.simulation import Fleet, Result, percentile, simulated
 from benchmarks.fleet.traffic import HOT
 from benchmarks.machine import processor
 from engine.protocol import GenerationRequest
-from engine.upstream.pool.replica import Replica
-from engine.upstream.pool.route import Route
+from engine.upstream.pool.replica import Replica, attempts
 from engine.upstream.pool.routing import LeastOutstanding, PrefixAffinity, Routing
 
 SCENARIOS: dict[str, dict[str, Any]] = {
@@ -75,7 +74,7 @@ def row(routing: str, result: Result, seconds: float) -> str:
 
 
 def choices() -> None:
-    """What a choice costs. `Route` is the whole of it: who serves the model, who is well, and the routing."""
+    """What a choice costs. `attempts` is all of it: who serves the model, who is well, and the routing."""
     print("\nCPU us a choice for a prompt of 2 KB (the routing alone, and with the rest of the pool)")
     print(f"{'replicas':12}" + "".join(f"{size:>16}" for size in SIZES))
     routings: dict[str, Routing] = {"affinity": PrefixAffinity(), "least": LeastOutstanding()}
@@ -89,7 +88,7 @@ def choice_cost(routing: Routing, size: int) -> str:
     server: Any = Server(Machine(), batch=16, queue=64, cache_blocks=16)
     replicas: list[Any] = [Replica(f"replica-{i}", server) for i in range(size)]
     alone = cost(lambda: routing.choose(routing.keys(request), replicas), size)
-    whole = cost(lambda: Route(replicas, routing, request, 2).first(), size)
+    whole = cost(lambda: next(attempts(replicas, routing, request, 2)), size)
     return f"{alone:.0f} {whole:7.0f}"
 
 

@@ -1,4 +1,4 @@
-"""Chats over replicas, in simulated time. The pool's `Route`, `Replica`, `Attempt` and `Breaker` decide.
+"""Chats over replicas, in simulated time. The pool's `attempts`, `Replica`, `Attempt` and `Breaker` decide.
 
 `_send`, `_fail` and `_check_all` do what `PoolEngine.generate` and the health checks do, with events instead
 of awaits.
@@ -7,7 +7,7 @@ of awaits.
 import random
 from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
@@ -19,8 +19,7 @@ from benchmarks.fleet.server import Request, Server
 from benchmarks.fleet.traffic import KINDS, Chat, Kind, Traffic
 from engine.protocol import EngineError
 from engine.upstream.pool.health import TIMEOUT
-from engine.upstream.pool.replica import Attempt, Replica
-from engine.upstream.pool.route import Route, may_retry
+from engine.upstream.pool.replica import Attempt, Replica, attempts, may_retry
 from engine.upstream.pool.routing import Routing
 
 Trouble = Literal["none", "failures", "restarts"]
@@ -81,13 +80,13 @@ class Result:
 
 
 class PooledRequest(Request):
-    __slots__ = ("arrived", "attempt", "is_over", "model", "route", "server", "start")
+    __slots__ = ("arrived", "attempt", "attempts", "is_over", "model", "server", "start")
 
     def __init__(self, chat: Chat, answer_node: int, arrived: float) -> None:
         super().__init__(chat, answer_node)
         self.arrived = arrived
         self.model = ""
-        self.route: Route
+        self.attempts: Iterator[Attempt]
         self.attempt: Attempt
         self.server: Server[PooledRequest]
         self.start = arrived
@@ -164,15 +163,15 @@ class Simulation:
         if self._asked >= self.fleet.requests:
             return
         self._asked += 1
-        # A route takes it for a `GenerationRequest`, and reads nothing that it lacks.
+        # The pool takes it for a `GenerationRequest`, and reads nothing that it lacks.
         request: Any = PooledRequest(chat, next(self._traffic.nodes), self.now)
         self._open[request] = None
         if self._rng.random() < self.fleet.leaving:
             self._later(self._rng.expovariate(1 / self.fleet.patience), self._leave, request)
         replicas, routing = self._rng.choice(self.processes)
-        request.route = Route(replicas, routing, request, self.fleet.retries)
+        request.attempts = attempts(replicas, routing, request, self.fleet.retries)
         try:
-            request.attempt = request.route.first()
+            request.attempt = next(request.attempts)
         except EngineError:
             self._end(request, "refused")
         else:
@@ -181,7 +180,7 @@ class Simulation:
     def _send(self, request: PooledRequest) -> None:
         request.attempt.__enter__()
         request.start = self.now
-        server: Any = request.attempt.engine
+        server: Any = request.attempt.replica.engine
         request.server = server
         try:
             server.accept(self.now, request)
@@ -195,11 +194,10 @@ class Simulation:
     def _fail(self, request: PooledRequest, error: EngineError) -> None:
         attempt = request.attempt
         attempt.__exit__(type(error), error, None)
-        following = None if attempt.has_begun or not may_retry(error) else request.route.next()
+        following = None if attempt.has_begun or not may_retry(error) else next(request.attempts, None)
         if following is None:
             self._end(request, "failed")
             return
-        attempt.retry()
         request.attempt = following
         self._send(request)
 
@@ -239,7 +237,7 @@ class Simulation:
         self._plan(server)
 
     def _began(self, request: PooledRequest) -> None:
-        request.route.has_begun(request.attempt)
+        request.attempt.begin()
         self.result.waits.append(self.now - request.arrived)
         self.result.prompt_blocks += request.prompt_blocks
         self.result.cached_blocks += request.cached_blocks

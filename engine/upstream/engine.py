@@ -3,8 +3,8 @@
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any, ClassVar
 
@@ -28,7 +28,7 @@ from engine.upstream.events import EventReader
 from engine.upstream.health import UNREACHABLE, UpstreamHealth
 from engine.upstream.json_text import read_object, strict_json
 from engine.upstream.limits import Patience, TooMuchError, UpstreamOptions
-from engine.upstream.request_tracker import TrackedEngine
+from engine.upstream.request_tracker import TrackedEngine, TrackedRequest
 from engine.upstream.sse import Event, EventTooLongError, SSEDecoder
 
 _KEEPALIVE = 4.0
@@ -135,42 +135,64 @@ class UpstreamEngine(TrackedEngine, ABC):
         check_fields(request, self.fields)
         call = self._call(request)
         patience = Patience(self._options, asyncio.get_running_loop().time)
-        with self._requests.track() as tracked, self._engine_errors():
-            # No name keeps the body while the answer comes.
-            post = self._post(call.path, orjson.dumps(call.fields, default=dict), call.headers)
-            async with await self._requests.wait(post, patience.deadline) as response:
-                await self._check_status(response, request, call.fields)
-                events = EventReader(patience, SSEDecoder(self._options.max_upstream_event), self._is_last)
-                answer = UpstreamAnswer(call, events, flow, tracked, patience, self._error_statuses)
-                with Body(response, self._requests, patience) as body:
-                    if call.is_whole:
-                        data = await body.beginning(self._options.max_upstream_answer)
-                        translate = partial(answer.translated, [Event(data)])
-                        await answer.feed(*await self._reader.run(translate, request.caller))
-                    else:
-                        await answer.feed_stream(body)
-                is_complete = call.is_whole or events.is_complete
-                await answer.feed(call.translator.finish(complete=is_complete))
-                if is_complete:
-                    await _drain(response)
+        asking = self._asked(request, self.url + call.path, call.fields, call.headers, patience)
+        async with asking as (response, tracked):
+            events = EventReader(patience, SSEDecoder(self._options.max_upstream_event), self._is_last)
+            answer = UpstreamAnswer(call, events, flow, tracked, patience, self._error_statuses)
+            with Body(response, self._requests, patience) as body:
+                if call.is_whole:
+                    data = await body.beginning(self._options.max_upstream_answer)
+                    translate = partial(answer.translated, [Event(data)])
+                    await answer.feed(*await self._reader.run(translate, request.caller))
+                else:
+                    await answer.feed_stream(body)
+            is_complete = call.is_whole or events.is_complete
+            await answer.feed(call.translator.finish(complete=is_complete))
+            if is_complete and not response.content.at_eof():
+                await _drain(response)
 
     async def _ask(
         self,
         request: GenerationRequest,
         path: str,
         fields: Mapping[str, Any],
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] = {},
     ) -> bytes:
         """The answer to `fields`, which is a JSON object and no stream. Raises as `generate` does."""
-        body = orjson.dumps({**fields, "model": self.model or request.model}, default=dict)
+        fields = {**fields, "model": self.model or request.model}
         patience = Patience(self._options, asyncio.get_running_loop().time)
-        with self._requests.track(), self._engine_errors():
-            post = self._post(path, body, headers)
+        asking = self._asked(request, self._url_of(path), fields, headers, patience)
+        async with asking as (response, _):
+            with Body(response, self._requests, patience) as answer:
+                data = await answer.beginning(self._options.max_upstream_answer)
+            return strict_json(data)
+
+    @asynccontextmanager
+    async def _asked(
+        self,
+        request: GenerationRequest,
+        url: str,
+        fields: Mapping[str, Any],
+        own: Mapping[str, str],
+        patience: Patience,
+    ) -> AsyncIterator[tuple[aiohttp.ClientResponse, TrackedRequest]]:
+        """Sends `fields` for a request, and counts the request. Yields the answer when its head has come.
+        `own`: headers of this request alone. Raises `RequestError` or `EngineError` for an upstream's
+        refusal, and for other failures."""
+        with self._requests.track() as tracked, self._engine_errors():
+            if self._session is None:
+                raise _not_started()
+            headers = {"Content-Type": "application/json", **CURRENT_SPAN.get().headers, **own}
+            # No name keeps the body while the answer comes.
+            post = self._session.post(
+                url, data=orjson.dumps(fields, default=dict), headers=headers, allow_redirects=False
+            )
             async with await self._requests.wait(post, patience.deadline) as response:
-                await self._check_status(response, request, fields)
-                with Body(response, self._requests, patience) as answer:
-                    data = await answer.beginning(self._options.max_upstream_answer)
-                return strict_json(data)
+                self.health.answered(response.status)
+                if response.status != 200:
+                    body, wait = await self._error_of(response), response.headers.get("Retry-After")
+                    raise upstream_error(response.status, body, fields, model=request.model, retry_after=wait)
+                yield response, tracked
 
     def check_health(self) -> None:
         """Raise `EngineError` if the upstream could not be reached, or refused the key, a moment ago."""
@@ -180,7 +202,8 @@ class UpstreamEngine(TrackedEngine, ABC):
     async def probe(self) -> bool:
         """Ask the upstream how it is, and for its models. Returns False if it takes no new requests: its
         `/health` answers 503. Raises `EngineError` if it cannot serve. Any server may lack `/health`."""
-        session = self._started()
+        if (session := self._session) is None:
+            raise _not_started()
         url = self.url.removesuffix("/v1") + "/health"
         with self._engine_errors():
             async with session.get(url, timeout=_PROBE_TIMEOUT, allow_redirects=False) as response:
@@ -197,15 +220,6 @@ class UpstreamEngine(TrackedEngine, ABC):
         if self._session is not None:
             await self._session.close()
 
-    async def _check_status(
-        self, response: aiohttp.ClientResponse, request: GenerationRequest, fields: Collection[str]
-    ) -> None:
-        """Raise `RequestError` or `EngineError` for an upstream's refusal."""
-        self.health.answered(response.status)
-        if response.status != 200:
-            body, wait = await self._error_of(response), response.headers.get("Retry-After")
-            raise upstream_error(response.status, body, fields, model=request.model, retry_after=wait)
-
     async def _error_of(self, response: aiohttp.ClientResponse) -> bytes:
         """The body of an error. Empty if it cannot be read, or does not come in time."""
         try:
@@ -215,20 +229,8 @@ class UpstreamEngine(TrackedEngine, ABC):
         except (ValueError, TimeoutError):
             return b""
 
-    def _post(
-        self, path: str, body: bytes, own: Mapping[str, str] | None = None
-    ) -> aiohttp.client._RequestContextManager:
-        trace = CURRENT_SPAN.get().headers
-        headers = {"Content-Type": "application/json", **trace, **(own or {})}
-        return self._started().post(self._url_of(path), data=body, headers=headers, allow_redirects=False)
-
     def _url_of(self, path: str) -> str:
         return self.url + path
-
-    def _started(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            raise EngineError("The engine has not been started.", status=503)
-        return self._session
 
     async def _served(self, session: aiohttp.ClientSession) -> ModelInfo:
         async with session.get(self.url + self._models_path, timeout=_PROBE_TIMEOUT) as response:
@@ -278,6 +280,10 @@ class UpstreamEngine(TrackedEngine, ABC):
         except (LookupError, ArithmeticError, TypeError, AttributeError, ValueError, RecursionError) as error:
             _log.warning("upstream %s: answer not understood (%s)", self.url, type(error).__name__)
             raise EngineError("The upstream engine sent an invalid response.", status=502) from error
+
+
+def _not_started() -> EngineError:
+    return EngineError("The engine has not been started.", status=503)
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:

@@ -50,7 +50,10 @@ class UpstreamHealth:
 
     def answered(self, status: int) -> None:
         """A request was answered with this HTTP status. 403 says nothing: it may be about the prompt."""
-        self._set(REFUSES_KEY if status == 401 else None)
+        if status == 401:
+            self._set(REFUSES_KEY)
+            return
+        self._failure = None
         if status == 200:
             self._lacks_model = False
 

@@ -26,6 +26,9 @@ class RequestTracker:
     def __init__(self) -> None:
         self.is_closing = False
         self._stops: set[Callable[[], None]] = set()
+        self.on_close = self._stops.add
+        """Has a function called when the engine closes, unless `forget` removes it."""
+        self.forget = self._stops.discard
         self._running: set[TrackedRequest] = set()
         self._aborted = 0
         self._prompt_tokens = 0
@@ -45,13 +48,6 @@ class RequestTracker:
         """Raise `ShutdownError` if the engine is closing."""
         if self.is_closing:
             raise ShutdownError
-
-    def on_close(self, stop: Callable[[], None]) -> None:
-        """Call `stop` when the engine closes, unless `forget` removes it."""
-        self._stops.add(stop)
-
-    def forget(self, stop: Callable[[], None]) -> None:
-        self._stops.discard(stop)
 
     async def wait(self, work: Awaitable[T], deadline: float | None = None) -> T:
         """Await `work`. Raises `ShutdownError` at once when the engine closes, and `TimeoutError` at

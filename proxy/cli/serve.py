@@ -5,7 +5,7 @@ import logging
 from proxy.deployment.checks.directory import check_directory
 from proxy.deployment.checks.idle import idle_faults
 from proxy.deployment.start_errors import START_ERRORS, start_error
-from proxy.http.arrival import needs_keys
+from proxy.http.door import needs_keys
 from proxy.service.reload import Read
 from proxy.settings.serve import ServeSettings
 from proxy.telemetry.logs import flush_log, log_to_stderr

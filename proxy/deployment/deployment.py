@@ -6,18 +6,20 @@ replace it meanwhile, and may share some of its engines.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from engine.parsers import Parsers
 from engine.protocol import DeadEngineError, Engine, EngineError, GenerationRequest, ModelInfo, RequestError
 from engine.protocol.engine import check_processors
+from engine.protocol.flow import FeedingEngine, Flow
 from engine.protocol.processor_specs import PolicyProcessorSpec
+from engine.streams.feeding import feed
 from hooks.pipeline.open_guard import GuardFactory
-from proxy.deployment.directory import Directory, PolicyEntry
+from proxy.deployment.directory import Directory, PolicyEntry, no_model
 from proxy.deployment.guard_models import DeployedModels, Model, fault_of
 from proxy.deployment.keys import Key
 from proxy.settings.limits import NO_LIMITS, Subject
@@ -41,9 +43,13 @@ class ServedModel:
     name: str = field(init=False)
     parsers: Parsers | None = field(init=False)
     """None: no parser is configured."""
+    engine_feed: Callable[[GenerationRequest, Flow], Awaitable[None]] = field(init=False)
+    """Feeds a request's deltas, as `engine.streams.feeding.feed` does."""
 
     def __post_init__(self) -> None:
         self.name = self.settings.name
+        engine = self.engine
+        self.engine_feed = engine.feed if isinstance(engine, FeedingEngine) else partial(feed, engine)
         parsers = Parsers(self.settings.local.reasoning_parser, self.settings.local.tool_call_parser)
         self.parsers = None if parsers == Parsers() else parsers
 
@@ -82,12 +88,15 @@ class Policy:
     settings: PolicySettings = field(init=False)
     logits_processors: tuple[PolicyProcessorSpec, ...] = field(init=False)
     """Those that run for every request, beside the engine's."""
+    rules_processors: bool = field(init=False)
+    """Whether the policy adds logits processors to a request, or forbids some."""
 
     def __post_init__(self) -> None:
         self.name = self.entry.name
         self.settings = self.entry.settings
         configured = self.settings.logits_processors
         self.logits_processors = tuple(PolicyProcessorSpec(one.name, one.params) for one in configured)
+        self.rules_processors = bool(configured) or self.settings.allowed_logits_processors is not None
 
 
 class Route(NamedTuple):
@@ -172,10 +181,12 @@ class Deployment:
         `Directory.choose` does."""
         if asked is not None and self.directory.has_names:
             return self._routes(key, asked)
-        route = self._routes(key, self.directory.model_for(key, asked).name)
+        if not self.models_of(key):
+            raise no_model(asked or "", [])
+        route = self._routes(key, None)
         return route._replace(name=next(iter(route.model.listed), "") if asked is None else asked)
 
-    def _find_route(self, key: Key, asked: str) -> Route:
+    def _find_route(self, key: Key, asked: str | None) -> Route:
         choice = self.directory.choose(key, asked)
         model, policy = self.models[choice.model.name], self.policies[choice.policy.name]
         rules, own = policy.settings, key.name or key.digest
@@ -187,7 +198,7 @@ class Deployment:
             Subject("policy", policy.name, rules.limits),
         )
         limited = tuple(one for one in subjects if one.limits != NO_LIMITS)
-        return Route(model, policy, key, asked, limited)
+        return Route(model, policy, key, asked or "", limited)
 
     def check_room(self, key: Key, caller: str) -> None:
         """Raise `QueueFullError` if no model that the key may use takes a request of this caller now."""

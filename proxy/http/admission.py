@@ -5,8 +5,9 @@ of it however the request ends. Its `Exchange` opens the hooks' guard, and asks 
 have admitted. No other module under `proxy.http` touches an engine.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -25,7 +26,7 @@ from engine.protocol.prompt_size import text_size
 from engine.protocol.relay import counted, relayed
 from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN
 from engine.sampling.logits_processors.names import OTHER_FIELDS, PARAMETER_FIELDS
-from engine.streams.feeding import feed, feed_given
+from engine.streams.feeding import feed_given
 from engine.streams.flow import Stage, StagedFlow
 from engine.streams.rewindable import Rewindable
 from engine.text.chat_echo import ChatEcho, echoed_text
@@ -33,9 +34,9 @@ from hooks.api.decision import Listener
 from hooks.pipeline.driver import Guarding, admit, in_own_words
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.deployment.deployment import Route
-from proxy.http.access.bodies import check_counts, read_json, yield_to_event_loop
+from proxy.http.access.bodies import SMALL, check_counts, read_json
 from proxy.http.access.operator import has_admin_key, is_operator
-from proxy.http.arrival import ARRIVAL, Arrival
+from proxy.http.door import ARRIVAL, Arrival
 from proxy.service.metrics import RequestMetrics
 from proxy.service.prompts import check_prompts
 from proxy.service.quotas import Counting, LimitError, Spending, estimated_tokens
@@ -75,11 +76,15 @@ class Exchange(Generic[F]):
     route: Route
     request: GenerationRequest
     """If it is counted, within the limits of its policy."""
+    support: FieldSupport
+    """The engine's treatment of each field."""
+    tokenizer: Tokenizer | None
+    """The engine's."""
     spending: Spending
     running: RunningRequest | None
     """None: the request is not counted as one to a model, and the operator neither sees nor cancels it."""
-    _stack: AsyncExitStack
-    _guard: OpenGuard | None = None
+    guard: OpenGuard | None = None
+    """The request's guard, once it is open. It is closed with the exchange."""
 
     @property
     def service(self) -> Service:
@@ -96,22 +101,13 @@ class Exchange(Generic[F]):
     def info(self) -> ModelInfo:
         return self.route.model.engine.info
 
-    @property
-    def support(self) -> FieldSupport:
-        """The engine's treatment of each field."""
-        return self.route.model.engine.fields
-
-    @property
-    def tokenizer(self) -> Tokenizer | None:
-        return self.route.model.engine.tokenizer
-
     async def flow(self) -> StagedFlow:
         """The way of the answer's deltas: admit, generate, rewind, parse, guard.
 
         Run it with the last stage. The hooks admit the prompt here. Raises `RuntimeError` for a request that
         is not counted: nothing has limited it.
         """
-        model, engine, metrics = self.route.model, self.route.model.engine, self.metrics
+        model, metrics = self.route.model, self.metrics
         guard = self._opened()
         admitted = await self._admit(guard)
         if self.spending.is_limited:
@@ -121,16 +117,19 @@ class Exchange(Generic[F]):
         stages: list[Stage] = []
         if self.spending.is_limited:
             stages.append(Counting(self.spending))
-        if text := echoed_text(admitted):
+        if admitted.echo and (text := echoed_text(admitted)):
             stages.append(ChatEcho(text))
         if guard.may_rewind:
             stages.append(Rewindable())
-        if (parsers := model.parsers_for(admitted)) is not None:
-            stages.append(Parsing(parsers, admitted, engine.tokenizer))
+        may_parse = model.parsers is not None or admitted.tools
+        if may_parse and (parsers := model.parsers_for(admitted)) is not None:
+            stages.append(Parsing(parsers, admitted, self.tokenizer))
         guarding: list[Stage] = [] if isinstance(guard, PassThrough) else [Guarding(guard)]
         if self.arrival.decisions is not None:
             guarding.insert(0, Telling(self.arrival.decisions, guard))
-        return StagedFlow(partial(_in_own_words, guard, partial(feed, engine, admitted)), stages, guarding)
+        return StagedFlow(
+            partial(_in_own_words, guard, partial(model.engine_feed, admitted)), stages, guarding
+        )
 
     def spend_estimate(self) -> None:
         """Count the prompt's tokens, about, for a request without usage."""
@@ -191,22 +190,22 @@ class Exchange(Generic[F]):
         return pipeline.open(request, listener=listener, num_repeated=num_repeated)
 
     def _opened(self) -> OpenGuard:
-        """The request's guard, which is closed with the exchange. Raises `RequestError` for a hook that the
+        """The request's guard. Raises `RequestError` for a hook that the
         request may not name, and for a prompt that is too long."""
-        if self._guard is not None:
-            return self._guard
+        if self.guard is not None:
+            return self.guard
         route, request, feed = self.route, self.request, self.arrival.service.decisions
         info, decisions = route.model.engine.info, self.arrival.decisions
-        listener = feed.listener(_asker(route), decisions)
+        is_heard = feed.subscribers or decisions is not None
+        listener = feed.listener(_asker(route), decisions) if is_heard else None
         span = None if CURRENT_SPAN.get() is NO_SPAN else GuardSpan()
         guard = route.policy.pipeline.open(
             request,
-            can_rewind=info.can_rewind_for(request),
+            can_rewind=info.can_rewind and info.can_rewind_for(request),
             listener=listener if span is None else span.listener(listener),
             min_held=feed.min_held if decisions is None else 0.0,
         )
-        self._guard = guard = guard if span is None else span.traced(guard)
-        self._stack.push_async_callback(guard.close)
+        self.guard = guard = guard if span is None else span.traced(guard)
         if info.max_prompt_bytes is not None:
             check_prompts(request, info)
         return guard
@@ -218,8 +217,8 @@ class Exchange(Generic[F]):
             return admitted
         if isinstance(self.fields, CountFields):
             # Before documents become text, which would look like a hook's change.
-            admitted = self.fields.for_engine(self.request, admitted)
-        return with_documents_as_text(admitted)
+            admitted = with_documents_as_text(self.fields.for_engine(self.request, admitted))
+        return admitted
 
     async def _admitted_or_refused(self) -> tuple[OpenGuard, GenerationRequest]:
         """The request as hooks let it go on. Raises `RequestError` if a hook answered in the engine's place:
@@ -254,32 +253,35 @@ async def admitted(
                 raise
     fields = await _read(arrival, kind)
     route = arrival.route = deployment.route(key, fields.model if names_model else None)
-    async with AsyncExitStack() as stack:
-        if endpoint is not None:
-            counts = service.metrics.request(endpoint, route.model.name, key.tenant)
-            arrival.metrics = stack.enter_context(counts)
+    engine, is_counted = route.model.engine, endpoint is not None
+    counts = service.metrics.request(endpoint, route.model.name, key.tenant) if endpoint else nullcontext()
+    with counts as arrival.metrics:
         made = make(arrival, fields, route)
         request = made if isinstance(made, GenerationRequest) else await made
         if DECISIONS_HEADER in http.headers:
             arrival.decisions = asked_decisions(http)
-        if endpoint is not None:
-            engine = route.model.engine
+        if is_counted:
             if steers_end(request, engine.fields, engine.info):
                 request = replace(request, steers_end=True)
-            request = under_policy(route, request)
+            if route.limited or route.policy.rules_processors:
+                request = under_policy(route, request)
             arrival.begin(request)
-        spending = service.quotas.unlimited
-        if route.limited:
-            limits = service.quotas.admitted(route.limited, arrival.headers)
-            try:
-                spending = await stack.enter_async_context(limits)
-            except LimitError as error:
-                service.limit_refusals.report(error, _asker(route), request)
-                raise
-        running = None
-        if endpoint is not None:
-            running = stack.enter_context(service.requests.running(route, request))
-        yield Exchange(arrival, fields, route, request, spending, running, stack)
+        quotas = service.quotas
+        limits = quotas.admitted(route.limited, arrival.headers) if route.limited else quotas.none
+        try:
+            async with limits as spending:
+                with service.requests.running(route, request) if is_counted else nullcontext() as running:
+                    exchange = Exchange(
+                        arrival, fields, route, request, engine.fields, engine.tokenizer, spending, running
+                    )
+                    try:
+                        yield exchange
+                    finally:
+                        if exchange.guard is not None:
+                            await exchange.guard.close()
+        except LimitError as error:
+            service.limit_refusals.report(error, _asker(route), request)
+            raise
 
 
 def _asker(route: Route) -> Asker:
@@ -301,9 +303,13 @@ async def _read(arrival: Arrival, kind: type[F]) -> F:
     usable = arrival.deployment.models_of(arrival.key)
     value = await read_json(arrival, settings, map(_max_model_len, usable))
     check_counts(value, settings)
-    await yield_to_event_loop(http)
+    # Others get a turn between two steps that take milliseconds for a large body.
+    is_large = http.content_length is None or http.content_length > SMALL
+    if is_large:
+        await asyncio.sleep(0)
     fields: F = kind.model_validate(value)
-    await yield_to_event_loop(http)
+    if is_large:
+        await asyncio.sleep(0)
     return fields
 
 

@@ -18,9 +18,8 @@ from proxy.deployment.deployment import Deployment
 from proxy.http import handlers
 from proxy.http.access.browser import BrowserRule, is_loopback
 from proxy.http.access.operator import OPERATOR_RULE, OperatorRule, operator_middleware
-from proxy.http.arrival import add_headers, needs_keys
 from proxy.http.dialect import DIALECTS
-from proxy.http.door import OWN_CHECK, door
+from proxy.http.door import OWN_CHECK, add_headers, door, needs_keys
 from proxy.http.openapi import Operation, openapi
 from proxy.http.optional import add_admin, add_guard_api, add_page
 from proxy.network.addresses import FORWARDERS

@@ -16,8 +16,8 @@ from proxy.deployment.directory import no_model
 from proxy.http.access.bodies import max_body_size
 from proxy.http.access.operator import is_operator
 from proxy.http.admission import Exchange, Make, admitted
-from proxy.http.arrival import ARRIVAL, Arrival
 from proxy.http.dialect import speaks_messages
+from proxy.http.door import ARRIVAL, Arrival
 from proxy.http.moderate import moderated
 from proxy.http.respond import respond
 from proxy.http.tokens import detokenized, ignored_fields, tokenized

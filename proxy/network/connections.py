@@ -114,10 +114,8 @@ class Connection(web.RequestHandler):
             self._heard_at = self.connections.now
             if self.wait is Wait.NEXT:
                 self._begin_wait(Wait.HEAD)
-            elif self.wait is not None:
-                self.connections.note(self)
             if self.wait is not None:
-                self.connections.hold(self, len(data))
+                self.connections.note(self, len(data))
         super().data_received(data)
 
     # Called by the door.
@@ -130,8 +128,11 @@ class Connection(web.RequestHandler):
         if self._writer is not None:
             self._written += self._writer.output_size
         self._writer = request.writer
-        self._begin_wait(Wait.BODY)
-        request.content.on_eof(self._body_is_complete)
+        if request.content.is_eof():  # the body came with the head, or there is none
+            self._begin_wait(None)
+        else:
+            self._begin_wait(Wait.BODY)
+            request.content.on_eof(self._body_is_complete)
         try:
             if self.address is not None:
                 yield self.address
@@ -140,20 +141,21 @@ class Connection(web.RequestHandler):
                     yield address
         finally:
             self._request = None
-            self._begin_wait(None)
-            # aiohttp drops the part of the body that the handler did not read.
-            request.content.on_eof(partial(self._begin_wait, Wait.NEXT))
+            if request.content.is_eof():
+                self._begin_wait(Wait.NEXT)
+            else:  # aiohttp drops the part of the body that the handler did not read
+                self._begin_wait(None)
+                request.content.on_eof(partial(self._begin_wait, Wait.NEXT))
 
     def _body_is_complete(self) -> None:
         if self.wait is Wait.BODY:
             self._begin_wait(None)
 
     def _begin_wait(self, wait: Wait | None) -> None:
-        if wait is not Wait.BODY:  # its first bytes may have come with the head
-            self.connections.release(self)
         self.wait = wait
         self._wait_began = self._heard_at = self.connections.now
-        self.connections.note(self)
+        # The first bytes of a body may have come with the head.
+        self.connections.note(self, 0 if wait is Wait.BODY else -self.num_held)
 
     # Deadlines.
 
@@ -301,26 +303,24 @@ class Connections:
         self.note(connection)
 
     def remove(self, connection: Connection) -> None:
-        self._waiting.pop(connection, None)
-        self.release(connection)
         if connection in self._all:
             self._all.remove(connection)
             if not self._all:
                 self._none.set()
             if connection.address is not None:
                 self._uncount(connection.address)
+        self.note(connection, -connection.num_held)
 
-    def note(self, connection: Connection) -> None:
-        """A connection has heard from its client, or begins or ends a wait."""
+    def note(self, connection: Connection, size: int = 0) -> None:
+        """A connection has heard from its client, or begins or ends a wait. `size`: the bytes of a request
+        that it has received; less than 0: that it holds no more. Refuses requests if there are too many.
+        """
         self._waiting.pop(connection, None)
         if connection.wait is not None and connection in self._all:
             self._waiting[connection] = None
-
-    def hold(self, connection: Connection, size: int) -> None:
-        """A connection has received a part of a request. Refuses requests while there are too many bytes."""
         connection.num_held += size
         self.num_held += size
-        while self.num_held > self.options.max_unfinished_bodies:
+        while size > 0 and self.num_held > self.options.max_unfinished_bodies:
             by_address: Counter[str | None] = Counter()
             for waiting in self._waiting:
                 by_address[waiting.address] += waiting.num_held
@@ -328,10 +328,6 @@ class Connections:
             max(holding, key=lambda waiting: by_address[waiting.address]).refuse(
                 APIError(503, "Too many requests are being received.", "server_error", retry_after=1)
             )
-
-    def release(self, connection: Connection) -> None:
-        self.num_held -= connection.num_held
-        connection.num_held = 0
 
     @contextmanager
     def counted(self, address: str) -> Iterator[None]:

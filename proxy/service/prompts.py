@@ -1,7 +1,6 @@
 """Refuses a prompt that cannot fit the model, by its length, before anybody reads it."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from engine.protocol import GenerationRequest, ModelInfo
 from engine.protocol.prompt_size import check_num_bytes, check_num_tokens
@@ -21,15 +20,11 @@ def check_prompts(request: GenerationRequest, info: ModelInfo) -> None:
             check_num_bytes(prompt, info.max_prompt_bytes, info.max_model_len, param)
         else:
             check_num_tokens(len(prompt), info.max_model_len, param)
-    texts = [text for message in request.messages for text in _texts(message)]
+    texts: list[str] = []
+    for message in request.messages:
+        content = () if message.get("role") == "assistant" else message.get("content")
+        for part in content if isinstance(content, list | tuple) else (content,):
+            text = part.get("text") if isinstance(part, Mapping) else part
+            if isinstance(text, str):
+                texts.append(text)
     check_num_bytes("".join(texts), info.max_prompt_bytes, info.max_model_len, param)
-
-
-def _texts(message: Mapping[str, Any]) -> Iterator[str]:
-    content = message.get("content")
-    if message.get("role") == "assistant":
-        return
-    for part in content if isinstance(content, list | tuple) else (content,):
-        text = part.get("text") if isinstance(part, Mapping) else part
-        if isinstance(text, str):
-            yield text

@@ -6,7 +6,7 @@ requests that run when a limit is reached may exceed it.
 
 import math
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import NamedTuple
 
 from engine.protocol import Delta, GenerationRequest, Usage
@@ -93,8 +93,8 @@ class Quotas:
     def __init__(self, in_flight: RequestLimits, rates: Rates) -> None:
         self._in_flight = in_flight
         self._rates = rates
-        self.unlimited = Spending(rates, [])
-        """For a request whose key and policy have no limit."""
+        self.none = nullcontext(Spending(rates, []))
+        """As `admitted`, for a request whose key and policy have no limit."""
 
     @asynccontextmanager
     async def admitted(self, subjects: Sequence[Subject], headers: dict[str, str]) -> AsyncIterator[Spending]:

@@ -28,22 +28,22 @@ class DecisionFeed:
         self.keeps_withheld_text = keeps_withheld_text
         self.num_requests: Counter[str] = Counter()
         """Requests whose decisions have a listener, by policy."""
-        self._subscribers: tuple[Subscriber, ...] = ()
+        self.subscribers: tuple[Subscriber, ...] = ()
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Pass `subscriber` the decisions of all requests that begin from now on. Returns the function that
         ends this."""
-        self._subscribers = (*self._subscribers, subscriber)
+        self.subscribers = (*self.subscribers, subscriber)
 
         def end() -> None:
-            self._subscribers = tuple(one for one in self._subscribers if one is not subscriber)
+            self.subscribers = tuple(one for one in self.subscribers if one is not subscriber)
 
         return end
 
     def listener(self, asker: Asker, own: Subscriber | None = None) -> Listener | None:
         """The listener of one request's guard; None: nobody listens. `own`: receives the decisions of
         this request alone, short clean holds included."""
-        if not self._subscribers and own is None:
+        if not self.subscribers and own is None:
             return None
         self.num_requests[asker.policy] += 1
 
@@ -58,7 +58,7 @@ class DecisionFeed:
 
     def publish(self, record: DecisionRecord) -> None:
         """A subscriber that fails is logged, and harms neither the request nor the other subscribers."""
-        for subscriber in self._subscribers:
+        for subscriber in self.subscribers:
             try:
                 subscriber(record)
             except Exception as error:  # noqa: BLE001 - whatever happened, other subscribers get it

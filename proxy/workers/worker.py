@@ -10,7 +10,7 @@ from engine.protocol import DeadEngineError
 from hooks.workers.messages import Connection
 from hooks.workers.process import inherited
 from proxy.deployment.start_errors import START_ERRORS, start_error
-from proxy.http.arrival import needs_keys
+from proxy.http.door import needs_keys
 from proxy.network.listener import SharedPort
 from proxy.service.service import Service
 from proxy.storage.query import StateError

@@ -3,6 +3,8 @@ choose where the model's own end comes."""
 
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from engine.protocol import GenerationRequest, ModelInfo, RequestError, SamplingParams
@@ -15,12 +17,12 @@ ENGINE_FIELDS = frozenset(
 )
 """The fields of `GenerationRequest` beside `sampling` and `extra` that an engine acts on."""
 
-_SAMPLING_DEFAULTS = {name: getattr(SamplingParams(), name) for name in sorted(SAMPLING_FIELDS)}
-_ENGINE_DEFAULTS: dict[str, Any] = {
-    field.name: field.default
-    for field in sorted(fields(GenerationRequest), key=lambda field: field.name)
-    if field.name in ENGINE_FIELDS
-}
+_NAMES = (*sorted(SAMPLING_FIELDS), *sorted(ENGINE_FIELDS))
+_values_of = attrgetter(*(f"sampling.{name}" if name in SAMPLING_FIELDS else name for name in _NAMES))
+_DEFAULTS = _values_of(GenerationRequest(request_id="", model="", endpoint="chat"))
+
+_DEPENDENT = frozenset({"echo", "best_of", "tools", "tool_choice", "functions", "function_call"})
+"""Fields whose effect another field may take (`_is_void`)."""
 
 _LEAVE_THE_END = frozenset(
     {
@@ -42,26 +44,35 @@ _LEAVE_THE_END = frozenset(
 )
 """Fields that do not choose where the model's own end comes. An upstream has fields that Weir does not
 know: a field that is not listed here may."""
+_NEVER_STEER = _LEAVE_THE_END - {"stop", "stop_token_ids"}
+"""Those of them that need no look at their values."""
 
 
 def check_fields(request: GenerationRequest, support: FieldSupport) -> None:
     """Raise `RequestError` for the first field that the engine with this `support` refuses."""
+    taken = _taken(support, request.endpoint)
     for name in asked_fields(request):
-        if support.treatment(name, request.endpoint) is Treatment.REFUSED:
+        if name not in taken and support.treatment(name, request.endpoint) is Treatment.REFUSED:
             own = caller_name(request.endpoint, name)
             reason = support.refused.get(name, "is not supported by this engine")
             raise RequestError(f"{own} {reason}.", param=own)
 
 
+@lru_cache(256)
+def _taken(support: FieldSupport, endpoint: str) -> frozenset[str]:
+    """The fields of Weir's own that the engine does not refuse on this endpoint."""
+    names = SAMPLING_FIELDS | ENGINE_FIELDS
+    return frozenset(name for name in names if support.treatment(name, endpoint) is not Treatment.REFUSED)
+
+
 def asked_fields(request: GenerationRequest) -> list[str]:
     """The names, as engines use them, of the fields with another value than the default."""
     asked: list[str] = []
-    for part, defaults in ((request.sampling, _SAMPLING_DEFAULTS), (request, _ENGINE_DEFAULTS)):
-        for name, default in defaults.items():
-            if getattr(part, name) != default and not _is_void(name, request):
-                asked.append(name)
+    for name, value, default in zip(_NAMES, _values_of(request), _DEFAULTS, strict=True):
+        if value != default and not (name in _DEPENDENT and _is_void(name, request)):
+            asked.append(name)
     for name, value in request.extra.items():
-        if not is_neutral(name, value) and not _is_void(name, request):
+        if not is_neutral(name, value) and not (name in _DEPENDENT and _is_void(name, request)):
             asked.append(name)
     return asked
 
@@ -88,6 +99,8 @@ def steers_end(request: GenerationRequest, support: FieldSupport, info: ModelInf
     if request.tool_choice not in (None, "auto") and request.uses_tools:
         return True
     for name in asked_fields(request):
+        if name in _NEVER_STEER:
+            continue
         is_ignored = support.treatment(name, request.endpoint) is Treatment.IGNORED
         if not is_ignored and _steers(name, request, info):
             return True
@@ -95,11 +108,12 @@ def steers_end(request: GenerationRequest, support: FieldSupport, info: ModelInf
 
 
 def _steers(name: str, request: GenerationRequest, info: ModelInfo) -> bool:
+    """Whether the field's value may choose the end. For a field that is not in `_NEVER_STEER`."""
     if name in ("stop", "stop_token_ids"):
         return info.eos_token_ids is None  # an upstream may call a stop string the model's own end
     if name == "logit_bias":
         return _biases_end(request, info)
-    return name not in _LEAVE_THE_END and not _is_choice(name, request.extra.get(name))
+    return not _is_choice(name, request.extra.get(name))
 
 
 def _is_choice(name: str, value: Any) -> bool:

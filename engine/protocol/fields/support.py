@@ -20,9 +20,10 @@ class Treatment(StrEnum):
     """The field has no effect. A header of the answer names it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FieldSupport:
-    """An engine's treatment of fields, by the names that engines use (`engine.protocol.fields.names`)."""
+    """An engine's treatment of fields, by the names that engines use (`engine.protocol.fields.names`). What
+    follows from one is kept by it: two are never equal."""
 
     honoured: frozenset[str] = frozenset()
     """On every endpoint."""

@@ -34,31 +34,50 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
 
     Raises `RequestError` for a request that an upstream cannot answer.
     """
-    sampling = request.sampling
-    _check_echo(request)
-    unsent = _SET_BY_WEIR | _OF_MESSAGES if request.endpoint == "messages" else _SET_BY_WEIR
-    body = {k: v for k, v in request.extra.items() if k not in unsent and v is not None}
-    body |= {"model": model or request.model}
+    sampling, given, is_chat = request.sampling, request.given, request.is_chat
+    asks_echo = echoes_ids = False
+    if request.echo:
+        echoes_ids = _has_ids(request)
+        _check_echo(request)
+        # Without an echo, vLLM refuses to generate nothing.
+        asks_echo = asks_for_echo(request) or sampling.max_tokens == 0
+    body: dict[str, Any] = {"model": model or request.model}
+    if request.extra:
+        unsent = _SET_BY_WEIR | _OF_MESSAGES if request.endpoint == "messages" else _SET_BY_WEIR
+        body |= {k: v for k, v in request.extra.items() if k not in unsent and v is not None}
     if sampling.prompt_logprobs is None:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     else:  # the ids say which of the tokens at one place is the prompt's
         body |= {"prompt_logprobs": request.num_prompt_logprobs, "return_token_ids": True}
-    if request.is_chat:
+    if is_chat:
         body["messages"] = list(request.messages)
     else:
         body["prompt"] = request.prompts[0] if len(request.prompts) == 1 else list(request.prompts)
-    body |= _changed(sampling, request.given)
+    for name, default in _DEFAULTS.items():
+        value = getattr(sampling, name)
+        if value != default or name in given:
+            body[name] = value
     if sampling.max_tokens is not None:
         body["max_tokens"] = sampling.max_tokens
     if sampling.logit_bias:
         body["logit_bias"] = {str(token_id): bias for token_id, bias in sampling.logit_bias.items()}
-    body |= _logprobs(request)
-    # Without an echo, vLLM refuses to generate nothing.
-    if asks_for_echo(request) or (request.echo and sampling.max_tokens == 0):
+    logprobs = sampling.logprobs
+    if logprobs is None and (request.return_token_ids or echoes_ids):
+        logprobs = 0  # they say which text each token has
+    if logprobs is not None and not is_chat:
+        body["logprobs"] = logprobs
+    elif logprobs is not None:
+        body |= {"logprobs": True, "top_logprobs": logprobs} if logprobs else {"logprobs": True}
+    if asks_echo:
         body["echo"] = True
     if request.return_token_ids:
         body["return_token_ids"] = True
-    body |= _tools(request)
+    if request.tools:
+        body["tools"] = list(request.tools)
+    if request.tool_choice is not None:
+        body["tool_choice"] = request.tool_choice
+    if not request.parallel_tool_calls or "parallel_tool_calls" in given:
+        body["parallel_tool_calls"] = request.parallel_tool_calls
     if request.user is not None:
         body["user"] = request.user
     if request.cache_salt is not None:
@@ -72,10 +91,10 @@ def request_body(request: GenerationRequest, model: str | None = None) -> dict[s
 
 def _check_echo(request: GenerationRequest) -> None:
     """Raise `RequestError` for an echo with parts that an upstream does not give together."""
-    if not request.echo or request.is_chat or asks_for_echo(request):
+    if request.is_chat or asks_for_echo(request):
         return
     has_prompt, sampling = request.sampling.prompt_logprobs is not None, request.sampling
-    if any(isinstance(prompt, tuple) for prompt in request.prompts):
+    if _has_ids(request):
         reason = "beside token ids or prompt_logprobs, an upstream cannot echo a prompt of token ids"
         raise RequestError(f"echo: {reason}.", param="echo")
     if not has_prompt and (sampling.logprobs is not None or sampling.max_tokens == 0):
@@ -83,39 +102,12 @@ def _check_echo(request: GenerationRequest) -> None:
         raise RequestError(f"echo: {reason}.", param="echo")
 
 
+def _has_ids(request: GenerationRequest) -> bool:
+    return any(isinstance(prompt, tuple) for prompt in request.prompts)
+
+
 def asks_for_echo(request: GenerationRequest) -> bool:
     """Whether the upstream echoes the prompt. It need not beside `prompt_logprobs`, which hold the prompt.
     Beside token ids, vLLM would leave out the prompt's text."""
     has_own = request.sampling.prompt_logprobs is not None or request.return_token_ids
     return request.echo and not request.is_chat and not has_own
-
-
-def _changed(sampling: SamplingParams, given: frozenset[str]) -> dict[str, Any]:
-    return {
-        name: value
-        for name, default in _DEFAULTS.items()
-        if (value := getattr(sampling, name)) != default or name in given
-    }
-
-
-def _tools(request: GenerationRequest) -> dict[str, Any]:
-    body: dict[str, Any] = {}
-    if request.tools:
-        body["tools"] = list(request.tools)
-    if request.tool_choice is not None:
-        body["tool_choice"] = request.tool_choice
-    if "parallel_tool_calls" in request.given or not request.parallel_tool_calls:
-        body["parallel_tool_calls"] = request.parallel_tool_calls
-    return body
-
-
-def _logprobs(request: GenerationRequest) -> dict[str, Any]:
-    wanted = request.sampling.logprobs
-    if wanted is None:
-        echoes_ids = request.echo and any(isinstance(prompt, tuple) for prompt in request.prompts)
-        if not request.return_token_ids and not echoes_ids:
-            return {}
-        wanted = 0
-    if not request.is_chat:
-        return {"logprobs": wanted}
-    return {"logprobs": True, "top_logprobs": wanted} if wanted else {"logprobs": True}

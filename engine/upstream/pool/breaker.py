@@ -19,11 +19,9 @@ class Breaker:
     """One replica's breaker. A half-open one lets one request through: the trial."""
 
     def __init__(self) -> None:
+        self.failures = 0
+        """Failures in a row. 0: the breaker is closed, and an answer or a begin changes nothing."""
         self._on_trial = False
-        self._close()
-
-    def _close(self) -> None:
-        self._failures = 0
         self._wait = 0.0
         self._open_until: float | None = None
         """None: closed."""
@@ -49,7 +47,7 @@ class Breaker:
         requests began before the failures."""
         self.leave(trial=trial)
         if trial or self._open_until is None:
-            self._close()
+            self.failures, self._wait, self._open_until = 0, 0.0, None
 
     def fail(self, now: float, *, trial: bool = False) -> bool:
         """A request failed. Returns whether the breaker opened. Failures of requests that began before it
@@ -57,8 +55,8 @@ class Breaker:
         if self._open_until is not None and not trial:
             return False
         self.leave(trial=trial)
-        self._failures += 1
-        if not trial and self._failures < FAILURES:
+        self.failures += 1
+        if not trial and self.failures < FAILURES:
             return False
         self._wait = min(max(2 * self._wait, SHORTEST), LONGEST)
         self._open_until = now + self._wait

@@ -4,23 +4,31 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, TypeVar
 
-from engine.protocol import Deltas, Engine, EngineError, EngineStats, GenerationRequest, ModelInfo, Tokenizer
-from engine.protocol.fields.support import FieldSupport
+from engine.protocol import (
+    Deltas,
+    EngineError,
+    EngineStats,
+    GenerationRequest,
+    ModelInfo,
+    QueueFullError,
+    Tokenizer,
+)
 from engine.protocol.flow import Flow
 from engine.protocol.relay import counted, relayed
-from engine.protocol.tracing import current
-from engine.streams.feeding import feed, iterated
+from engine.streams.feeding import iterated
 from engine.streams.flow import StagedFlow
 from engine.upstream.pool.health import HealthChecks
-from engine.upstream.pool.replica import Attempt, Replica
-from engine.upstream.pool.route import Route, may_retry
+from engine.upstream.pool.replica import Attempt, Replica, all_busy, attempts, may_retry
 from engine.upstream.pool.routing import PrefixAffinity, Routing
 from engine.upstream.request_tracker import RequestTracker
 from engine.upstream.totals import info_of, stats_of
 
 T = TypeVar("T")
+
+_info_of = attrgetter("engine.info")
 
 
 class PoolEngine:
@@ -53,30 +61,24 @@ class PoolEngine:
         for name, number in Counter(replica.name for replica in replicas).items():
             if number > 1:
                 raise ValueError(f"two upstreams are called {name}: give each a name of its own")
+        self._replicas = replicas
         self._routing = routing or PrefixAffinity()
         self._first_token_timeout = first_token_timeout if len(replicas) > 1 else None
         self._retries = retries
         self._health = HealthChecks(replicas, health_interval)
-        self._tokenizer = tokenizer
         self._requests = RequestTracker()
         self._infos: list[ModelInfo] = []
         self._info = ModelInfo()
+        # All replicas are engines of one kind.
+        self.fields = replicas[0].engine.fields
+        self.tokenizer = tokenizer or replicas[0].engine.tokenizer
 
     @property
     def info(self) -> ModelInfo:
-        infos = [replica.engine.info for replica in self.replicas.values()]
+        infos = [*map(_info_of, self._replicas)]
         if infos != self._infos:
             self._infos, self._info = infos, info_of(infos)
         return self._info
-
-    @property
-    def fields(self) -> FieldSupport:
-        """All replicas are engines of one kind."""
-        return next(iter(self.replicas.values())).engine.fields
-
-    @property
-    def tokenizer(self) -> Tokenizer | None:
-        return self._tokenizer or next(iter(self.replicas.values())).engine.tokenizer
 
     async def start(self) -> None:
         """Start all engines. Raises the error of any of them."""
@@ -87,54 +89,47 @@ class PoolEngine:
         return iterated(StagedFlow(partial(self.feed, request)))
 
     async def feed(self, request: GenerationRequest, flow: Flow) -> None:
-        self._requests.check()
-        route = Route(self.replicas.values(), self._routing, request, self._retries)
-        attempt = route.first()
-        while True:
-            try:
-                with attempt, current(attempt.span):  # the call of the upstream begins here
-                    await self._feed(request, flow, route, attempt)
-                    return
-            except EngineError as error:
-                attempt = self._following(route, attempt, error)
+        await self._ask(request, partial(self._feed, request, flow))
 
-    async def _feed(self, request: GenerationRequest, flow: Flow, route: Route, attempt: Attempt) -> None:
+    async def _feed(self, request: GenerationRequest, flow: Flow, attempt: Attempt) -> None:
         """Feed one replica's answer. It has limited time for its first delta. An answer with logprobs of its
         prompt comes as a whole."""
         is_whole = request.sampling.prompt_logprobs is not None
+        flow.on_first = attempt.begin
         try:
-            async with asyncio.timeout(None if is_whole else self._first_token_timeout) as limit:
-
-                def begin() -> None:
-                    limit.reschedule(None)
-                    route.has_begun(attempt)
-
-                flow.on_first = begin
-                await feed(attempt.engine, request, flow)
+            async with asyncio.timeout(None if is_whole else self._first_token_timeout) as attempt.limit:
+                await attempt.replica.feed(request, flow)
                 if not attempt.has_begun:  # an empty stream
-                    route.has_begun(attempt)
+                    attempt.begin()
         except TimeoutError as error:
             raise EngineError("The upstream engine did not answer in time.", status=504) from error
 
     async def relay(self, request: GenerationRequest, path: str, fields: Mapping[str, Any]) -> bytes:
-        return await self._ask(request, lambda engine: relayed(engine, request, path, fields))
+        return await self._ask(
+            request, lambda attempt: relayed(attempt.replica.engine, request, path, fields)
+        )
 
     async def count_tokens(self, request: GenerationRequest) -> int:
-        return await self._ask(request, lambda engine: counted(engine, request))
+        return await self._ask(request, lambda attempt: counted(attempt.replica.engine, request))
 
-    async def _ask(self, request: GenerationRequest, ask: Callable[[Engine], Awaitable[T]]) -> T:
+    async def _ask(self, request: GenerationRequest, ask: Callable[[Attempt], Awaitable[T]]) -> T:
         """The answer of the first replica that does not fail."""
         self._requests.check()
-        route = Route(self.replicas.values(), self._routing, request, self._retries)
-        attempt = route.first()
+        following = attempts(self._replicas, self._routing, request, self._retries)
+        attempt = next(following)
         while True:
             try:
-                with attempt, current(attempt.span):
-                    answer = await ask(attempt.engine)
-                    route.has_begun(attempt)
+                with attempt:
+                    answer = await ask(attempt)
+                    if not attempt.has_begun:  # it is no stream
+                        attempt.begin()
                     return answer
             except EngineError as error:
-                attempt = self._following(route, attempt, error)
+                self._requests.check()
+                other = None if attempt.has_begun or not may_retry(error) else next(following, None)
+                if other is None:
+                    raise
+                attempt = other
 
     def drain(self, name: str) -> None:
         """Give the replica no new request; those that run continue. Raises `KeyError` for an unknown name."""
@@ -152,9 +147,19 @@ class PoolEngine:
 
     def check_room(self, caller: str) -> None:
         """Raise `QueueFullError` if this caller may not add a request now, at any replica."""
-        refusals = [replica.refusal(caller) for replica in self.replicas.values()]
-        if all(refusals):
-            raise next(refusal for refusal in refusals if refusal)
+        refusal: QueueFullError | None = None
+        for replica in self._replicas:
+            if replica.max_connections is not None and replica.outstanding >= replica.max_connections:
+                refusal = refusal or all_busy()
+                continue
+            try:
+                replica.engine.check_room(caller)
+            except QueueFullError as error:
+                refusal = refusal or error
+            else:
+                return
+        assert refusal is not None
+        raise refusal
 
     def check_health(self) -> None:
         """Raise `EngineError` if no replica can serve."""
@@ -167,11 +172,7 @@ class PoolEngine:
         await self._health.aclose()
         await asyncio.gather(*(replica.engine.aclose() for replica in self.replicas.values()))
 
-    def _following(self, route: Route, attempt: Attempt, error: EngineError) -> Attempt:
-        """Another attempt at the request on which this one failed. Raises `error` if no attempt is left."""
-        self._requests.check()
-        following = None if attempt.has_begun or not may_retry(error) else route.next()
-        if following is None:
-            raise error
-        attempt.retry()
-        return following
+
+async def _feed(request: GenerationRequest, flow: Flow, attempt: Attempt) -> None:
+    flow.on_first = attempt.begin
+    await attempt.replica.feed(request, flow)

@@ -7,6 +7,7 @@ request is made of it.
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -14,7 +15,7 @@ from aiohttp import web
 
 from engine.protocol import RequestError
 from engine.protocol.fields.names import ENGINE_NAMES, SCHEMAS
-from proxy.http.arrival import Arrival
+from proxy.http.door import Arrival
 from proxy.settings.requests import BodyOptions
 from proxy.wire.errors import APIError
 
@@ -27,7 +28,7 @@ MAX_DEPTH = 100
 """Levels of nesting in a body. A schema needs fewer, and every library that reads the body can read more."""
 
 SMALL = 32 * 1024
-"""Bytes of a body in which nothing needs to be counted."""
+"""Bytes of a body in which nothing needs to be counted, and which takes no time worth a turn of others."""
 SLICE = 256 * 1024
 """Bytes that are counted at a time. Other requests are served between two slices."""
 
@@ -42,25 +43,24 @@ _BESIDE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else"})
 
 def max_body_size(options: BodyOptions, max_model_len: int | None) -> int:
     """Bytes of the longest body that is read, for a model of this length (None: not known)."""
-    if options.max_body_size is not None:
-        return options.max_body_size
-    if max_model_len is None:
-        return UNKNOWN_BODY
-    return max(LEAST_BODY, BYTES_PER_TOKEN * max_model_len)
+    return options.max_body_size or _default_size(max_model_len)
+
+
+@lru_cache(256)
+def _default_size(max_model_len: int | None) -> int:
+    return UNKNOWN_BODY if max_model_len is None else max(LEAST_BODY, BYTES_PER_TOKEN * max_model_len)
 
 
 async def read_json(arrival: Arrival, options: BodyOptions, max_model_lens: Iterable[int | None]) -> Any:
     """The JSON value of the body, which is for one of the models of these lengths (None: not known). Raises
     `APIError` 400, 413 or 429."""
-    limit = num_ids = 0
+    limit, num_ids = options.max_body_size or LEAST_BODY, 0
     for length in max_model_lens:
-        limit = max(limit, max_body_size(options, length))
+        limit = options.max_body_size or max(limit, _default_size(length))
         num_ids = max(num_ids, length or 0)
-    limit = limit or LEAST_BODY
-    http = arrival.http
-    if (http.content_length or 0) > limit:
+    if (arrival.http.content_length or 0) > limit:
         raise _too_large(limit)
-    body = await read_body(http, limit)
+    body = await read_body(arrival.http, limit)
     arrival.count_bytes(len(body))
     # Brackets count also in strings. The count ends behind `MAX_DEPTH`: to count all takes ten times as long.
     num_brackets, place = 0, -1
@@ -139,12 +139,6 @@ def _structure(body: bytes) -> Iterator[tuple[int, int]]:
         yield bare.count(b","), bare.count(b"[") + bare.count(b"{")
 
 
-async def yield_to_event_loop(http: web.Request) -> None:
-    """Serve other requests between two steps that take milliseconds for a large body."""
-    if http.content_length is None or http.content_length > SMALL:
-        await asyncio.sleep(0)
-
-
 def is_deeper(value: Any, depth: int) -> bool:
     """Whether lists and objects are nested in more than `depth` levels."""
     level = [value] if isinstance(value, dict | list) else []
@@ -166,7 +160,8 @@ def check_counts(body: Any, options: BodyOptions) -> None:
     """
     if not isinstance(body, dict):
         return
-    _check(len(body), options.max_fields, "fields", None)
+    if len(body) > options.max_fields:
+        _check(len(body), options.max_fields, "fields", None)
     for name in ("messages", "input"):
         if isinstance(items := body.get(name), list):
             _check_messages(items, name, options)
@@ -202,28 +197,25 @@ def _check(number: int, most: int, things: str, param: str | None) -> None:
 def _check_messages(messages: list[Any], name: str, options: BodyOptions) -> None:
     """A chat's messages, or a response's items. The result of a tool may have parts of its own."""
     things = "messages" if name == "messages" else "items"
-    _check(len(messages), options.max_messages, things, name)
+    if len(messages) > options.max_messages:
+        _check(len(messages), options.max_messages, things, name)
     num_parts, max_fields = 0, options.max_fields
     for i, message in enumerate(messages):
         if not isinstance(message, dict):
             continue
-        if parts := _parts(message):
+        parts: list[Any] = []
+        for field in ("content", "output", "summary", "tool_calls"):
+            if isinstance(own := message.get(field), list):
+                parts += own
+        if parts:
+            for part in parts[:]:
+                if isinstance(part, dict) and isinstance(inner := part.get("content"), list):
+                    parts += inner
             num_parts += len(parts)
             _check(num_parts, options.max_content_parts, "parts and tool calls", name)
         for one in (message, *parts):
             if isinstance(one, dict) and len(one) > max_fields:
                 _check(len(one), max_fields, "fields", f"{name}.{i}")
-
-
-def _parts(message: dict[str, Any]) -> list[Any]:
-    parts: list[Any] = []
-    for field in ("content", "output", "summary", "tool_calls"):
-        if isinstance(own := message.get(field), list):
-            parts += own
-    for part in parts[:]:
-        if isinstance(part, dict) and isinstance(inner := part.get("content"), list):
-            parts += inner
-    return parts
 
 
 def _check_tools(tools: list[Any], name: str, options: BodyOptions) -> None:

@@ -6,7 +6,7 @@ from proxy.deployment.explain import explain, explain_policy
 from proxy.deployment.keys import Key
 from proxy.http.access.operator import admin_name
 from proxy.http.admin.wire import answer, listing
-from proxy.http.arrival import sender
+from proxy.http.door import sender
 from proxy.service.service import SERVICE, Service
 from proxy.wire.errors import APIError
 

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from engine.protocol import GenerationRequest
 from proxy.deployment.deployment import Route
 from proxy.http.admission import admitted
-from proxy.http.arrival import Arrival
 from proxy.http.dialect import DIALECTS, Dialect
+from proxy.http.door import Arrival
 from proxy.http.guard_api.judging import judge
 from proxy.http.guard_api.open_texts import OpenTexts, open_texts_of
 from proxy.http.openapi import Operation

@@ -15,7 +15,7 @@ class Owner(NamedTuple):
     """Who stored a response. Nobody else reads it."""
 
     caller: str
-    """The caller that shares the store with other callers (`proxy.http.arrival`)."""
+    """The caller that shares the store with other callers (`proxy.http.door`)."""
     key: str
     """A digest of the key in the request, which a server without keys does not check. It distinguishes
     callers at one address."""

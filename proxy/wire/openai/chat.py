@@ -159,9 +159,6 @@ class ChatAnswer(ChoicesAnswer):
         logprobs: JSONObject | None = None
         if self.request.sampling.logprobs is not None and (tokens := self.token_logprobs(delta)):
             logprobs = {"content": tokens, "refusal": None}
-        return {"index": delta.index, "delta": self._message(delta), "logprobs": logprobs}
-
-    def _message(self, delta: Delta) -> JSONObject:
         message: JSONObject = {}
         if delta.index not in self._begun:
             self._begun.add(delta.index)
@@ -173,7 +170,7 @@ class ChatAnswer(ChoicesAnswer):
             message["reasoning_content"] = delta.text
         elif delta.text:
             message["content"] = delta.text
-        return message
+        return {"index": delta.index, "delta": message, "logprobs": logprobs}
 
     def _tool_call(self, delta: Delta, call: ToolCall) -> JSONObject:
         calls = self._calls[delta.index]

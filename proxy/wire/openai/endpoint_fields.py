@@ -2,7 +2,7 @@
 rest to the engine."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from typing import Any, ClassVar, Literal, get_args
@@ -118,6 +118,8 @@ class EndpointFields(RequestObject):
     def ignored(self, support: FieldSupport) -> list[str]:
         """The names of the fields that have no effect with this engine. At most one more than `MAX_NAMES`."""
         names: list[str] = []
+        if not self.model_extra and self.model_fields_set.isdisjoint(_may_be_ignored(type(self), support)):
+            return names
         for name in _asked(self, defaults_of(self.endpoint), with_unknown=True):
             if self.treatment(name, support) is Treatment.IGNORED:
                 names.append(name)
@@ -215,6 +217,25 @@ def _read_here(cls: type[EndpointFields]) -> frozenset[str]:
     """The fields that have their effect whichever engine runs."""
     own = (name for name in names_of(cls) if engine_name(cls.endpoint, name) not in _OF_ENGINES)
     return cls.by_service.union(own)
+
+
+@cache
+def may_be_refused(cls: type[EndpointFields]) -> frozenset[str]:
+    """The class's own fields, by their names in Python, of which one may be refused."""
+    refusals = refusals_of(cls)
+    return _own_fields(cls, lambda name: name in refusals)
+
+
+@lru_cache(256)
+def _may_be_ignored(cls: type[EndpointFields], support: FieldSupport) -> frozenset[str]:
+    """The class's own fields, by their names in Python, of which one may have no effect with this engine."""
+    return _own_fields(cls, lambda name: cls.treatment(name, support) is Treatment.IGNORED)
+
+
+def _own_fields(cls: type[BaseModel], wanted: Callable[[str], bool]) -> frozenset[str]:
+    """The fields whose names are wanted, and all objects of settings: a caller names their parts."""
+    names = {own: field.alias or own for own, field in cls.model_fields.items()}
+    return frozenset(own for own, name in names.items() if wanted(name) or options_of(cls, name))
 
 
 def options_of(cls: type[BaseModel], name: str) -> type[Options] | None:

@@ -5,7 +5,6 @@ of unknown ones.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -13,7 +12,14 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from engine.protocol import GenerationRequest, RequestError, SamplingParams
 from engine.protocol.fields.names import LENGTH_LIMITS
 from engine.protocol.processor_specs import NamedProcessorSpec
-from proxy.wire.openai.endpoint_fields import KEEPS_ENDS, EndpointFields, Options, check_code, check_ends
+from proxy.wire.openai.endpoint_fields import (
+    KEEPS_ENDS,
+    EndpointFields,
+    Options,
+    check_code,
+    check_ends,
+    may_be_refused,
+)
 
 TokenId = Annotated[int, Field(ge=0)]
 
@@ -145,23 +151,48 @@ class GenerationFields(EndpointFields):
 
         Raises `RequestError` for fields that contradict each other or that would break a promise.
         """
-        self._check_shared()
+        if self.stream_options is not None and not self.stream:
+            raise RequestError("stream_options can only be given when stream is true", param="stream_options")
+        given, others = self.model_fields_set, self.model_extra
+        # Fields that could make another server break a promise are refused, whichever engine runs.
+        if others or not given.isdisjoint(may_be_refused(type(self))):
+            self.check_refused()
+        if others:
+            check_code(others)
+            check_ends(others)
         if prompt_logprobs is not None and self.stream:
             raise RequestError("prompt_logprobs cannot be streamed", param="prompt_logprobs")
         if logprob_token_ids and logprobs is None:
             raise RequestError("logprob_token_ids can only be given with logprobs", param="logprob_token_ids")
         limits = self._length_limits()
-        # The smallest of the caller's limits holds, whatever their names.
-        max_tokens = min(limits.values(), default=self.max_tokens)
-        sampling = self._sampling(max_tokens, logprobs, best_of)
         return GenerationRequest(
             request_id=request_id,
             model=model,
             endpoint=self.endpoint,
-            sampling=replace(
-                sampling, prompt_logprobs=prompt_logprobs, logprob_token_ids=tuple(logprob_token_ids)
+            sampling=SamplingParams(
+                n=self.n,
+                best_of=best_of,
+                # The smallest of the caller's limits holds, whatever their names.
+                max_tokens=min(limits.values(), default=self.max_tokens),
+                min_tokens=self.min_tokens,
+                temperature=self.temperature,
+                top_k=max(0, self.top_k),
+                top_p=self.top_p,
+                min_p=self.min_p,
+                presence_penalty=self.presence_penalty,
+                frequency_penalty=self.frequency_penalty,
+                repetition_penalty=self.repetition_penalty,
+                logit_bias={int(key): one for key, one in self.logit_bias.items()} if self.logit_bias else {},
+                seed=self.seed,
+                stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop),
+                stop_token_ids=tuple(self.stop_token_ids),
+                ignore_eos=self.ignore_eos,
+                logprobs=logprobs,
+                logprob_token_ids=tuple(logprob_token_ids),
+                prompt_logprobs=prompt_logprobs,
+                logits_processors=tuple(map(LogitsProcessor.spec, self.logits_processors)),
             ),
-            given=frozenset(self.model_fields_set).difference(LENGTH_LIMITS).union(limits),
+            given=frozenset(given).difference(LENGTH_LIMITS).union(limits),
             # Token ids are also needed to name tokens by them.
             return_token_ids=return_token_ids or self.return_token_ids or self.return_tokens_as_token_ids,
             cache_salt=self.cache_salt,
@@ -170,37 +201,16 @@ class GenerationFields(EndpointFields):
             hooks=tuple(dict.fromkeys(self.hooks)),
             user=self.user,
             metadata=self.metadata,
-            extra={**self.extra, **extra} if self.model_extra else extra,
+            extra={**self.extra, **extra} if others else extra,
             **own,
-        )
-
-    def _sampling(self, max_tokens: int | None, logprobs: int | None, best_of: int | None) -> SamplingParams:
-        return SamplingParams(
-            n=self.n,
-            best_of=best_of,
-            max_tokens=max_tokens,
-            min_tokens=self.min_tokens,
-            temperature=self.temperature,
-            top_k=max(0, self.top_k),
-            top_p=self.top_p,
-            min_p=self.min_p,
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            repetition_penalty=self.repetition_penalty,
-            logit_bias={int(key): bias for key, bias in self.logit_bias.items()} if self.logit_bias else {},
-            seed=self.seed,
-            stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop),
-            stop_token_ids=tuple(self.stop_token_ids),
-            ignore_eos=self.ignore_eos,
-            logprobs=logprobs,
-            logits_processors=tuple(map(LogitsProcessor.spec, self.logits_processors)),
         )
 
     def _length_limits(self) -> dict[str, int]:
         """The limits of an output's tokens that the caller gives, by name. Raises `RequestError`."""
+        given = self.model_fields_set
         limits: dict[str, int] = {}
         for name in LENGTH_LIMITS:
-            if name not in self.model_fields_set:
+            if name not in given:
                 continue
             value, is_checked = getattr(self, name), name in type(self).model_fields
             if not is_checked and (type(value) is not int or (value < 1 and value != _NO_LIMIT)):
@@ -208,12 +218,3 @@ class GenerationFields(EndpointFields):
             if value != _NO_LIMIT:
                 limits[name] = value
         return limits
-
-    def _check_shared(self) -> None:
-        """Fields that could make another server break a promise are refused, whichever engine runs."""
-        if self.stream_options is not None and not self.stream:
-            raise RequestError("stream_options can only be given when stream is true", param="stream_options")
-        self.check_refused()
-        if self.model_extra:
-            check_code(self.model_extra)
-            check_ends(self.model_extra)

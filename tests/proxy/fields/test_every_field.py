@@ -129,12 +129,14 @@ async def engine_named(name: str, folder: Path, upstream: FakeUpstream) -> Async
 
 
 class Sender:
-    """Sends bodies to an endpoint of one server, and sees what reaches its engine."""
+    """Sends bodies to an endpoint of one server, and sees what reaches its engine. It is made before the
+    server, which looks at the engine once."""
 
     endpoint: str
+    client: Client
 
-    def __init__(self, client: Client, engine: Any, upstream: FakeUpstream) -> None:
-        self.client, self.upstream = client, upstream
+    def __init__(self, engine: Any, upstream: FakeUpstream) -> None:
+        self.upstream = upstream
         self.asked: list[GenerationRequest] = []
         self.read = set[str]()
         self.translated = engine.fields.honoured_in_chats if isinstance(engine, MessagesEngine) else ()
@@ -255,14 +257,14 @@ async def test_every_field_is_treated_as_the_page_says(
 ) -> None:
     upstream.script = message if name == "messages" else script
     async with engine_named(name, tmp_path, upstream) as engine:
-        client = await serve(
+        sender = Sender(engine, upstream)
+        sender.client = await serve(
             engine,
             pipeline=Pipeline([], allowed=[LoadedHook.of("observer", lambda chunk: emit(chunk.pending))]),
             names=["m", "other"],
             reasoning_parser="deepseek_r1" if name not in ("openai", "messages") else None,
             tool_call_parser="hermes",
         )
-        sender = Sender(client, engine, upstream)
         failures = {}
         for sender.endpoint in endpoints:
             for row in rows(sender.endpoint):

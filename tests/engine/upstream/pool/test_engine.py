@@ -22,6 +22,7 @@ from engine.protocol import (
     Rewind,
     ShutdownError,
 )
+from engine.protocol.fields.support import FieldSupport
 from engine.upstream.pool.breaker import FAILURES
 from engine.upstream.pool.engine import PoolEngine
 from engine.upstream.pool.replica import Replica
@@ -214,6 +215,8 @@ async def test_requests_that_the_server_ends_say_nothing_about_an_upstream(make_
 async def test_a_rewind_reaches_the_engine_that_answers() -> None:
     class Engine(Teller):
         info = ModelInfo(can_rewind=True)
+        fields = FieldSupport()
+        tokenizer = None
 
     engine: Any = Engine(lambda said: ["b", "a"] if not said else [""])
     pool = PoolEngine([Replica("a", engine)])
