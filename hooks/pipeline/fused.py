@@ -13,7 +13,7 @@ from hooks.api import Chunk, StreamContext, hold
 from hooks.loading.fuse import Run
 from hooks.loading.screen import Screened, State
 from hooks.pipeline.ask import Ask, Asking, Reply
-from hooks.pipeline.fragments import Fragment
+from hooks.pipeline.fragments import Fragment, HeldText
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.piece import Piece
 from hooks.pipeline.stage import HookStage, Settled
@@ -29,14 +29,13 @@ APART = hold(0)
 """The verdict that passes all text on to the guards."""
 
 
-class FusedStage(HookStage):
-    """A failure of the reading is one of the first guard's (contract 4.5). Each guard has the counts that it
-    would have if it were called with each chunk. They share the time."""
+class Reading:
+    """One stream, and the stages of fused guards. It is called as a hook is, with each chunk."""
 
     __slots__ = (
         "_base",
-        "_counts",
         "_guards",
+        "_held",
         "_kept",
         "_num_after",
         "_num_read",
@@ -47,21 +46,13 @@ class FusedStage(HookStage):
         "_text",
         "_unknown",
         "_wait",
-        "num_fused",
+        "counts",
     )
 
-    def __init__(
-        self, guarded: GuardedRequest, run: Run, context: StreamContext, stages: Sequence[HookStage]
-    ) -> None:
-        """`stages`: of the guards."""
-        super().__init__(guarded, run.hook, context)
-        self.num_fused = len(stages)
-        self.tally = type(stages[0].tally)()
-        self.ask = Ask(run.hook, self.tally, self._read, False)
-        self._guards, self._screen, self._stages = run.guards, run.screen, stages
-        for stage in stages:
-            stage.on_change = self._forget
-        self._counts: Counter[tuple[bool, ...]] = Counter()
+    def __init__(self, run: Run, stages: Sequence[HookStage], held: HeldText) -> None:
+        """`stages`: of the guards. `held`: the text that is held in their place."""
+        self._guards, self._screen, self._stages, self._held = run.guards, run.screen, stages, held
+        self.counts: Counter[tuple[bool, ...]] = Counter()
         """The chunks that were read, by whether each guard held text."""
         self._text = ""
         """The last `_kept` characters of the stream."""
@@ -80,8 +71,7 @@ class FusedStage(HookStage):
         """Chunks left to wait: many if the automaton gave up often. The guards are called with the first
         chunk of a stream, and make their states."""
 
-    def _read(self, chunk: Chunk) -> hold:
-        """The verdict on a chunk. The driver calls it as a hook."""
+    def __call__(self, chunk: Chunk) -> hold:
         text, first = chunk.text_diff, self._state
         is_short = len(text) <= MOST_READ and not chunk.is_final
         if first is None and is_short:
@@ -97,7 +87,7 @@ class FusedStage(HookStage):
             if is_short:
                 self._state = state
                 self._num_read += 1
-                self._counts[state.holds] += 1
+                self.counts[state.holds] += 1
                 self._text = (self._text + text)[-self._kept :]
                 return state.verdict
             self._leave(first)
@@ -107,6 +97,10 @@ class FusedStage(HookStage):
 
     def _resumed(self) -> State | None:
         """The state after all text, if the automaton accepts what the guards hold. That is held here then."""
+        if any(stage.has_changed for stage in self._stages):
+            for stage in self._stages:
+                stage.has_changed = False
+            self._base, self._num_after, self._unknown = self._screen.anywhere, 0, self._screen.width
         if self._num_to_wait:
             self._num_to_wait -= 1
             return None
@@ -122,7 +116,7 @@ class FusedStage(HookStage):
         state = self._screen.read(self._base, self._text[length - num_held :])
         if self._unknown or state is None:
             return None
-        self.held.replace([one for stage in reversed(self._stages) for one in stage.held.fragments])
+        self._held.replace([one for stage in reversed(self._stages) for one in stage.held.fragments])
         for stage in self._stages:
             stage.held.replace(())
         self._num_read = 0
@@ -135,16 +129,37 @@ class FusedStage(HookStage):
 
     def _leave(self, state: State) -> None:
         """The guards are called with the text that is held here, and with all that follows."""
-        before = self._text[: len(self._text) - self.held.num_characters]
+        before = self._text[: len(self._text) - self._held.num_characters]
         for guard, stage in zip(self._guards, self._stages, strict=True):
             guard.skip(stage.context.state, before)
         self._state, self._base, self._num_after = None, self._screen.decided(state), 0
         self._wait = 1 if self._num_read >= ENOUGH else min(2 * self._wait, MOST_WAIT)
         self._num_to_wait = self._wait - 1
 
-    def _forget(self) -> None:
-        """A guard has changed text that it was shown."""
-        self._base, self._num_after, self._unknown = self._screen.anywhere, 0, self._screen.width
+
+def _may_skip(guard: Screened, stage: HookStage) -> bool:
+    return guard.may_skip(stage.context.state)
+
+
+class FusedStage(HookStage):
+    """A failure of the reading is one of the first guard's (contract 4.5). Each guard has the counts that it
+    would have if it were called with each chunk. They share the time."""
+
+    __slots__ = ("_reading", "_stages", "num_fused")
+
+    def __init__(
+        self, guarded: GuardedRequest, run: Run, context: StreamContext, stages: Sequence[HookStage]
+    ) -> None:
+        """`stages`: of the guards."""
+        super().__init__(guarded, run.hook, context)
+        self._stages = stages
+        self._reading = Reading(run, stages, self.held)
+        self.num_fused = len(stages)
+        self.tally = type(stages[0].tally)()
+        self.ask = Ask(run.hook, self.tally, self._reading, False)
+
+    def leave(self) -> None:
+        self._reading.leave()
 
     def lets_through(self, chunk: Chunk, reply: Reply, piece: Piece) -> bool:
         return type(reply) is hold and reply.n == 0 and self.held.pieces is None
@@ -165,15 +180,11 @@ class FusedStage(HookStage):
         share = self.tally.seconds / self.num_fused
         for place, stage in enumerate(self._stages):
             stage.tally.seconds += share
-            for holds, num_chunks in self._counts.items():
+            for holds, num_chunks in self._reading.counts.items():
                 if holds[place]:
                     stage.tally.num_holds += num_chunks
                 else:
                     stage.tally.num_emitted += num_chunks
         self._stages[0].tally.others.update(self.tally.others)
-        self._counts.clear()
+        self._reading.counts.clear()
         self.tally.drain()
-
-
-def _may_skip(guard: Screened, stage: HookStage) -> bool:
-    return guard.may_skip(stage.context.state)

@@ -4,7 +4,6 @@ A machine without I/O: a hook is asked by yielding an `Ask`, and the verdict com
 """
 
 import logging
-from collections.abc import Callable
 
 from hooks.api import Chunk, Note, StreamContext, Verdict, emit, hold, redact, rewind, suspect, terminate
 from hooks.api.chunk import NOTHING_KEPT
@@ -48,12 +47,12 @@ class HookStage:
         "ask",
         "call",
         "context",
+        "has_changed",
         "held",
         "hook",
         "is_closed",
         "is_suppressed",
         "judged",
-        "on_change",
         "pieces",
         "tally",
     )
@@ -85,8 +84,8 @@ class HookStage:
         self.held = HeldText()
         self._is_simple = not hook.is_shadow and not hook.judges
         """Whether a hold of the hook only moves text. It has effect, and no judged tokens are counted."""
-        self.on_change: Callable[[], None] | None = None
-        """Called if the hook changes text."""
+        self.has_changed = False
+        """The hook has changed text. Those who look at it set it back."""
         self.is_closed = False
         """The hook is shown no more text of this stream."""
         self.is_suppressed = False
@@ -223,8 +222,7 @@ class HookStage:
         outcome = decide(verdict, pending, length, is_final=chunk.is_final, keep_tokens=self._keeps_tokens)
         self.held.replace(outcome.held)
         self.tally.count(outcome.action)
-        if self.on_change is not None:
-            self.on_change()
+        self.has_changed = True
         if length and outcome.action == "suppress":
             self.is_suppressed = True
         if self._decisions is not None:

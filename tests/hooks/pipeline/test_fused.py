@@ -239,7 +239,7 @@ def test_the_counts_of_a_reading_do_not_grow_with_the_stream() -> None:
             await guard.feed(delta)
 
     asyncio.run(read())
-    stage = guard._guard._outputs[0].streams["content"].stages[0]
-    assert sum(stage._counts.values()) > 1000
-    assert len(stage._counts) <= 2**2
-    assert len(stage._text) < 2000
+    reading = guard._guard._outputs[0].streams["content"].stages[0]._reading
+    assert sum(reading.counts.values()) > 1000
+    assert len(reading.counts) <= 2**2
+    assert len(reading._text) < 2000
