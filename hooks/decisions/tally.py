@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
+from engine.protocol import Delta
+
 HELD_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0)
 """The upper ends of the buckets of `Tally.held`, in seconds. Longer times have a bucket too."""
 
@@ -168,3 +170,23 @@ class JudgedTokens:
     @property
     def num_judged(self) -> int:
         return self.num_released - self.num_unjudged
+
+
+class ReleasedUsage:
+    """Counts one request's released tokens, for a server that reports these as usage (contract 6.1)."""
+
+    def __init__(self) -> None:
+        self._num_tokens = 0
+        self._num_reasoning = 0
+
+    def count(self, released: Delta) -> Delta:
+        if released.channel != "echo":
+            self._num_tokens += len(released.tokens)
+        if released.channel == "reasoning":
+            self._num_reasoning += len(released.tokens)
+        used = released.usage
+        if used is None:
+            return released
+        num_reasoning = min(used.reasoning_tokens, self._num_reasoning)
+        counted = replace(used, completion_tokens=self._num_tokens, reasoning_tokens=num_reasoning)
+        return replace(released, usage=counted)

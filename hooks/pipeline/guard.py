@@ -11,14 +11,13 @@ the service and in hook workers alike.
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from engine.protocol import Delta, EngineError, GenerationRequest, Rewind, Usage
 from hooks.api import terminate
 from hooks.api.decision import Held
 from hooks.decisions.failure import HookError
 from hooks.decisions.log import DecisionLog
-from hooks.decisions.tally import Tallies
+from hooks.decisions.tally import ReleasedUsage, Tallies
 from hooks.loading.fuse import Run
 from hooks.loading.loader import LoadedHook
 from hooks.loading.options import PipelineOptions
@@ -61,7 +60,7 @@ class Guard:
         if decisions is None and not self.may_rewind:
             self.guarded.runs = runs
         self._outputs = list(map(self._output, range(request.num_outputs)))
-        self._released_usage = _ReleasedUsage() if options.usage == "released" else None
+        self._released_usage = ReleasedUsage() if options.usage == "released" else None
         self._is_terminated = False
 
     def admit(self, shown: GenerationRequest) -> Machine:
@@ -195,23 +194,3 @@ class Guard:
     ) -> Step:
         is_over = self._is_terminated and all(output.is_finished for output in self._outputs)
         return Step(released, rewound, is_over, refused, error)
-
-
-class _ReleasedUsage:
-    """Counts released tokens, for a server that reports these as usage."""
-
-    def __init__(self) -> None:
-        self._num_tokens = 0
-        self._num_reasoning = 0
-
-    def count(self, released: Delta) -> Delta:
-        if released.channel != "echo":
-            self._num_tokens += len(released.tokens)
-        if released.channel == "reasoning":
-            self._num_reasoning += len(released.tokens)
-        used = released.usage
-        if used is None:
-            return released
-        num_reasoning = min(used.reasoning_tokens, self._num_reasoning)
-        counted = replace(used, completion_tokens=self._num_tokens, reasoning_tokens=num_reasoning)
-        return replace(released, usage=counted)

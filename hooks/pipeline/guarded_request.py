@@ -47,9 +47,14 @@ class GuardedRequest:
         self.hidden_values = HiddenValues(self.values)
 
     @property
+    def is_enforced(self) -> bool:
+        """Whether a hook's verdicts have an effect."""
+        return not all(hook.is_shadow for hook in self.hooks)
+
+    @property
     def keeps_calls(self) -> bool:
         """Whether a tool call waits until its hooks have passed all of it (contract 3.20)."""
-        return self.options.tool_calls == "whole" and not all(hook.is_shadow for hook in self.hooks)
+        return self.options.tool_calls == "whole" and self.is_enforced
 
     @property
     def can_rewind(self) -> bool:

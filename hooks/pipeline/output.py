@@ -53,7 +53,7 @@ class Output:
         """Whether a tool call ended that is withheld."""
         sampling = guarded.request.sampling
         has_logprobs = sampling.logprobs is not None or sampling.prompt_logprobs is not None
-        self._tells_bytes = has_logprobs and not all(hook.is_shadow for hook in guarded.hooks)
+        self._tells_bytes = has_logprobs and guarded.is_enforced
         """Whether the client gets the tokens' bytes, and a hook decides which ones (contract 8.4)."""
         self._prompt_scores: PromptScores | None = None
         self._has_offsets = sampling.logprobs is not None
@@ -316,7 +316,7 @@ class Output:
     def _for_client(self, last: Delta) -> Delta:
         """Without the engine's stop reason, if it stands for text that no hook was shown (contract 2.7, 6.2):
         a stop string, or a stop token that is not given as a special token."""
-        if all(hook.is_shadow for hook in self._guarded.hooks):
+        if not self._guarded.is_enforced:
             return last
         ends_in = last.tokens[-1] if last.tokens else None
         is_special = ends_in is not None and not ends_in.text and ends_in.id == last.stop_reason
