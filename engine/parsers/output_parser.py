@@ -62,13 +62,13 @@ class OutputParser:
         self._tape.ended = delta.finish_reason is not None
         self._tape.is_cut = delta.finish_reason == "length"
         self._run()
-        made = self._take(delta)
+        made = self._drain(delta)
         return self._finished(made, delta) if self._tape.ended else made
 
     def _pass_on(self, delta: Delta) -> list[Delta]:
         if delta.finish_reason is not None:
             self._step_aside()
-        made = self._take(delta)
+        made = self._drain(delta)
         waiting = self._tape.waiting
         if waiting and (delta.text or delta.tokens or delta.finish_reason):
             tokens = delta.tokens or ((Token(None, delta.text),) if delta.text else ())
@@ -97,8 +97,8 @@ class OutputParser:
             self._is_done = True
             self._tape.give(len(self._tape.text), CONTENT)
 
-    def _take(self, delta: Delta) -> list[Delta]:
-        return [self._delta(piece, delta) for piece in self._tape.take() if self._passes(piece)]
+    def _drain(self, delta: Delta) -> list[Delta]:
+        return [self._delta(piece, delta) for piece in self._tape.drain() if self._passes(piece)]
 
     def _passes(self, piece: Piece) -> bool:
         return piece.stream.call is None or piece.stream.call.index < self._calls.limit

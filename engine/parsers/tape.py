@@ -99,7 +99,7 @@ class Tape:
         self.last = stream
         self._give(stream, text, ())
 
-    def take(self) -> list["Piece"]:
+    def drain(self) -> list["Piece"]:
         """The pieces settled since the last call, in order."""
         pieces, self._pieces = self._pieces, []
         return pieces

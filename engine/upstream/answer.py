@@ -64,7 +64,7 @@ class UpstreamAnswer:
         if delta.usage is not None:
             self.tracked.usage = delta.usage
         self.flow.feed(delta)
-        self.patience.take(len(data), has_piece=True)
+        self.patience.received(len(data), has_piece=True)
         return True
 
     async def feed(self, deltas: Sequence[Delta], error: Exception | None = None) -> None:

@@ -78,9 +78,9 @@ class Patience:
 
     def renew(self) -> None:
         """A piece of the answer came, and its reader has taken it."""
-        self.take(0, has_piece=True)
+        self.received(0, has_piece=True)
 
-    def take(self, num_bytes: int, *, has_piece: bool = False) -> None:
+    def received(self, num_bytes: int, *, has_piece: bool = False) -> None:
         """Count bytes of the stream. Raises `TooMuchError`, and counts nothing then. `has_piece`: a piece of
         the answer came with them, and its reader has taken it."""
         if self._num_silent + num_bytes > self._max_silent:
@@ -112,7 +112,7 @@ class OutputCount:
             self._pieces_left = _PIECES_PER_TOKEN * num_tokens + _SLACK
             self._text_left = _CHARS_PER_TOKEN * (num_tokens + _PIECES_PER_TOKEN)
 
-    def take(self, channel: Channel, num_chars: int, num_pieces: int, num_tokens: int = 0) -> Usage:
+    def add(self, channel: Channel, num_chars: int, num_pieces: int, num_tokens: int = 0) -> Usage:
         """Count a piece of the output: its characters, the pieces that it came in, and its tokens. Returns
         the request's usage so far. Raises `TooMuchError`, and counts nothing then."""
         if num_chars > self._chars_left:

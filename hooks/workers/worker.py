@@ -76,7 +76,7 @@ class Worker:
             try:
                 messages = await self._connection.receive()
                 while True:
-                    messages = await self._take(messages)
+                    messages = await self._obey_all(messages)
             except EOFError:
                 pass
             finally:
@@ -84,7 +84,7 @@ class Worker:
                 for key in list(self._guards):
                     await self._close(key)
 
-    async def _take(self, messages: list[Any]) -> list[Any]:
+    async def _obey_all(self, messages: list[Any]) -> list[Any]:
         """Obey a frame's messages, in order. Returns the next frame's.
 
         Once that has taken a while, callers take turns: their messages that have arrived meanwhile, and the
@@ -111,9 +111,9 @@ class Worker:
                     receiving = self._receive()
                 else:
                     until = monotonic() + PATIENCE
-                    await self._obey(turns.take())
+                    await self._obey(turns.dequeue())
                     while turns and monotonic() < until:
-                        await self._obey(turns.take())
+                        await self._obey(turns.dequeue())
                     self._count()
             return await receiving
         finally:
@@ -225,9 +225,9 @@ class Turns:
                 self._callers[message.key] = message.request.caller
             self._waiting.add(self._caller(message), message)
 
-    def take(self) -> Any:
+    def dequeue(self) -> Any:
         message = self._waiting.first()
-        self._waiting.take(self._caller(message), message)
+        self._waiting.dequeue(self._caller(message), message)
         if isinstance(message, Close):
             del self._callers[message.key]
         return message

@@ -320,7 +320,7 @@ class _Output:
         num_tokens = 0 if channel == "echo" else len(tokens) or bool(text)
         # `ToolCalls` counts arguments when they come.
         num_chars, num_pieces = (0, 0) if channel == "tool_call" else (len(text), num_tokens)
-        usage = self.count.take(channel, num_chars, num_pieces, num_tokens)
+        usage = self.count.add(channel, num_chars, num_pieces, num_tokens)
         return Delta(self._index, text, tokens, channel, call, usage=usage)
 
 

@@ -82,7 +82,7 @@ class TextTemplate:
             return None
         self._left = _MOST
         try:
-            usage = self._count.take("content", len(text), len(strings), len(strings))
+            usage = self._count.add("content", len(text), len(strings), len(strings))
         except TooMuchError:
             return None  # the texts before the one that is too much are good
         return Delta(text=text, usage=usage)
