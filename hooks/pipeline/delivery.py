@@ -31,7 +31,7 @@ class LastRewind(NamedTuple):
     stream: str | int
     """The stream's key, as in `Output.streams`."""
     place: int
-    """The place of the hook that said `rewind`."""
+    """The place of the hook that returned `rewind`."""
 
 
 class Delivery:

@@ -3,7 +3,7 @@
 A stream's text travels as `Fragment`s. The tokens that complete a fragment's text share one `TokenGroup`.
 They are released with the last character of their text, and only if every character was released unchanged. A
 fragment may be cut in two. Both halves keep the group, so spoiling either half withholds the group's tokens,
-however many hooks stand between the halves.
+however many hooks are between the halves.
 """
 
 from collections.abc import Iterable, Sequence
@@ -139,8 +139,8 @@ def fragments_of(tokens: tuple[Token, ...], text: str) -> tuple[list[Fragment], 
     return fragments, TokenGroup(tuple(waiting)) if waiting else None
 
 
-def tokens_beside(tokens: tuple[Token, ...], text: str) -> tuple[Token, ...]:
-    """The tokens as a client may have them beside their text (contract 8.4).
+def tokens_given_with(text: str, tokens: tuple[Token, ...]) -> tuple[Token, ...]:
+    """The tokens as a client may have them together with their text (contract 8.4).
 
     The last tokens keep their bytes if these, joined, are the text. Each token before them keeps its id and
     its logprob. Without an id it keeps nothing: it may be a special token, or one that an upstream made up.

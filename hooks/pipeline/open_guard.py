@@ -28,11 +28,11 @@ class OpenGuard(Protocol):
 
     @property
     def reads_media(self) -> bool:
-        """Whether a hook says that it looks at the images, sounds and files of prompts."""
+        """Whether a hook looks at the images, sounds and files of prompts."""
 
     @property
     def withholds_alternatives(self) -> bool:
-        """Whether a hook says that it withholds the top alternatives of the content's tokens."""
+        """Whether a hook withholds the top alternatives of the content's tokens."""
 
     @property
     def may_rewind(self) -> bool:
@@ -53,7 +53,7 @@ class OpenGuard(Protocol):
 
     async def look_ahead(self) -> str | None:
         """The text of the only output's content that the hooks would release if it ended here. The stream
-        itself does not change. None: a hook cannot say it."""
+        itself does not change. None: a hook cannot be asked."""
 
     def held(self) -> Iterable[Held]:
         """The text that hooks hold now, hooks in shadow mode left out. A guard whose hooks run in a worker

@@ -42,7 +42,7 @@ class Output:
         self.index = index
         self.delivery = delivery
         self.streams: dict[str | int, Stream] = {}
-        """By channel; a tool call's stream by the call's index."""
+        """The open streams, by channel; a tool call's stream by the call's index."""
         self._ended_calls: set[int] = set()
         """Indices of the tool calls that have ended."""
         self._waiting_call: Stream | None = None
@@ -219,7 +219,7 @@ class Output:
 
     def _close(self, verdict: terminate, place: int) -> Asking[tuple[list[Delta], terminate]]:
         """Deliver the closing text of a verdict on another channel. It is content, and the last text of it
-        that the hooks behind `place` see (contract 3.3). Returns the verdict that is obeyed, too."""
+        that the hooks after `place` see (contract 3.3). Also returns the verdict that is obeyed."""
         content = self.streams.get("content")
         if content is None:
             content = self.streams["content"] = Stream(self._guarded, Delta(index=self.index))
@@ -314,8 +314,8 @@ class Output:
         return [*released, *([end] if self.delivery is None else self.new([end]))], None
 
     def _for_client(self, last: Delta) -> Delta:
-        """Without the engine's stop reason, if it stands for text that no hook was shown (contract 2.7, 6.2):
-        a stop string, or a stop token that is not given as a special token."""
+        """The delta for the client: without the engine's stop reason, if that is text that no hook was shown
+        (contract 2.7, 6.2), as a stop string is, or a stop token that is not a special token."""
         if all(hook.is_shadow for hook in self._guarded.hooks):
             return last
         ends_in = last.tokens[-1] if last.tokens else None

@@ -17,7 +17,7 @@ from hooks.pipeline.fragments import (
     cut,
     have_alternatives,
     spoil,
-    tokens_beside,
+    tokens_given_with,
 )
 
 
@@ -294,7 +294,7 @@ class Ledger:
 
     def _withhold_other_bytes(self, group: TokenGroup, text: str) -> None:
         """Withhold bytes that are not those of the text, of this group and of those that waited for it."""
-        shown = tokens_beside(group.shown, text)
+        shown = tokens_given_with(text, group.shown)
         waited = [] if len(shown) == len(group.tokens) else [g for g in self.groups if g.follows is group]
         for one in (*waited, group):
             one.tokens, shown = shown[: len(one.tokens)], shown[len(one.tokens) :]
@@ -340,9 +340,9 @@ def piece_of(fragments: list[Fragment], ledger: Ledger) -> tuple[str, tuple[Toke
 
 
 def pieces_of(fragments: list[Fragment], ledger: Ledger) -> list[tuple[str, tuple[Token, ...]]]:
-    """As `piece_of`, for a client that gets the tokens' offsets.
+    """The same, in several texts for a client that gets the tokens' offsets.
 
-    In each piece the tokens' texts end where the text ends. So a token's offset is the length of the text
+    In each text the tokens' texts end where the text ends. So a token's offset is the length of the text
     delivered before it.
     """
     pieces: list[tuple[str, tuple[Token, ...]]] = []

@@ -164,7 +164,7 @@ class HookStage:
             if self.judged is not None:
                 count_judged(self.judged, reply, released, ends, chunk.is_final)
             elif getattr(reply, "unjudged", 0) != 0:
-                raise BadVerdictError("it said unjudged= without a true attribute judges")
+                raise BadVerdictError("it returned unjudged= without a true attribute judges")
         except BaseException as error:
             self._fail(error, fragments)
             if is_shadow:
@@ -236,7 +236,7 @@ class HookStage:
     ) -> Ending:
         """The rewind, or a terminate in its place if the output cannot go back (contract 8.3)."""
         if not self.hook.may_rewind:
-            raise BadVerdictError("it said rewind() without a true attribute may_rewind")
+            raise BadVerdictError("it returned rewind() without a true attribute may_rewind")
         if self.hook.is_shadow:
             return verdict
         left = verdict.after or 0

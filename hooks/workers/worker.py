@@ -22,7 +22,7 @@ from hooks.decisions.tally import Tally
 from hooks.loading.alarm import interrupt
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
 from hooks.pipeline.ask import Step
-from hooks.pipeline.driver import READ_BESIDE
+from hooks.pipeline.driver import READ_ON_THREAD
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.pipeline import Pipeline
 from hooks.workers.deadlines import with_alarm
@@ -126,7 +126,7 @@ class Worker:
         match message:
             case Open():
                 self._open(message)
-            case Admit(key, shown) if self._is_async or prompt_size(shown) >= READ_BESIDE:
+            case Admit(key, shown) if self._is_async or prompt_size(shown) >= READ_ON_THREAD:
                 self._feeding[key] = self._spawn(self._ask(message))
             case Feed(key) | LookAhead(key) if self._is_async:
                 self._feeding[key] = self._spawn(self._ask(message))
