@@ -73,7 +73,7 @@ class TokenGroup:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Fragment:
-    """A piece of text and the tokens it belongs to. Immutable."""
+    """A part of a stream's text, and the tokens it belongs to. Immutable."""
 
     text: str
     group: TokenGroup | None = None
@@ -134,7 +134,7 @@ def fragments_of(tokens: tuple[Token, ...], text: str) -> tuple[list[Fragment], 
             fragments.append(Fragment(token.text, TokenGroup(tuple(waiting))))
             waiting = []
     if "".join([fragment.text for fragment in fragments]) != text:
-        # It is unknown which token has which text: all move together, as one piece (contract 3.11).
+        # It is unknown which token has which text: all move together (contract 3.11).
         return [Fragment(text, TokenGroup(tokens) if tokens else None)], None
     return fragments, TokenGroup(tuple(waiting)) if waiting else None
 
@@ -275,20 +275,20 @@ class HeldText:
     """The text that one hook holds of one stream: as fragments, and as chunks have it."""
 
     num_characters: int = 0
-    pieces: tuple[list[str], int] | None = None
-    """The text as `Chunk` takes it. None: nothing is held. The list only grows or is replaced: earlier chunks
-    continue to read their part of it."""
+    texts: tuple[list[str], int] | None = None
+    """The text as `Chunk` takes it: a list, and how many of its first texts are held. None: nothing is held.
+    The list only grows or is replaced: earlier chunks continue to read their part of it."""
     fragments: list[Fragment] = field(default_factory=list)
 
     def copied(self) -> "HeldText":
-        return HeldText(self.num_characters, self.pieces, copies(self.fragments))
+        return HeldText(self.num_characters, self.texts, copies(self.fragments))
 
     def replace(self, fragments: Sequence[Fragment]) -> None:
         """Hold just these fragments."""
-        pieces = [fragment.text for fragment in fragments]
+        texts = [fragment.text for fragment in fragments]
         self.fragments = [*fragments]
-        self.num_characters = sum(map(len, pieces))
-        self.pieces = (pieces, len(pieces)) if pieces else None
+        self.num_characters = sum(map(len, texts))
+        self.texts = (texts, len(texts)) if texts else None
 
     def hold_back(self, num_held: int, new: str, fragments: list[Fragment]) -> list[Fragment]:
         """Take in `fragments`, whose text is `new`, and hold the last `num_held` of the pending characters.
@@ -297,7 +297,7 @@ class HeldText:
         num_released = self.num_characters + len(new) - num_held
         self.num_characters = num_held
         if not num_held:
-            self.pieces = None
+            self.texts = None
             if not held:
                 return fragments
             released = [*held, *fragments]
@@ -305,11 +305,11 @@ class HeldText:
             return released
         held += fragments
         if num_released:
-            if num_held > len(new) and self.pieces is not None:
-                new = "".join(self.pieces[0][: self.pieces[1]]) + new
-            self.pieces = ([new[-num_held:]], 1)
+            if num_held > len(new) and self.texts is not None:
+                new = "".join(self.texts[0][: self.texts[1]]) + new
+            self.texts = ([new[-num_held:]], 1)
             return cut_front(held, num_released)
-        pieces = [] if self.pieces is None else self.pieces[0]
-        pieces.append(new)
-        self.pieces = (pieces, len(pieces))
+        texts = [] if self.texts is None else self.texts[0]
+        texts.append(new)
+        self.texts = (texts, len(texts))
         return []

@@ -147,7 +147,7 @@ class FusedStage(HookStage):
         self._base, self._num_after, self._unknown = self._screen.anywhere, 0, self._screen.width
 
     def lets_through(self, chunk: Chunk, reply: Reply, piece: Piece) -> bool:
-        return type(reply) is hold and reply.n == 0 and self.held.pieces is None
+        return type(reply) is hold and reply.n == 0 and self.held.texts is None
 
     def settle(
         self, chunk: Chunk, reply: Reply, fragments: list[Fragment], num_decided: int | None

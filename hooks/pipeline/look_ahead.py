@@ -37,11 +37,11 @@ def look_ahead(guarded: GuardedRequest, stream: Stream | None) -> Asking[str | N
         if stage.num_fused:
             released = [*stage.held.fragments, *released]
             continue
-        pieces, held, text = stage.pieces, stage.held.pieces, text_of(released)
-        num_pieces = len(pieces)
+        text_diffs, held, text = stage.text_diffs, stage.held.texts, text_of(released)
+        num_diffs = len(text_diffs)
         keeps_text = stage.context.keeps_text
         if text and keeps_text:
-            pieces.append(text)  # and removed again: a copy of the list would cost more for longer streams
+            text_diffs.append(text)  # removed below: a copy of the list would cost more for longer streams
         context = _copy(stage, suspicions)
         num_incomplete, restored = num_incomplete_of(released), restored_in(released)
         chunk = Chunk(context, text, tokens_of(released), True, False, held, num_incomplete, restored)
@@ -62,7 +62,7 @@ def look_ahead(guarded: GuardedRequest, stream: Stream | None) -> Asking[str | N
             return None
         finally:
             if keeps_text:
-                del pieces[num_pieces:]
+                del text_diffs[num_diffs:]
         if isinstance(ends, terminate) and ends.after is None and ends.text is None:
             return ""
     return text_of(released)

@@ -10,7 +10,7 @@ from hooks.pipeline.delivery import Delivery, LastRewind
 from hooks.pipeline.fragments import Fragment, are_aligned, are_bytes_of, fragments_of, spoil
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.piece import Piece
-from hooks.pipeline.release import Ledger, piece_of, pieces_of
+from hooks.pipeline.release import Ledger, leave_by_token, leave_together
 from hooks.pipeline.stream import Stream, weight
 
 Vetted = tuple[list[Delta], terminate | Rewind | None]
@@ -83,7 +83,7 @@ class Output:
         if stream is None:
             stream = self.streams[_key_of(last)] = Stream(self._guarded, last, self._prompt_scores)
         stage = stream.stages[why.place]
-        chunk = Chunk(stage.context, "", (), True, False, stage.held.pieces)
+        chunk = Chunk(stage.context, "", (), True, False, stage.held.texts)
         return self._vet(stream, last, HookReply(why.place, chunk, why.instead))
 
     def _begin_or_end(self, delta: Delta) -> Asking[Vetted]:
@@ -210,7 +210,7 @@ class Output:
         kept, call.kept = call.kept, []
         if not kept:
             return []
-        released = [self._announced(call, *piece_of(kept, self.ledger))]
+        released = [self._announced(call, *leave_together(kept, self.ledger))]
         return released if self.delivery is None else self.new(released)
 
     def _announced(self, call: Stream, text: str, tokens: tuple[Token, ...]) -> Delta:
@@ -257,10 +257,10 @@ class Output:
             return []
         usage = self._guarded.usage
         if self._has_offsets:
-            pieces = pieces_of(released, self.ledger)
-            deltas = [stream.delta(text, tokens, usage) for text, tokens in pieces if text or tokens]
+            texts = leave_by_token(released, self.ledger)
+            deltas = [stream.delta(text, tokens, usage) for text, tokens in texts if text or tokens]
         else:
-            text, tokens = piece_of(released, self.ledger)
+            text, tokens = leave_together(released, self.ledger)
             deltas = [stream.delta(text, tokens, usage)] if text or tokens else []
         if deltas and stream.tool_call is not None:
             stream.is_announced = self._has_call = True

@@ -1,4 +1,4 @@
-"""The new text of a stream on its way through the stream's hooks."""
+"""The new text of a stream while the stream's hooks read it, one after another."""
 
 from engine.protocol import Token
 from hooks.pipeline.fragments import (
@@ -13,7 +13,8 @@ from hooks.pipeline.release import Ledger
 
 
 class Piece:
-    """A text with its tokens. Most pieces pass every hook untouched: then no fragments are made of them."""
+    """A text with its tokens, as the hooks so far have released it. Most pieces pass every hook untouched:
+    then no fragments are made of them."""
 
     __slots__ = ("_ledger", "is_read", "left", "num_incomplete", "restored", "text", "tokens")
 

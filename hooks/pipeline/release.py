@@ -326,8 +326,8 @@ class Ledger:
         return tuple(tokens)
 
 
-def piece_of(fragments: list[Fragment], ledger: Ledger) -> tuple[str, tuple[Token, ...]]:
-    """Turn fragments that every hook released into one text with its tokens."""
+def leave_together(fragments: list[Fragment], ledger: Ledger) -> tuple[str, tuple[Token, ...]]:
+    """The text of fragments that every hook released, and the tokens that leave with it."""
     text = ""
     for fragment in fragments:
         text += fragment.text
@@ -339,24 +339,21 @@ def piece_of(fragments: list[Fragment], ledger: Ledger) -> tuple[str, tuple[Toke
     return text, ledger.leave() if ledger.groups else ()
 
 
-def pieces_of(fragments: list[Fragment], ledger: Ledger) -> list[tuple[str, tuple[Token, ...]]]:
-    """The same, in several texts for a client that gets the tokens' offsets.
-
-    In each text the tokens' texts end where the text ends. So a token's offset is the length of the text
-    delivered before it.
-    """
-    pieces: list[tuple[str, tuple[Token, ...]]] = []
+def leave_by_token(fragments: list[Fragment], ledger: Ledger) -> list[tuple[str, tuple[Token, ...]]]:
+    """The same in several texts, for a client that gets the tokens' offsets. Each text ends where its tokens'
+    texts end, so a token's offset is the length of the text that was delivered before it."""
+    texts: list[tuple[str, tuple[Token, ...]]] = []
     text = ""
     tokens = [] if fragments else [*ledger.leave()]
     for fragment in fragments:
         group = fragment.group
         if tokens and not (fragment.is_last and group is not None and not group.spoiled):
-            pieces.append((text, tuple(tokens)))
+            texts.append((text, tuple(tokens)))
             text, tokens = "", []
-        released, left = piece_of([fragment], ledger)
+        released, left = leave_together([fragment], ledger)
         text += released
         tokens += left
-    return [*pieces, (text, tuple(tokens))]
+    return [*texts, (text, tuple(tokens))]
 
 
 def count_judged(

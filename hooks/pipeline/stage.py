@@ -54,8 +54,8 @@ class HookStage:
         "is_suppressed",
         "judged",
         "on_change",
-        "pieces",
         "tally",
+        "text_diffs",
     )
 
     num_fused = 0
@@ -73,8 +73,8 @@ class HookStage:
         """The question to the hook, for one chunk after another."""
         self.context = context
         if log is None and not context.keeps_text:
-            context.pieces = NOTHING_KEPT
-        self.pieces = context.pieces
+            context.text_diffs = NOTHING_KEPT
+        self.text_diffs = context.text_diffs
         self._counts_characters = log is not None
         self._decisions = None
         if log is not None:
@@ -100,10 +100,10 @@ class HookStage:
         if not piece.is_read:
             piece.read()
         if piece.text:
-            self.pieces.append(piece.text)
+            self.text_diffs.append(piece.text)
         if is_final:
             self._close()
-        held = self.held.pieces
+        held = self.held.texts
         return Chunk(
             self.context,
             piece.text,
@@ -119,7 +119,7 @@ class HookStage:
         """Whether the reply releases just the new text, untouched; then it is counted."""
         is_hold = type(reply) is hold
         if (
-            self.held.pieces is None
+            self.held.texts is None
             and (
                 (is_hold and type(reply.n) is int and reply.n == 0)
                 or (type(reply) is emit and reply.text is chunk.text_diff)
@@ -252,7 +252,7 @@ class HookStage:
         if not self._gets_last_call or self.ask.is_abandoned:
             return
         self._close()
-        chunk = Chunk(self.context, "", (), True, True, self.held.pieces)
+        chunk = Chunk(self.context, "", (), True, True, self.held.texts)
         if self._decisions is not None:
             self._decisions.aborted(without_restored(self.held.fragments))
         self._end_judging("aborted")

@@ -1,6 +1,6 @@
 """The fate of a token whose text is divided among streams and markers (contract 2.4, 3.11)."""
 
-from engine.parsers.tape import CONTENT, REASONING, Piece, Tape
+from engine.parsers.tape import CONTENT, REASONING, SettledText, Tape
 from engine.protocol import Delta, Token
 
 END = Token(7, "", b"<end>")
@@ -19,14 +19,14 @@ def test_a_token_waits_until_all_of_its_text_is_decided() -> None:
     tape.give(2, CONTENT)
     assert (tape.text, tape.drain()) == ("c", [])
     tape.give(1, CONTENT)
-    assert tape.drain() == [Piece(CONTENT, "abc", (Token(0, "abc", b"abc", -0.5),))]
+    assert tape.drain() == [SettledText(CONTENT, "abc", (Token(0, "abc", b"abc", -0.5),))]
 
 
 def test_text_without_tokens_does_not_wait() -> None:
     tape = Tape()
     tape.put(Delta(text="abc"))
     tape.give(2, CONTENT)
-    assert tape.drain() == [Piece(CONTENT, "ab", ())]
+    assert tape.drain() == [SettledText(CONTENT, "ab", ())]
 
 
 def test_a_part_of_a_token_keeps_the_tokens_scores() -> None:  # contract 2.10
@@ -65,8 +65,8 @@ def test_a_token_on_both_sides_of_a_marker_leaves_only_its_text() -> None:
     tape.drop(3)
     tape.give(1, CONTENT)
     assert tape.drain() == [
-        Piece(REASONING, "a", (Token(None, "a"),)),
-        Piece(CONTENT, "b", (Token(None, "b"),)),
+        SettledText(REASONING, "a", (Token(None, "a"),)),
+        SettledText(CONTENT, "b", (Token(None, "b"),)),
     ]
 
 

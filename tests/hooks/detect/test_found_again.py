@@ -49,7 +49,7 @@ async def collected(guard: Any, deltas: list[Delta], *others: Any) -> list[Delta
 
 def state_after(guard: Any, text: str) -> dict[Any, Any]:
     context = StreamContext(replace(make_request(), sampling=SamplingParams()))
-    context.pieces.append(text)
+    context.text_diffs.append(text)
     guard(Chunk(context, text))
     return context.state
 
@@ -164,7 +164,7 @@ def test_a_copy_of_a_streams_state_is_as_good() -> None:  # contract 3.19
     for one in (copied, state):
         context = StreamContext(make_request())
         context.state = one
-        context.pieces.append(f"{V} or")
+        context.text_diffs.append(f"{V} or")
         results.append(GUARD(Chunk(context, f"{V} or")))
     assert results[0] == results[1]
     assert copied["excerpt"].again is not state["excerpt"].again

@@ -167,7 +167,7 @@ def test_the_text_that_is_kept_of_a_stream_does_not_grow(guard: Pii | Secrets) -
     kept = []
     context = StreamContext(request_for("Hi"))
     for piece in ["The harbour was quiet: zoe@millrace.example.com, "] + ["and 3 of 4 herons waited. "] * 700:
-        context.pieces.append(piece)
+        context.text_diffs.append(piece)
         assert not isinstance(guard(Chunk(context, piece)), hold)
         kept.append(len(context.state["excerpt"].text))
     assert max(kept) == max(kept[:-200])
