@@ -87,7 +87,7 @@ class StagedFlow:
         self.is_full = False
         self.is_over = False
         self.is_finished = False
-        """Whether a stage said so: see `finish`."""
+        """Whether a stage has finished the flow: see `finish`."""
         self._feed_all = feed
         self._engine: asyncio.Task[None] | None = None
         """Runs `feed`. No frame keeps it: its error refers to the frames that it passes."""
@@ -95,7 +95,7 @@ class StagedFlow:
         self._stages = [*stages, self._gate, *guard]
         self._error: BaseException | None = None
         self._works: deque[Coroutine[Any, Any, None]] = deque()
-        """What stages wait for. The first one runs."""
+        """The works that stages wait for. The first one runs."""
         self._room = asyncio.Event()
         self._sleep: asyncio.Future[None] | None = None
         """Set while `run` has nothing to do."""

@@ -89,7 +89,7 @@ class RecordingEngine:
         """Start the other engine. Also raises `ValueError` if the folder cannot be written to."""
         self._folder.start()
         logger.warning(
-            "every request, and what the model says before any hook sees it, is recorded in %s",
+            "every request, and what the model writes before any hook sees it, is recorded in %s",
             self._folder.path,
         )
         await self._engine.start()

@@ -13,7 +13,7 @@ NOTHING_KEPT = cast(list[str], deque[str](maxlen=0))
 
 
 CALLER_VALUES = "caller_values"
-"""The key in a hook's state for a request, under which it says what its placeholders stand for (contract
+"""The key of the values that a hook's placeholders stand for, in the hook's state for a request (contract
 9.11). A placeholder is in brackets."""
 
 
@@ -145,8 +145,8 @@ class Chunk:
 
     @property
     def caller_values(self) -> Mapping[str, str]:
-        """By placeholder: the value of the caller's that a guard of this request brings back (contract 9.11),
-        for hooks that compare the answer with the prompt. Not for a log."""
+        """The caller's values that a guard of this request brings back, by placeholder (contract 9.11). Some
+        hooks compare the answer with the prompt. Not for a log."""
         return self._context.values
 
     @property

@@ -1,4 +1,4 @@
-"""Counts of what hooks did, for the metrics: a `Tally` for each hook, and one stream's judged tokens."""
+"""Counts of hooks' verdicts, for the metrics: a `Tally` for each hook, and one stream's judged tokens."""
 
 from bisect import bisect_left
 from collections import Counter, deque

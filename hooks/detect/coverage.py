@@ -96,7 +96,7 @@ class Coverage:
     offences: list[Match] = field(default_factory=list, init=False)
     """The offences that nobody has acted on yet. Whoever acts clears the list."""
     open_from: int | None = field(default=None, init=False)
-    """As in `Judged`."""
+    """See `Judged`."""
     _enough: int = field(init=False)
     """Tokens of the window that ends next."""
     _pieces: deque[_Piece] = field(default_factory=deque, init=False)

@@ -26,7 +26,7 @@ class Argument:
 
     name: str
     type: str
-    """As in Python, with aliases resolved and limits in parentheses: `list[str] (at least 1) | None`."""
+    """The type as in Python, with aliases resolved and limits in parentheses: `list[str] (at least 1)`."""
     is_required: bool
     default: Any = None
     """The default as a configuration gives it. None: it is None, or the parameter has no default."""
@@ -39,7 +39,7 @@ class GuardDescription:
     path: str
     """The import path of the class."""
     summary: str
-    """The first paragraph of the class's docstring: it says what the guard finds."""
+    """The first paragraph of the class's docstring. It describes what the guard finds."""
     details: str
     """The docstring of `__init__`, which explains the guard's own arguments."""
     arguments: tuple[Argument, ...]

@@ -43,7 +43,7 @@ class Screen(Protocol):
         """Return the mark after `char`; None: the guard must be called."""
 
     def step_over(self, mark: Mark, char: str) -> Mark:
-        """As `step`, where the guard has decided that no match begins up to there. No match is open."""
+        """The same, where the guard has decided that no match begins up to there. No match is open then."""
 
 
 class Screened(ABC):

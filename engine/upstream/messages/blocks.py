@@ -17,13 +17,13 @@ Kind = Literal["text", "thinking", "redacted_thinking", "tool_use"]
 _CHANNELS: dict[str, Channel] = {"text": "content", "thinking": "reasoning", "tool_use": "tool_call"}
 _TEXTS = {"text": ("text_delta", "text"), "thinking": ("thinking_delta", "thinking")}
 _TEXTS["tool_use"] = ("input_json_delta", "partial_json")
-"""By the kind of a block: the kind of its deltas, and their field with the text."""
+"""The kind of a block's deltas, and their field with the text, by the block's kind."""
 _MUTE = {"text": "citations_delta", "thinking": "signature_delta"}
 """Deltas without text for hooks. They go no further."""
 
 
 class Block:
-    """One block. `start` (the field `content_block`) says its kind. `call_index`: the number of calls before.
+    """One block. `start` (the field `content_block`) has its kind. `call_index`: the number of calls before.
 
     Raises `LookupError`, `TypeError`, `AttributeError` or `ValueError` for invalid events, and
     `TooMuchError` for a signature that is too long.

@@ -1,8 +1,8 @@
 """Reads the tool calls of an output. No I/O.
 
 A call comes in parts: a head with an id and a name, and pieces of its arguments. Servers count and name the
-parts in their own ways: every index is 0, or counts the chunks; the id stands in the head alone, or in each
-part, or is another one each time; the name comes in pieces, or with each part, or behind the first one.
+parts in their own ways: every index is 0, or counts the chunks; the id is in the head alone, or in each part,
+or is another one each time; the name comes in pieces, or with each part, or after the first one.
 Arguments may be an object in the place of its text, its text once more as a string, or null.
 """
 
@@ -116,7 +116,7 @@ class ToolCalls:
         return self._num_open > 0
 
     def feed(self, delta: Mapping[str, Any], *, are_whole: bool = False) -> Iterator[Segment]:
-        """At least one segment for each part. An empty one marks the tokens beside it as a call's.
+        """At least one segment for each part. An empty one marks the tokens of the same choice as a call's.
         `are_whole`: each part is a call of its own. Raises `TooMuchError`."""
         calls: Any = delta.get("tool_calls") or ()
         if isinstance(calls, Mapping):  # one call, without a list (Text Generation Inference)
@@ -180,7 +180,7 @@ class ToolCalls:
         if has_new_id or (name != known.name and (known.has_arguments or not (by_id or by_index))):
             return None
         goes_on = known.has_arguments and arguments and not arguments.lstrip().startswith("{")
-        if known.is_whole:  # a part of it repeats its name alone, or has text behind the arguments
+        if known.is_whole:  # a part of it repeats its name alone, or has text after the arguments
             is_its = goes_on and (by_id or not has_new_index) if arguments else not has_new_index
             return known if is_its else None
         if by_id or by_index or not has_new_index:

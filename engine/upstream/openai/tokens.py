@@ -1,11 +1,11 @@
-"""Reads the tokens of an OpenAI-compatible upstream, and matches them with the text beside them. No I/O.
+"""Reads the tokens of an OpenAI-compatible upstream, and matches them with the text of their event. No I/O.
 
 In a chat, `logprobs` is a list of objects; in a completion, it is an object of lists. vLLM puts `token_ids`
 beside it.
 
 An upstream sends the tokens that it drew and the text that they make, but not which text belongs to which
 token. It leaves special tokens out of the text, shows parts of a split character as U+FFFD, and lets the text
-lag behind the tokens while it looks for stop strings. A token must not pass a guard beside another token's
+lag behind the tokens while it looks for stop strings. A token must not pass a guard with another token's
 text (contract 2.4, 3.6). So a token is released with its own text only:
 
 1. If the text continues with a token's string, the token has this text.
@@ -15,7 +15,7 @@ text (contract 2.4, 3.6). So a token is released with its own text only:
 4. If text is left over, all that waits is released together (contract 3.11), provided that the tokens can
    be this text. But if the text may lag, it waits for more text or for the end: among the tokens could be one
    whose text is still to come.
-5. If text was released without tokens, its tokens may come later, beside another text. So once text was
+5. If text was released without tokens, its tokens may come later, with another text. So once text was
    released without tokens, or its tokens contradicted it, no further token of the output is released.
 """
 

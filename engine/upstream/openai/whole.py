@@ -31,7 +31,7 @@ class WholeTranslator(StreamTranslator):
         return deltas
 
     def _as_chunks(self, answer: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        """The chunks of a stream that says the same: all choices, then the usage."""
+        """The same as the chunks of a stream: all choices, then the usage."""
         more: dict[str, Any] = {"prompt_logprobs": answer.get("prompt_logprobs")}
         choices = [{**more, **one, **self._fixed, "delta": None} for one in answer["choices"]]
         yield {"choices": choices, "prompt_token_ids": answer.get("prompt_token_ids")}

@@ -25,7 +25,7 @@ class Place(Enum):
     POSSIBLE = "possible"
     """A place where some clients expect an address, and where other texts are common, too."""
     UNKNOWN = "unknown"
-    """Nothing tells where: what may be an address with a host does not pass."""
+    """The place is unknown. A text that may be an address with a host does not pass."""
 
 
 class Address(NamedTuple):

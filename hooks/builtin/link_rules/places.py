@@ -30,7 +30,7 @@ SIGN = re.compile(
 )
 """The signs of places. The first characters are a class of their own, which `re` finds fast."""
 LONG_GAP = re.compile(f"(?P<gap>[{re.escape(_BEFORE)}]{{{MOST_BLANKS},}}(?!\\Z))")
-"""So many blanks that what is before them does not count."""
+"""A gap of so many blanks that a sign before it does not count."""
 
 
 def _spelled(name: str) -> str:

@@ -22,7 +22,7 @@ _PART = re.compile(r"\(\?[^:]*:|\{[^}]*\}|\\.|\[[^\]]*\]|\d")
 """The parts of a form that `loose` changes or has to skip."""
 _SAME = re.compile(r"\(\?:\\d\\d(?:\|\\d\\d)+\)")
 """Alternatives that became the same."""
-BEHIND_IBAN = r"(?<![^\W_])(?-i:[A-Z]{2}\d\d(?: [A-Z\d]{4}){0,7} )"
+AFTER_IBAN = r"(?<![^\W_])(?-i:[A-Z]{2}\d\d(?: [A-Z\d]{4}){0,7} )"
 """The first groups of what looks like a bank account, for `Rule.unless`."""
 _LETTER = re.compile(r"(?<!\\)(?<!\(\?)[A-Za-z]")
 """A letter that a form asks for."""
@@ -64,7 +64,7 @@ class Family:
         if self.is_grouped:
             body = NO_GROUP_BEFORE + body + NO_GROUP_AFTER
         near = words_near(self.near) if self.near else None
-        unless = BEHIND_IBAN if self.is_grouped else None
+        unless = AFTER_IBAN if self.is_grouped else None
         yield Rule(self.entity, BEGIN + body + END, check, near=near, unless=unless, country=self.country)
         if is_chosen and near and (self.check or _LETTER.search(self.form)):
             alone = check if self.check else lambda text: check(text) and any(map(str.isalpha, text))

@@ -85,7 +85,7 @@ def password_length(text: str) -> int:
 
 
 def human_length(text: str) -> int:
-    """As `password_length`, for a password that a person made up."""
+    """The same for a password that a person made up."""
     value = _alone(text)
     return len(value) if is_human(value) else 0
 

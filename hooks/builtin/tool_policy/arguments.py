@@ -45,7 +45,7 @@ class Arguments:
 
     @property
     def num_known(self) -> int:
-        """It grows when there is more to decide on: a member that is kept, or the end."""
+        """The number of things to decide on. It grows with each member that is kept, and at the end."""
         return len(self.members) + self.is_complete
 
     def knows(self, member: str | None) -> bool:
@@ -109,7 +109,7 @@ class Arguments:
         self._end({"true": True, "false": False, "null": None}[word])
 
     def go_on(self) -> None:
-        """Nothing: an item or a member was counted at its end."""
+        """Does nothing: an item or a member was counted at its end."""
 
     def close(self) -> None:
         frame = self._frames.pop()

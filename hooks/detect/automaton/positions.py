@@ -105,7 +105,7 @@ class Positions:
         return found | self._before_special(special) if special else found
 
     def _of_special(self, positions: int) -> int:
-        """As `before`, for positions that are all special. Results are cached: few such sets ever occur."""
+        """The same for positions that are all special. Results are cached: few such sets ever occur."""
         found = 0
         for alike, before in self._special:
             if positions & alike:

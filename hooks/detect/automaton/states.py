@@ -60,7 +60,7 @@ def left_of(positions: Positions, sketch: Sketch) -> tuple[Fragment, bool]:
 
 
 def end_of(sketch: Sketch, match: Node, *, is_rare: bool = False) -> Next:
-    """Return the condition on the character behind a match. `is_rare`: `match` is only a beginning."""
+    """Return the condition on the character after a match. `is_rare`: `match` is only a beginning."""
     patterns = [] if sketch.is_cut or is_rare else [one.pattern for one in conditions_after(match)]
     return Next("".join(reversed(patterns)))
 
