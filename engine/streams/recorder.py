@@ -131,7 +131,7 @@ class RecordingEngine:
 
 
 class _RecordedFlow:
-    """A flow, and the recording of what it is fed. Implements `engine.protocol.flow.Flow`."""
+    """A flow, and the recording of the deltas that it is fed. Implements `engine.protocol.flow.Flow`."""
 
     def __init__(self, flow: Flow, folder: "RecordingFolder", request: GenerationRequest) -> None:
         self._flow = flow

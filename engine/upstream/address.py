@@ -1,4 +1,4 @@
-"""An upstream as a deployment names it: its URL, the password in it, and what is particular to it."""
+"""An upstream as a deployment names it: its URL, the password in the URL, and its own settings."""
 
 import base64
 import os

@@ -193,8 +193,9 @@ class Chunk:
 
     @property
     def is_cut(self) -> bool:
-        """The final chunk of a stream that ends where the client chose, or may have (contract 2.9): at
-        `max_tokens`, at a stop string, or at any end if a field of the client steers the end of sequence."""
+        """Whether this is the final chunk, and the client chose the stream's end or may have (contract 2.9):
+        at `max_tokens`, at a stop string, or at any end if a field of the client steers the end of
+        sequence."""
         return self.is_final and self._context.is_cut
 
     @property
@@ -217,7 +218,7 @@ class Chunk:
 
     @property
     def token_ids_diff(self) -> tuple[int, ...]:
-        """Ids of the tokens completed by `text_diff`; empty where the engine gives none."""
+        """Ids of the tokens completed by `text_diff`. Empty if the engine gives none."""
         return tuple(t.id for t in self._tokens if t.id is not None)
 
     @property
@@ -227,7 +228,7 @@ class Chunk:
 
     @property
     def tokens_diff(self) -> tuple[Token, ...]:
-        """The tokens completed by `text_diff`, each with the text that it completes. Empty where the engine
+        """The tokens completed by `text_diff`, each with the text that it completes. Empty if the engine
         gives none, and for text that another hook wrote."""
         return self._tokens
 

@@ -30,7 +30,7 @@ class DecisionLog(list[Decision]):
         self[num_decisions:] = [d for d in self[num_decisions:] if d.action in kept]
 
     def drain(self) -> tuple[Decision, ...]:
-        """Take out all decisions, in order."""
+        """Remove and return all decisions, in order."""
         taken = tuple(self)
         self.clear()
         return taken

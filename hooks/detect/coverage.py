@@ -62,7 +62,7 @@ class _Piece(NamedTuple):
     end: int
     """The length of the stream with the piece."""
     num_written: int
-    """Its characters as the stream has them written: more than it has if JSON escapes are read."""
+    """The piece's characters as written in the stream. They are more than those read if JSON has escapes."""
     num_tokens: int
 
 

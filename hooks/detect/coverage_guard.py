@@ -1,4 +1,4 @@
-"""A guard that holds or releases text by what a judge has judged of a stream. No I/O."""
+"""A guard that holds or releases text by the part of a stream that a judge has judged. No I/O."""
 
 from dataclasses import dataclass, field, replace
 from typing import Literal, Unpack

@@ -104,7 +104,7 @@ class SpanGuard(ActingGuard, Screened):
 
     @cached_property
     def screen(self) -> Screen | None:
-        """A subclass that is called in its own way has none."""
+        """None for a subclass that has its own `__call__`."""
         return screen_of(self.detector) if type(self).__call__ is SpanGuard.__call__ else None
 
     def may_skip(self, state: dict[Any, Any]) -> bool:

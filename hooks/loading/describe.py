@@ -1,4 +1,4 @@
-"""Describes the guards that have short names: what each finds, and its arguments with types and defaults.
+"""Describes the guards that have short names: their summaries, and their arguments with types and defaults.
 
 The descriptions are read from the guards' source. No guard is imported, so a guard is described even if the
 libraries that it needs are not installed.
@@ -55,7 +55,7 @@ def guards() -> list[GuardDescription]:
 
 
 def common_arguments() -> list[Argument]:
-    """The arguments that most guards have in common: what to do about a match."""
+    """The arguments that most guards have in common. They choose the action on a match."""
     module, name = _ACTING_GUARD
     signature = _init(_class(module, name)).args
     return [_argument(module, *one) for one in zip(signature.kwonlyargs, signature.kw_defaults, strict=True)]

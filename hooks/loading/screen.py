@@ -47,7 +47,7 @@ class Screen(Protocol):
 
 
 class Screened(ABC):
-    """A guard that may have a screen. It reads only the text of its chunks, and keeps the end of it."""
+    """A guard that may have a screen. It reads only its chunks' text, and keeps the end of this text."""
 
     @property
     @abstractmethod

@@ -119,7 +119,7 @@ class GuardDriver:
         prompt_threads: PromptThreads | None = None,
         runs: Sequence[Run] = (),
     ) -> None:
-        """`tallies`: counts of what the hooks do. `can_rewind`: whether the engine can rewind outputs.
+        """`tallies`: the counts, by hook. `can_rewind`: whether the engine can rewind outputs.
         `listener`: receives the decisions, as hooks that listen do. `min_held`: see `GuardFactory.open`.
         `prompt_threads`: where thread-safe hooks read prompts that are not short; None: in this
         thread. `runs`: the hooks that are fused."""

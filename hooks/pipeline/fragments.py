@@ -101,7 +101,7 @@ class Fragment:
 
     @property
     def positions(self) -> Positions | None:
-        """The positions of the tokens that the text stands for; None if the engine gives none."""
+        """The positions of the tokens that the text belongs to or replaces. None: the engine gives none."""
         if self.replaced is not None or self.group is None:
             return self.replaced
         return positions_of(self.group.shown)
@@ -156,7 +156,7 @@ def tokens_given_with(text: str, tokens: tuple[Token, ...]) -> tuple[Token, ...]
 
 
 def _without_bytes(token: Token) -> Token:
-    """The alternatives go too: one of them is often the token itself."""
+    """Also without its alternatives: one of them is often the token itself."""
     if not token.raw:
         return token
     return token._replace(raw=b"", logprob=None if token.id is None else token.logprob, top=())
@@ -238,7 +238,7 @@ def cut(fragments: list[Fragment], length: int) -> tuple[list[Fragment], list[Fr
 
 
 def cut_front(fragments: list[Fragment], length: int) -> list[Fragment]:
-    """Take the first `length` characters out of `fragments`. Splits as `cut` does."""
+    """Remove the first `length` characters from `fragments`, and return them. Splits as `cut` does."""
     taken: list[Fragment] = []
     for fragment in fragments:
         size = len(fragment.text)
@@ -291,7 +291,7 @@ class HeldText:
         self.texts = (texts, len(texts)) if texts else None
 
     def hold_back(self, num_held: int, new: str, fragments: list[Fragment]) -> list[Fragment]:
-        """Take in `fragments`, whose text is `new`, and hold the last `num_held` of the pending characters.
+        """Add `fragments`, whose text is `new`, and hold the last `num_held` of the pending characters.
         Returns the rest, untouched: `fragments` itself if the rest is just these."""
         held = self.fragments
         num_released = self.num_characters + len(new) - num_held

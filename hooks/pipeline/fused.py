@@ -30,8 +30,9 @@ APART = hold(0)
 
 
 class FusedStage(HookStage):
-    """A failure of the reading is one of the first guard's (contract 4.5). Each guard has the counts that it
-    would have if it were called with each chunk. They share the time."""
+    """Reads a stream for the guards of a run. A failure of the reading counts as the first guard's (contract
+    4.5). Each guard gets the counts of verdicts that it would have if it were called with each chunk, and an
+    equal share of the time."""
 
     __slots__ = (
         "_base",
@@ -77,8 +78,8 @@ class FusedStage(HookStage):
         """Chunks read since the guards were called."""
         self._wait = 1
         self._num_to_wait = 1
-        """Chunks left to wait: many if the automaton gave up often. The guards are called with the first
-        chunk of a stream, and make their states."""
+        """Chunks left to wait: many if the automaton gave up often. At first it is one: the guards are called
+        with the first chunk of a stream, and make their states."""
 
     def _read(self, chunk: Chunk) -> hold:
         """The verdict on a chunk. The driver calls it as a hook."""
@@ -106,7 +107,8 @@ class FusedStage(HookStage):
         return APART
 
     def _resumed(self) -> State | None:
-        """The state after all text, if the automaton accepts what the guards hold. That is held here then."""
+        """The state after all text, if the automaton accepts the text that the guards hold. This stage holds
+        that text then."""
         if self._num_to_wait:
             self._num_to_wait -= 1
             return None
@@ -134,7 +136,7 @@ class FusedStage(HookStage):
             self._num_to_wait = self._wait
 
     def _leave(self, state: State) -> None:
-        """The guards are called with the text that is held here, and with all that follows."""
+        """Have the guards called with the text that this stage holds, and with all later text."""
         before = self._text[: len(self._text) - self.held.num_characters]
         for guard, stage in zip(self._guards, self._stages, strict=True):
             guard.skip(stage.context.state, before)

@@ -23,7 +23,7 @@ class GuardedRequest:
     """The request that the guard was opened for; once hooks have admitted it, the one that they returned."""
     hooks: list[LoadedHook]
     tallies: Tallies
-    """The pipeline's counts of what its hooks do."""
+    """The pipeline's counts, by hook."""
     options: PipelineOptions = field(default_factory=PipelineOptions)
     decisions: DecisionLog | None = None
     """None: no hook listens to decisions."""

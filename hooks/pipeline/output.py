@@ -18,7 +18,7 @@ Vetted = tuple[list[Delta], terminate | Rewind | None]
 
 
 class Output:
-    """Takes the output's deltas through its streams' hooks."""
+    """Shows the output's deltas to the hooks of its streams."""
 
     __slots__ = (
         "_ended_calls",
@@ -147,7 +147,7 @@ class Output:
     def _vet(
         self, stream: Stream, delta: Delta, answered: HookReply | None = None, *, is_final: bool = False
     ) -> Asking[Vetted]:
-        """Take a delta through one stream's hooks. `is_final`: the stream ends with it. `answered`: as in
+        """Show a delta to one stream's hooks. `is_final`: the stream ends with it. `answered`: as in
         `Stream.feed`; the delta has no text then."""
         is_final = is_final or delta.finish_reason is not None
         text, tokens = delta.text, delta.tokens
@@ -191,7 +191,7 @@ class Output:
         return released, self._order_rewind(stream, ends) if isinstance(ends, rewind) else ends
 
     def _end_call(self, call: Stream, last: list[Fragment]) -> list[Delta]:
-        """The hooks have passed the call to its end, or withhold it: all of it, or a part (contract 3.20).
+        """The call has ended: the hooks have passed it, or withhold all or a part of it (contract 3.20).
         `last`: the fragments that they released last. Returns a call without arguments that leaves now."""
         released: list[Delta] = []
         kept = call.kept
@@ -205,7 +205,7 @@ class Output:
         return released
 
     def _let_leave(self, call: Stream) -> list[Delta]:
-        """A call that waited for its end."""
+        """The delta of a call that waited for its end, if it was not withheld."""
         self._waiting_call = None
         kept, call.kept = call.kept, []
         if not kept:
@@ -233,7 +233,7 @@ class Output:
         return self.deliver(content, out), verdict
 
     def _cut(self, stream: Stream, text: str, tokens: tuple[Token, ...], is_final: bool) -> Piece:
-        """The piece of a text, as fragments with their tokens. Textless tokens wait for text."""
+        """Make a piece of a text: fragments with their tokens. Textless tokens wait for text."""
         fragments, textless = fragments_of(tokens, text)
         if is_final and (textless or stream.waiting or not fragments):
             fragments.append(Fragment("", textless))  # no text follows: textless tokens go with the end
@@ -285,8 +285,9 @@ class Output:
     def _finish(self, last: Stream, delta: Delta) -> Asking[Vetted]:
         """The output ends: its streams end, and it gets its finish reason. `last`: the stream of the delta.
 
-        Content ends last: there a hook may say that a call is withheld (contract 2.14), and there comes the
-        closing text of other channels. A call that waited leaves when no hook can end the output any more.
+        Content ends last: in it a hook may tell the client that a call is withheld (contract 2.14), and the
+        closing text of other channels is its end. A call that waited leaves when no hook can end the output
+        any more.
         """
         released: list[Delta] = []
         if "content" in self.streams:
@@ -323,7 +324,7 @@ class Output:
         return last if is_special else replace(last, stop_reason=None, is_cut=True)
 
     def refuse(self, text: str) -> Asking[list[Delta]]:
-        """Answer with a refusal's text, which the hooks see as a whole stream."""
+        """Answer with a refusal's text. The hooks see it as a whole stream."""
         first = Delta(index=self.index)
         stream = self.streams[first.channel] = Stream(self._guarded, first)
         piece = Piece.of([Fragment(text)], self.ledger)

@@ -1,4 +1,4 @@
-"""One hook on one stream: what it is shown, what it holds, and what its verdicts release.
+"""One hook on one stream: its new text, the text that it holds, and the effect of its verdicts.
 
 A machine without I/O: a hook is asked by yielding an `Ask`, and the verdict comes back as the reply.
 """
@@ -36,7 +36,7 @@ Settled = tuple[list[Fragment], Ending | None]
 
 
 class HookStage:
-    """One hook on one stream: what it was shown, what it holds, and its state."""
+    """One hook on one stream: the text that it was shown, the text that it holds, and its state."""
 
     __slots__ = (
         "_counts_characters",
@@ -59,7 +59,7 @@ class HookStage:
     )
 
     num_fused = 0
-    """The stages after this one for which this one reads. They are called where it gives up."""
+    """The number of stages after this one for which this one reads. They are called when it gives up."""
 
     def __init__(
         self, guarded: GuardedRequest, hook: LoadedHook, context: StreamContext, call_index: int | None = None
@@ -116,7 +116,7 @@ class HookStage:
         )
 
     def lets_through(self, chunk: Chunk, reply: Reply, piece: Piece) -> bool:
-        """Whether the reply releases just the new text, untouched; then it is counted."""
+        """Whether the reply releases just the new text, untouched. If so, the verdict is counted here."""
         is_hold = type(reply) is hold
         if (
             self.held.texts is None
@@ -141,7 +141,7 @@ class HookStage:
     def settle(
         self, chunk: Chunk, reply: Reply, fragments: list[Fragment], num_decided: int | None
     ) -> Settled:
-        """Carry the reply out on `fragments`, whose text the chunk showed.
+        """Carry out the reply on `fragments`, whose text the chunk showed.
 
         `num_decided`: how many of the output's tokens are decided; None: the output cannot be rewound.
         Raises `HookError` if the hook failed (contract 4.1), but for a hook in shadow mode.
@@ -264,7 +264,7 @@ class HookStage:
         discard(reply)
 
     def leave(self) -> None:
-        """The stages that this one reads for are called with the next text."""
+        """Have the stages for which this one reads called with the next text."""
 
     def _close(self, *, gets_last_call: bool = False) -> None:
         """The hook is shown no more text of this stream. `gets_last_call`: `abort` calls it, once."""
@@ -276,8 +276,8 @@ class HookStage:
                 self.tally.num_characters += self.context.count_shown()
 
     def _fail(self, error: BaseException, fragments: list[Fragment]) -> None:
-        """The hook failed when it was shown `fragments`. One that returned a bad verdict does not know it
-        yet: it gets a last call (contract 2.6)."""
+        """The hook failed when it was shown `fragments`. A hook that returned a bad verdict does not know
+        that the stream ends, so it gets a last call (contract 2.6)."""
         count_failure(self.hook, self.tally, error)
         self._close(gets_last_call=isinstance(error, BadVerdictError))
         if self._decisions is not None:

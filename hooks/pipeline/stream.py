@@ -1,4 +1,4 @@
-"""One stream with all its hooks, in order: each is shown what the one before it released.
+"""One stream with all its hooks, in order: each is shown the text that the one before it released.
 
 A machine without I/O: a hook is asked by yielding an `Ask`, and the verdict comes back as the reply.
 """
@@ -15,7 +15,7 @@ from hooks.pipeline.stage import Ending, HookStage
 
 
 class Stream:
-    """One channel of one output (one tool call, on that channel), and its stages in the hooks' order."""
+    """One channel of one output, or one tool call, with a stage for each hook in their order."""
 
     __slots__ = (
         "_whole_at",
@@ -58,7 +58,7 @@ class Stream:
         if self.tool_call is not None and guarded.keeps_calls:
             self.kept = []
         self.ended_by = 0
-        """The place of the hook whose verdict was obeyed, once one ended things."""
+        """The place of the hook whose verdict ended things, if one did."""
         self.incomplete: list[Fragment] = []
         """Text that every hook released; it waits until its token is complete. Only outputs that may be
         rewound use it."""
@@ -175,5 +175,5 @@ class Stream:
 
 
 def weight(ends: Ending) -> int:
-    """The heaviest of several verdicts that end things is obeyed."""
+    """The weight of a verdict that ends things. The heaviest of several is obeyed."""
     return 0 if isinstance(ends, rewind) else 1 if ends.scope == "output" else 2

@@ -1,4 +1,4 @@
-"""Addresses as places of a text, and what readers of addresses have in common."""
+"""Addresses as places of a text, and the parts that readers of addresses share."""
 
 import re
 from enum import Enum
@@ -46,7 +46,7 @@ Found = list[Address] | int
 
 
 def end_of(pattern: re.Pattern[str], text: str, place: int, most: int = MAX_ADDRESS) -> int:
-    """The end of what the pattern matches at `place`, or `place`."""
+    """The end of the pattern's match at `place`. Without a match, `place`."""
     found = pattern.match(text, place, place + most)
     return found.end() if found else place
 

@@ -85,7 +85,7 @@ class Policy:
 
 
 def absolute(written: str, place: Place) -> Iterator[str]:
-    """The addresses with a scheme or a host that some reader finds in what is at a place."""
+    """The addresses with a scheme or a host that some reader finds in the text at a place."""
     if place is Place.TEXT:
         yield written.replace("\\/", "/")
         return
@@ -123,7 +123,7 @@ def _is_local(form: str) -> bool:
 
 
 def _split(address: str) -> tuple[str, str]:
-    """The scheme, and what is after its colon."""
+    """The scheme, and the text after its colon."""
     found = _SCHEME.match(address)
     if found:
         return found[1].lower(), address[found.end() :]

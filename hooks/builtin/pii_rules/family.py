@@ -23,7 +23,7 @@ _PART = re.compile(r"\(\?[^:]*:|\{[^}]*\}|\\.|\[[^\]]*\]|\d")
 _SAME = re.compile(r"\(\?:\\d\\d(?:\|\\d\\d)+\)")
 """Alternatives that became the same."""
 AFTER_IBAN = r"(?<![^\W_])(?-i:[A-Z]{2}\d\d(?: [A-Z\d]{4}){0,7} )"
-"""The first groups of what looks like a bank account, for `Rule.unless`."""
+"""The first groups of a text that looks like a bank account, for `Rule.unless`."""
 _LETTER = re.compile(r"(?<!\\)(?<!\(\?)[A-Za-z]")
 """A letter that a form asks for."""
 _ALONE = r"(?<![\s\S])"
@@ -34,7 +34,7 @@ _ENDINGS = "(?:e?s|(?:s|en)?nummer|[ _-]?(?:number|num|nr|no|id|code))?"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One line of a table: what an entity looks like."""
+    """One line of a table: the form of an entity."""
 
     country: str
     """The country (ISO 3166 code); empty: of no country."""

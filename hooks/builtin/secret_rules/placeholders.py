@@ -31,7 +31,7 @@ _SAME_GROUPS = re.compile(r"(?<![A-Za-z\d])([A-Za-z\d]{3,12})([-_.])\1\2\1(?![A-
 _RUN = re.compile(r"(.)\1{6,}")
 _LONG_SEQUENCE = 9
 _SHARE = 4
-"""A run or a sequence of one part in so many of a key shows a placeholder."""
+"""A key is a placeholder if a run or a sequence is at least this part of it: a fourth."""
 _MIN_REST = 18
 """A text with a word of manuals and this many characters that look random is not a placeholder."""
 

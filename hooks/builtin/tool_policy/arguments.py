@@ -28,7 +28,7 @@ class Arguments:
     """Reads the arguments' JSON piece by piece. It is a `Listener` of `hooks.json.reader`."""
 
     def __init__(self, kept: Collection[str | None]) -> None:
-        """`kept`: the names of the members whose values are kept. None among them stands for all."""
+        """`kept`: the names of the members whose values are kept. None among them means all names."""
         self._reader = JsonReader(self)
         self._kept = kept
         self._keeps_all = None in kept
@@ -49,7 +49,7 @@ class Arguments:
         return len(self.members) + self.is_complete
 
     def knows(self, member: str | None) -> bool:
-        """Whether all is known that a condition on this member needs. None stands for all members."""
+        """Whether all is known that a condition on this member needs. None means all members."""
         return self.is_complete or member in self.members
 
     @property

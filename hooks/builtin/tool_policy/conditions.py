@@ -87,7 +87,7 @@ class Condition:
         self._alternatives = [[_TESTS[name](value) for name, value in one.items()] for one in alternatives]
 
     def holds(self, members: dict[str, Any], conversation: Conversation, *, is_for_all: bool) -> Truth:
-        """Whether all values are right, and there is one. Not `is_for_all`: whether one value is right."""
+        """Whether there is a value and all values are right. Not `is_for_all`: whether one value is right."""
         try:
             values = self.pointer.values(members)
         except UnreadableError:

@@ -35,8 +35,8 @@ class WrittenRule(TypedDict, total=False):
 
 
 class Rule:
-    """Says what happens to a call that it applies to. Where nobody can tell whether it does, a denying rule
-    applies, and an allowing rule does not."""
+    """Allows or denies the calls that it applies to. If that is unknown of a call, a denying rule applies,
+    and an allowing rule does not."""
 
     def __init__(self, written: WrittenRule) -> None:
         """Raises `ValueError` for a condition that cannot be checked."""
@@ -63,7 +63,7 @@ class Rule:
 
     @property
     def members(self) -> frozenset[str | None]:
-        """The members that it has conditions on. None stands for all members."""
+        """The members that it has conditions on. None means all members."""
         return frozenset(condition.pointer.member for condition in self._conditions)
 
     def is_for(self, tool: str) -> Truth:

@@ -1,4 +1,4 @@
-"""The positions of an automaton: each stands for one character of a pattern, and knows what may precede it.
+"""The positions of an automaton: each is one character of a pattern, and has those that may precede it.
 
 This is Glushkov's construction, read backwards. A set of positions is an `int` with a bit for each.
 """

@@ -89,7 +89,7 @@ class State(dict[str, "State"]):
         self.going = going
         self.whole = whole
         self.starts = starts
-        """The positions that end a match; none left of the place where a search begins."""
+        """The positions that end a match. There are none before the place where a search begins."""
         self.may_open = automaton.begun(going)
         """The rules, as bits, that may have an open match at the next place."""
         self.may_be = automaton.begun(whole)

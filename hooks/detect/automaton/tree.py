@@ -73,7 +73,7 @@ NOTHING = Join(())
 ANY = Repeat(One(r"(?s:.)"), 0, UNLIMITED)
 _LITERAL = re.compile(r"[^.\\\[]|\\[^\w]")
 _RARE = 4
-"""A match that begins with as many literals is so rare that its other characters need not be known."""
+"""A match that begins with this many literals is so rare that its other characters need not be known."""
 
 
 @lru_cache(maxsize=MOST_PATTERNS)
