@@ -45,7 +45,7 @@ logger = logging.getLogger("weir.hooks")
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 PROMPT_THREADS = 1
-"""Threads on which hooks read long prompts, beside the calls for other requests."""
+"""Threads on which hooks read long prompts, during the calls for other requests."""
 ALIVE_INTERVAL = 1.0
 """Seconds between two looks at the models that the process has loaded."""
 PATIENCE = 0.005
@@ -193,7 +193,7 @@ class Worker:
         self._connection.send(reply)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run it beside the rest: an async hook that waits must not make other requests wait."""
+        """Run it in a task of its own: an async hook that waits must not make other requests wait."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -1,7 +1,7 @@
 """Reads the tokens of an OpenAI-compatible upstream, and matches them with the text of their event. No I/O.
 
 In a chat, `logprobs` is a list of objects; in a completion, it is an object of lists. vLLM puts `token_ids`
-beside it.
+next to it.
 
 An upstream sends the tokens that it drew and the text that they make, but not which text belongs to which
 token. It leaves special tokens out of the text, shows parts of a split character as U+FFFD, and lets the text

@@ -1,7 +1,7 @@
 """Translates a whole answer of an OpenAI-compatible upstream to `Delta`s. No I/O.
 
-Only a whole answer of vLLM has `prompt_logprobs`: in each choice of a completion, and once beside the choices
-of a chat.
+Only a whole answer of vLLM has `prompt_logprobs`: in each choice of a completion, and once next to the
+choices of a chat.
 """
 
 from collections.abc import Iterator, Mapping

@@ -50,7 +50,7 @@ def test_a_token_of_a_marker_goes_with_the_text_that_follows() -> None:
     assert [(t.id, t.text) for t in piece.tokens] == [(0, ""), (1, "a")]
 
 
-def test_text_beside_a_marker_is_one_piece_with_its_token() -> None:
+def test_text_next_to_a_marker_goes_together_with_its_token() -> None:
     tape = tape_of("a<m>")
     tape.give(1, REASONING)
     tape.drop(3)

@@ -124,7 +124,7 @@ def test_it_is_found_again_in_arguments_of_a_tool() -> None:
         assert said(GUARD, pieces, "tool_call") == whole
 
 
-def test_a_number_behind_a_word_is_found_again() -> None:
+def test_a_number_after_a_word_is_found_again() -> None:
     guard = Pii(entities=["US_SSN"])
     text = "My social security number is 536-22-8145; so 536-22-8145 and 536-22-81451."
     whole = said(guard, [text])

@@ -169,7 +169,7 @@ def test_tokens_that_come_after_bare_text_are_not_told() -> None:  # contract 3.
     assert aligner.flush() == ("", ())
 
 
-def test_tokens_that_lag_behind_their_text_are_not_told() -> None:  # contract 3.11
+def test_tokens_that_lag_behind_their_text_are_not_released() -> None:  # contract 3.11
     aligner = TokenAligner()
     assert aligner.feed(tokens("a"), "aQ") == ("aQ", ())
     assert aligner.feed(tokens("Q"), "c") == ("c", ())
