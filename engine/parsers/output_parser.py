@@ -41,7 +41,7 @@ class OutputParser:
         """The delta with the prompt's ids or scores. The first returned delta gets them."""
 
     def feed(self, delta: Delta) -> list[Delta]:
-        """Take the next delta. Only the output's last delta has a finish reason."""
+        """Read the next delta. Only the output's last delta has a finish reason."""
         if delta.channel == self._channel:
             self._step_aside()
         elif delta.tool_call != self._call and delta.tool_call is not None:

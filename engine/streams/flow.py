@@ -37,7 +37,7 @@ class Stage:
     """The stage before this one."""
 
     def feed(self, delta: Delta) -> None:
-        """Take a delta, and feed the next stage the deltas that come of it. An error ends the flow."""
+        """Pass a delta, changed or not, to the next stage. An error ends the flow."""
         raise NotImplementedError
 
     def rewind(self, rewind: Rewind) -> None:
@@ -101,7 +101,7 @@ class StagedFlow:
         """Set while `run` has nothing to do."""
 
     async def run(self, answer: Stage) -> None:
-        """Take all deltas to `answer`, the last stage. Raises the error of the engine, or of a stage.
+        """Feed all deltas to `answer`, the last stage. Raises the error of the engine, or of a stage.
 
         Whatever ends it, the engine's work has then ended, and all stages are closed.
         """

@@ -22,12 +22,12 @@ class Output:
 
     __slots__ = (
         "_ended_calls",
+        "_gives_bytes",
         "_guarded",
         "_has_call",
         "_has_offsets",
         "_has_withheld_call",
         "_prompt_scores",
-        "_tells_bytes",
         "_waiting_call",
         "delivery",
         "index",
@@ -53,11 +53,11 @@ class Output:
         """Whether a tool call ended that is withheld."""
         sampling = guarded.request.sampling
         has_logprobs = sampling.logprobs is not None or sampling.prompt_logprobs is not None
-        self._tells_bytes = has_logprobs and not all(hook.is_shadow for hook in guarded.hooks)
+        self._gives_bytes = has_logprobs and not all(hook.is_shadow for hook in guarded.hooks)
         """Whether the client gets the tokens' bytes, and a hook decides which ones (contract 8.4)."""
         self._prompt_scores: PromptScores | None = None
         self._has_offsets = sampling.logprobs is not None
-        self.ledger = Ledger(self._tells_bytes)
+        self.ledger = Ledger(self._gives_bytes)
         self.is_finished = False
 
     def feed(self, delta: Delta) -> Asking[Vetted]:
@@ -157,7 +157,7 @@ class Output:
             not (is_final or stream.waiting or self.ledger.groups)
             and self.delivery is None
             and (text if not tokens else are_aligned(tokens, text))
-            and not (self._tells_bytes and not are_bytes_of(tokens, text))
+            and not (self._gives_bytes and not are_bytes_of(tokens, text))
         ):
             piece = Piece(text, tokens, self.ledger)  # it may pass as it is
         else:

@@ -277,18 +277,18 @@ class Ledger:
     on another channel. Text never waits here.
     """
 
-    __slots__ = ("_tells_bytes", "groups")
+    __slots__ = ("_gives_bytes", "groups")
 
-    def __init__(self, tells_bytes: bool = False) -> None:
-        """`tells_bytes`: the client gets the tokens' bytes, so the bytes must be those of the text."""
-        self._tells_bytes = tells_bytes
+    def __init__(self, gives_bytes: bool = False) -> None:
+        """`gives_bytes`: the client gets the tokens' bytes, so the bytes must be those of the text."""
+        self._gives_bytes = gives_bytes
         self.groups: deque[TokenGroup] = deque()
 
     def enter(self, fragments: list[Fragment]) -> None:
         """Add whole fragments, as the engine gave them."""
         for fragment in fragments:
             if fragment.group is not None:
-                if self._tells_bytes:
+                if self._gives_bytes:
                     self._withhold_other_bytes(fragment.group, fragment.text)
                 self.groups.append(fragment.group)
 

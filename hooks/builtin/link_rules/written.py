@@ -141,7 +141,7 @@ def _in_text(
     *,
     has_host: bool = True,
 ) -> Found:
-    """The address that begins at `start` in plain text, and whose host begins at `place`. `is_one` says
+    """The address that begins at `start` in plain text, and whose host begins at `place`. `is_one`:
     whether the text from `place` on is an address. `begin`: where its name begins, if before `start`."""
     limit = start + MAX_ADDRESS
     end = end_of(_RUN, text, place, limit - place)

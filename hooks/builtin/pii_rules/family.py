@@ -71,7 +71,7 @@ class Family:
             yield Rule(self.entity, f"{_ALONE}(?i:{form}){_TO_THE_END}", alone, country=self.country)
 
     def full_check(self) -> Check:
-        """Return a function that says whether a text has the form and passes the check."""
+        """Return a function: whether a text has the form and passes the check."""
         has_form = re.compile(self.form, re.IGNORECASE if self.near else 0).fullmatch
         check = _stdnum(self.check) if isinstance(self.check, str) else self.check
         if check is None:

@@ -1,4 +1,4 @@
-"""Paths: whether something at a path is in a folder, as far as the path's text says.
+"""Paths: whether something at a path is in a folder, as far as the path's text shows.
 
 A path is read in every way in which a tool may read it: as it is, without blanks around it, without quotes,
 percent-decoded, with compatible characters, and word by word. The answer is the one that all readings give. A
