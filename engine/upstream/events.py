@@ -26,7 +26,7 @@ class EventReader:
         Raises `TooMuchError` and `EventTooLongError`.
         """
         try:
-            self._patience.take(len(data))
+            self._patience.received(len(data))
             self.has_ended = not data
             if data:
                 events = self._decoder.feed(data)

@@ -31,7 +31,7 @@ def read_object(data: bytes) -> dict[str, Any]:
 
 
 def read_json(data: bytes) -> Any:
-    """As `read_object`, for any JSON."""
+    """The same for any JSON: see `read_object`."""
     return _read(data, frozenset())
 
 
@@ -46,8 +46,8 @@ def strict_json(data: bytes) -> bytes:
 
 
 def read_event(data: bytes) -> dict[str, Any]:
-    """As `read_object`, for one event of a stream: a text of the answer may begin or end with half a
-    character. `HalfCharacters` has to join them."""
+    """The same for one event of a stream: see `read_object`. A text of the answer may begin or end with half
+    a character. `HalfCharacters` has to join the halves."""
     return _object(_read(data, _TEXTS))
 
 

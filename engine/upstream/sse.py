@@ -18,7 +18,7 @@ MAX_EVENT = 4 * 1024 * 1024
 
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""One may stand in front of a stream, and is no part of it."""
+"""The byte order mark. It may come before a stream, and is not a part of it."""
 
 
 class EventTooLongError(ValueError):
@@ -92,6 +92,6 @@ class SSEDecoder:
             self._event = value.removeprefix(b" ").decode("utf-8", "replace")
 
     def _check_size(self, num_more: int) -> None:
-        """Raise `EventTooLongError` for a line of so many bytes behind the event's lines so far."""
+        """Raise `EventTooLongError` for a line of so many bytes after the event's lines so far."""
         if self._size + num_more > self.max_event:
             raise EventTooLongError(f"an event of more than {self.max_event} bytes")

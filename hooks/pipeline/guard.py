@@ -50,10 +50,9 @@ class Guard:
         decisions: DecisionLog | None = None,
         runs: Sequence[Run] = (),
     ) -> None:
-        """`can_rewind`: whether the engine can rewind outputs. `decisions`: where hooks' decisions go,
-        for the driver to report them; None if nobody listens. `runs`: the hooks
-        that are fused. Without effect if decisions are reported, which name the hook that held a text, and if
-        a hook may rewind."""
+        """`can_rewind`: whether the engine can rewind outputs. `decisions`: gets the hooks'
+        decisions, for the driver to report; None: nobody listens. `runs`: the hooks that are fused. They are
+        not fused if decisions are reported, which name the hook that held a text, or if a hook may rewind."""
         self.may_rewind = can_rewind and any(hook.may_rewind and not hook.is_shadow for hook in hooks)
         """Whether a hook may rewind outputs, and the engine can."""
         self.guarded = GuardedRequest(request, hooks, tallies, options, decisions)
@@ -66,8 +65,8 @@ class Guard:
     def admit(self, shown: GenerationRequest) -> Machine:
         """Show the request to the hooks that read prompts (contract 8.1). `shown`: its prompts as text.
 
-        If a hook refuses, the step says why; or, if the hook gave a text, it releases the whole answer and is
-        over.
+        If a hook refuses, the step has the reason. If the hook gave a text as well, the step releases that
+        text as the whole answer, and is over.
         """
         guarded = self.guarded
         guarded.request = shown
@@ -91,7 +90,7 @@ class Guard:
         yield self._step(released, refused=refused, error=error)
 
     def _answer(self, text: str, reason: str) -> Asking[list[Delta]]:
-        """Answer in the engine's place."""
+        """Answer with the refusal's text, in the engine's place."""
         self._is_terminated = True
         self.guarded.usage = Usage(0, 0)
         released: list[Delta] = []
@@ -101,7 +100,7 @@ class Guard:
         return released
 
     def feed(self, delta: Delta) -> Machine:
-        """Take one delta of the engine's through the hooks."""
+        """Show one delta of the engine's to the hooks."""
         guarded = self.guarded
         output = self._outputs[delta.index]
         if delta.usage is not None:

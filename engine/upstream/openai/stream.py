@@ -34,8 +34,8 @@ _OWN_ENDS = frozenset(
 )
 """The reasons that upstreams give for the model's own end. Some give them for a stop string, too."""
 _FAILURES = ("abort", "error")
-_SAYING = ("content", "refusal", "reasoning_content", "reasoning", "tool_calls", "function_call")
-"""The fields of a delta that say something."""
+_TEXT_FIELDS = ("content", "refusal", "reasoning_content", "reasoning", "tool_calls", "function_call")
+"""The fields of a delta that may have text or calls."""
 _MAX_CHOICES = 64
 """Choices of one event, for each output. Servers send one."""
 
@@ -72,7 +72,7 @@ class StreamTranslator:
         else:
             deltas = self._feed_all(choices, chunk)
         self.alike = self._template.delta_of if self._only is not None and self._only.is_plain else None
-        # vLLM: with several outputs, the usage beside a choice counts this choice only.
+        # vLLM: with several outputs, the usage in the event of a choice counts this choice only.
         if (usage := chunk.get("usage")) and not (choices and self._only is None):
             self._count.usage = _usage(usage, self._count.usage)
             deltas = [replace(delta, usage=self._count.usage) for delta in deltas]
@@ -137,7 +137,7 @@ class _Output:
         self._channel: Channel = "content"
         self._calls = ToolCalls(self.count)
         self._halves = HalfCharacters()
-        self._has_said: set[str] = set()
+        self._seen_parts: set[str] = set()
         """The parts that deltas have had: reasoning, content, calls."""
         self._in_call = False
         """Whether a call's arguments are not whole."""
@@ -172,7 +172,7 @@ class _Output:
         tokens = self._tokens.read(choice)
         ends_early = choice.get("finish_reason") not in (None, "", "length")
         if ends_early and tokens and tokens[-1].id in self._stop_token_ids:
-            tokens.pop()  # it may stand for text, and this text, like a stop string, is not shown to guards
+            tokens.pop()  # it may have text, and this text, like a stop string, is not shown to guards
         segments = list(self._segments(choice)) or [(self._channel, None, "")]
         for number, segment in enumerate(segments, start=1):
             deltas += self._put(segment, tokens, more=number < len(segments))
@@ -226,7 +226,7 @@ class _Output:
 
     def _segments(self, choice: Mapping[str, Any]) -> Iterator[Segment]:
         delta, is_whole = choice.get("delta") or {}, False
-        if (message := choice.get("message")) and not any(map(delta.get, _SAYING)):
+        if (message := choice.get("message")) and not any(map(delta.get, _TEXT_FIELDS)):
             delta, is_whole = message, True
         content = delta.get("content") or delta.get("refusal")
         reasoning = delta.get("reasoning_content") or delta.get("reasoning") or _thinking(content)
@@ -241,11 +241,11 @@ class _Output:
             yield from self._without_echo(self._halves.join("text", text))
 
     def _is_new(self, part: str, *, is_whole: bool) -> bool:
-        """Whether a part of a delta, or of a whole message, goes on with the answer. A message that comes in
-        the place of a delta does. One behind deltas repeats what they have said."""
+        """Whether a part of a delta or of a whole message continues the answer. A message's part does not if
+        a delta has had this part: such a message repeats the deltas before it."""
         if is_whole:
-            return part not in self._has_said
-        self._has_said.add(part)
+            return part not in self._seen_parts
+        self._seen_parts.add(part)
         return True
 
     def _last_segments(self, *, is_cut: bool) -> Iterator[Segment]:
@@ -277,7 +277,7 @@ class _Output:
         if channel != self._channel and self._aligner.waits:
             deltas += self._release(self._aligner.mute(), ())
         if channel == "tool_call":
-            # The upstream's parser made this text from other text: no token stands for it.
+            # The upstream's parser made this text from other text: no token has it.
             self._channel = "content"
             self._aligner.mute()
             return [*deltas, self._delta("tool_call", text, call=call)] if call is not None else deltas
@@ -320,12 +320,12 @@ class _Output:
         num_tokens = 0 if channel == "echo" else len(tokens) or bool(text)
         # `ToolCalls` counts arguments when they come.
         num_chars, num_pieces = (0, 0) if channel == "tool_call" else (len(text), num_tokens)
-        usage = self.count.take(channel, num_chars, num_pieces, num_tokens)
+        usage = self.count.add(channel, num_chars, num_pieces, num_tokens)
         return Delta(self._index, text, tokens, channel, call, usage=usage)
 
 
 def _without_nameless_end(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
-    """Without a last token that may be the stop id's. The upstream does not say ids."""
+    """The tokens without a last one that may be the stop id's. The upstream gives no ids."""
     return tokens[:-1] if tokens and tokens[-1].id is None and not tokens[-1].text else tokens
 
 

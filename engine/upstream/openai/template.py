@@ -1,6 +1,6 @@
 """Reads events that differ from an earlier one in their text alone, without parsing all of their JSON.
 
-The bytes of such an event are those before the text's JSON string, the string, and those behind it. All bytes
+The bytes of such an event are those before the text's JSON string, the string, and those after it. All bytes
 are accounted for: those around the string are compared, and the string is parsed. So the event means what the
 earlier one meant, with another text. Neither the string nor a learned event has a line's end.
 """
@@ -18,19 +18,19 @@ from engine.upstream.limits import LONG_TEXT, OutputCount, TooMuchError
 
 _MARK = b"WeirTextMark"
 """Letters that are no JSON without quotes."""
-_BESIDE_CONTENT = ("reasoning_content", "reasoning", "tool_calls", "function_call")
+_OTHER_TEXT = ("reasoning_content", "reasoning", "tool_calls", "function_call")
 """The fields of a chat's delta that have other text than content."""
 _MOST = 8
 """Events that are learned without use. Some upstreams change another field with each event."""
 
 
 def _text_in_json(data: bytes) -> str:
-    """As `text_in`, for a chunk's JSON. Raises `ValueError`."""
+    """The same for a chunk's JSON: see `text_in`. Raises `ValueError`."""
     return text_in(orjson.loads(data))
 
 
 def text_in(chunk: Mapping[str, Any]) -> str:
-    """The content of a chunk that has nothing beside one choice with content. Empty for other chunks."""
+    """The content of a chunk that has one choice with content, and nothing else. Empty for other chunks."""
     choices: Sequence[Any] = chunk.get("choices") or ()
     has_more = chunk.get("usage") or chunk.get("error") or len(choices) != 1
     return "" if has_more else text_alone(choices[0])
@@ -42,7 +42,7 @@ def text_alone(choice: Mapping[str, Any]) -> str:
         return ""
     delta = choice.get("delta") or {}
     content = delta.get("content")
-    if not isinstance(content, str) or (len(delta) > 1 and any(map(delta.get, _BESIDE_CONTENT))):
+    if not isinstance(content, str) or (len(delta) > 1 and any(map(delta.get, _OTHER_TEXT))):
         return ""
     # Half a character is joined with the other half, which another event has.
     return content if has_whole_characters(content) else ""
@@ -82,7 +82,7 @@ class TextTemplate:
             return None
         self._left = _MOST
         try:
-            usage = self._count.take("content", len(text), len(strings), len(strings))
+            usage = self._count.add("content", len(text), len(strings), len(strings))
         except TooMuchError:
             return None  # the texts before the one that is too much are good
         return Delta(text=text, usage=usage)
