@@ -120,14 +120,13 @@ class Copy:
 
 
 def _tests_of(file: Path) -> list[list[str]]:
-    """The tests beside a file, in the order in which they run: those that name it come first."""
+    """The tests beside a file, in batches: those with its name, those that import it, the others."""
     module = ".".join(file.with_suffix("").parts)
-    first: list[str] = []
-    others: list[str] = []
+    batches: list[list[str]] = [[], [], []]
     for test in sorted(Path("tests", file.parent).rglob("test_*.py")):
-        is_named = file.stem in test.stem or module in test.read_text()
-        (first if is_named else others).append(str(test))
-    return [batch for batch in (first, others) if batch]
+        place = 0 if file.stem in test.stem else 1 if module in test.read_text() else 2
+        batches[place].append(str(test))
+    return [batch for batch in batches if batch]
 
 
 def _fails(tests: Sequence[str]) -> bool:
