@@ -143,7 +143,7 @@ def _run(tests: Sequence[str]) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nowhere, stream)
-    options = ["-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    options = ["-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile", "mutants"]
     loaded = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # plugins are imported already
     sys.exit(pytest.main([*options, *loaded, *tests]))
 

@@ -96,6 +96,7 @@ async def test_the_length_of_what_stands_in_the_place_of_a_text_is_told() -> Non
         return [decision.num_released for decision in clerk.told]
 
     assert await lengths(lambda c: redact([(4, 10, "[hidden]"), (0, 3, "")])) == [0, 8]
+    assert await lengths(lambda c: redact([(4, 4, "so"), (4, 4, "a")])) == [2, 1]  # in the verdict's order
     assert await lengths(lambda c: emit("a guess")) == [7]
     assert await lengths(lambda c: suppress()) == [0]
 
