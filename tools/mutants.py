@@ -37,8 +37,8 @@ TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.In: ast.NotIn,
     ast.NotIn: ast.In,
 }
-TIMEOUT = 120.0
-"""Seconds for a run of tests. A change that makes them hang counts as noticed."""
+TIMEOUT = 30
+"""Seconds for a test. A change that makes one hang counts as noticed."""
 
 
 def places_of(source: str) -> list[int]:
@@ -130,10 +130,10 @@ def _tests_of(file: Path) -> list[list[str]]:
 
 
 def _fails(tests: Sequence[str]) -> bool:
-    """Whether a test fails, or the tests hang."""
+    """Whether a test fails, or hangs."""
     run = get_context("fork").Process(target=_run, args=(tests,))
     run.start()
-    run.join(TIMEOUT)
+    run.join(20 * TIMEOUT)
     run.kill()
     run.join()
     return run.exitcode not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
@@ -144,8 +144,9 @@ def _run(tests: Sequence[str]) -> None:
     for stream in range(3):
         os.dup2(nowhere, stream)
     options = ["-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile", "mutants"]
-    loaded = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # plugins are imported already
-    sys.exit(pytest.main([*options, *loaded, *tests]))
+    options += ["--timeout", str(TIMEOUT)]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # plugins are imported already
+    sys.exit(pytest.main([*options, *tests]))
 
 
 def main() -> None:
