@@ -201,10 +201,12 @@ def test_whatever_tokens_come_with_a_text_a_hook_is_shown_and_lets_through_the_s
     came: list[tuple[list[str], str | None]], logprobs: bool
 ) -> None:
     """Contract 3.11. Where outputs may be rewound, fragments are made of every delta."""
-    deltas = [
+    deltas = [  # an upstream's text may be another than its tokens'
         Delta(
-            text="".join(texts) if text is None else text,  # an upstream's text may be another than its tokens'
-            tokens=tuple(make_token(one, 10 * i + j)._replace(position=i) for j, one in enumerate(texts)),
+            text="".join(texts) if text is None else text,
+            tokens=tuple(
+                make_token(one, 10 * i + j)._replace(position=10 * i + j) for j, one in enumerate(texts)
+            ),
         )
         for i, (texts, text) in enumerate(came)
     ]
