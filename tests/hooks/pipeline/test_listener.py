@@ -199,6 +199,23 @@ async def test_short_clean_holds_are_counted_and_need_not_be_told(in_shadow: boo
     assert (tally.num_streams, tally.num_characters) == (1, len("".join(PIECES)))
 
 
+@pytest.mark.parametrize("in_shadow", [False, True])
+async def test_a_hook_that_fails_as_a_listener_fails_the_request_unless_in_shadow(in_shadow: bool) -> None:
+    """Contract 3.15, 8.10."""
+
+    class Fails(Clerk):
+        def on_decision(self, decision: Decision) -> None:
+            raise ValueError
+
+    fails = LoadedHook.of("fails", Fails(), is_shadow=in_shadow)
+    pipeline = Pipeline([LoadedHook.of("words", Script(holds_words)), fails])
+    async with opened(pipeline, make_request()) as guard:
+        with contextlib.nullcontext() if in_shadow else pytest.raises(HookError):
+            for delta in make_deltas(PIECES):
+                await guard.feed(delta)
+    assert pipeline.tallies["fails"].others["error"] == 1
+
+
 async def test_a_hook_that_listens_hears_all_holds() -> None:
     clerk, told = Clerk(), list[Decision]()
     pipeline = pipeline_of(Script(holds_words), clerk)
