@@ -273,6 +273,20 @@ def test_an_engine_that_goes_back_to_an_ended_tool_call_fails_the_request() -> N
     assert isinstance(step.error, EngineError)
 
 
+def test_a_closed_guard_shows_hooks_no_more() -> None:
+    """Contract 2.6: the last call was the last."""
+    guard, shown = guard_of(hook("h")), list[Chunk]()
+
+    def answer(_: LoadedHook, chunk: Chunk) -> Reply:
+        shown.append(chunk)
+        return hold()
+
+    assert run(guard.feed(Delta(text="a")), answer).released == []
+    run(guard.close(), answer)
+    assert run(guard.feed(Delta(text="b", finish_reason="stop")), answer).released == []
+    assert [(chunk.text, chunk.aborted) for chunk in shown] == [("a", False), ("a", True)]
+
+
 @pytest.mark.parametrize("usage", ["generated", "released"])
 def test_a_step_carries_nothing_that_was_not_decided(usage: Any) -> None:
     """Contract 3.4: held text and its tokens stay in the machine."""

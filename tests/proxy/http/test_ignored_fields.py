@@ -23,8 +23,8 @@ class Withholds:
 
 def called_with(arguments: str) -> dict[str, Any]:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
-    said = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "1"}]
-    return {"messages": [*CHAT["messages"], *said]}
+    result = {"role": "tool", "tool_call_id": "c", "content": "1"}
+    return {"messages": [*CHAT["messages"], {"role": "assistant", "tool_calls": [call]}, result]}
 
 
 @pytest.mark.parametrize("stream", [False, True])
