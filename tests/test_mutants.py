@@ -9,6 +9,8 @@ def f(x):
     x += 1
     log(x)
     return x == 1 if x else True
+def g(y=True):
+    ...
 '''
 MUTANTS = [mutant_of(SOURCE, place) for place in places_of(SOURCE)]
 

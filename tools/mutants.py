@@ -42,10 +42,14 @@ TIMEOUT = 30
 
 
 def places_of(source: str) -> list[int]:
-    """The places of a module that can be changed. Decorators stay: most only make a class cheaper."""
+    """The places of a module that can be changed. Decorators stay: most only make a class cheaper. So do
+    functions without code, as those of protocols."""
     nodes = [*ast.walk(ast.parse(source))]
-    decorators = [one for node in nodes for one in getattr(node, "decorator_list", ())]
-    fixed = {id(node) for one in decorators for node in ast.walk(one)}
+    kept = [one for node in nodes for one in getattr(node, "decorator_list", ())]
+    kept += [
+        node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_empty(node)
+    ]
+    fixed = {id(node) for one in kept for node in ast.walk(one)}
     return [place for place, node in enumerate(nodes) if id(node) not in fixed and _change(node)]
 
 
@@ -57,6 +61,11 @@ def mutant_of(source: str, place: int) -> tuple[int, str]:
     line = node.lineno
     _change(node)
     return line, ast.unparse(ast.fix_missing_locations(tree))
+
+
+def _is_empty(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether it has a docstring or an ellipsis, and no more."""
+    return all(isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) for one in function.body)
 
 
 def _change(node: ast.AST) -> bool:
