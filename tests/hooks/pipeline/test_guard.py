@@ -216,7 +216,7 @@ def test_whatever_tokens_come_with_a_text_a_hook_is_shown_and_lets_through_the_s
         shown: list[Any] = []
 
         def answer(_: LoadedHook, chunk: Chunk) -> Reply:
-            shown.append((chunk.text_diff, chunk.tokens_diff))
+            shown.append((chunk.text_diff, chunk.tokens_diff, chunk.num_incomplete, chunk.restored_diff))
             return emit(chunk.pending)
 
         steps = [run(guard.feed(delta), answer) for delta in [*deltas, Delta(finish_reason="stop")]]
