@@ -2,7 +2,8 @@
 
 The suite tries the same examples at every run, so that it says the same of the same code. The profile `all`,
 which `make test-all` uses, tries fifty times as many. The profile `search` looks for new ones: run pytest
-with `--hypothesis-profile search`, and keep a failure that it finds as an `@example`.
+with `--hypothesis-profile search`, and keep a failure that it finds as an `@example`. The profile `mutants`,
+which `tools.mutants` uses, looks for no simpler example of a failure.
 """
 
 import gc
@@ -50,6 +51,8 @@ timeless = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.
 hypothesis.settings.register_profile("weir", timeless, max_examples=10, derandomize=True)
 hypothesis.settings.register_profile("all", timeless, max_examples=500, derandomize=True)
 hypothesis.settings.register_profile("search", timeless, max_examples=2000)
+found = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+hypothesis.settings.register_profile("mutants", timeless, max_examples=10, derandomize=True, phases=found)
 hypothesis.settings.load_profile("weir")
 
 

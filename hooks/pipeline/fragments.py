@@ -214,15 +214,6 @@ def are_bytes_of(tokens: tuple[Token, ...], text: str) -> bool:
     return not tokens or b"".join([token.raw for token in tokens]) == text.encode()
 
 
-def are_aligned(tokens: tuple[Token, ...], text: str) -> bool:
-    """Whether there is text, the tokens' texts joined are that text, and the last token has some of it."""
-    if not tokens or not text:
-        return text != ""
-    if len(tokens) == 1:
-        return tokens[0].text == text
-    return tokens[-1].text != "" and "".join([token.text for token in tokens]) == text
-
-
 def cut(fragments: list[Fragment], length: int) -> tuple[list[Fragment], list[Fragment]]:
     """Split after `length` characters. A fragment without text at the cut belongs to the first part."""
     position = 0

@@ -4,7 +4,7 @@ While it reads, none of the guards is called, and it holds all text that any of 
 automaton gives up, the stage passes all text on, and each guard is called. After some chunks, the more the
 oftener it gave up, it reads again if the automaton accepts the text that the guards hold. A guard that
 changes text shows those after it another text than it was shown; then the stage waits until the change is out
-of reach. """
+of reach."""
 
 from collections import Counter
 from collections.abc import Sequence

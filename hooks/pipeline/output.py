@@ -7,7 +7,7 @@ from engine.protocol.deltas import with_own_reason
 from hooks.api import Chunk, rewind, terminate
 from hooks.pipeline.ask import Asking, HookReply
 from hooks.pipeline.delivery import Delivery, LastRewind
-from hooks.pipeline.fragments import Fragment, are_aligned, are_bytes_of, fragments_of, spoil
+from hooks.pipeline.fragments import Fragment, are_bytes_of, fragments_of, spoil
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.piece import Piece
 from hooks.pipeline.release import Ledger, leave_by_token, leave_together
@@ -156,7 +156,8 @@ class Output:
         elif (
             not (is_final or stream.waiting or self.ledger.groups)
             and self.delivery is None
-            and (text if not tokens else are_aligned(tokens, text))
+            and text
+            and not (tokens and tokens[-1].text == "")  # such a token waits for the text that follows
             and not (self._gives_bytes and not are_bytes_of(tokens, text))
         ):
             piece = Piece(text, tokens, self.ledger)  # it may pass as it is

@@ -1,11 +1,14 @@
 """A hook that fails, fails its own request, closed (contract 4)."""
 
 import logging
+import re
+import time
 
 import pytest
 
 from hooks import Chunk, GenerationRequest, PromptTooLongError, Verdict, emit, hold
-from hooks.decisions.failure import HookError
+from hooks.decisions.failure import HookError, place_of
+from hooks.loading.alarm import interrupting
 from hooks.testing.play import vetted
 from tests.helpers import Script, Source, guard_all, make_deltas, make_request, pipeline_of, verdicts_of
 
@@ -38,10 +41,15 @@ async def test_the_failure_names_no_output(caplog: pytest.LogCaptureFixture) -> 
 
     with caplog.at_level(logging.INFO), pytest.raises(HookError) as caught:
         await guard_all(pipeline_of(Script(tell)), make_deltas(["hunter2"]))
-    assert "hunter2" not in str(caught.value)
+    assert str(caught.value) == "A guardrail failed, so the request was ended."
     assert "hunter2" not in caplog.text
-    assert "ValueError" in caplog.text
-    assert "hook0" in caplog.text
+    assert re.search(rf"hook hook0 failed: ValueError at {re.escape(__file__)}:\d+", caplog.text)
+
+
+def test_a_hook_that_an_alarm_stopped_failed_at_its_own_line() -> None:  # contract 1.6
+    with pytest.raises(TimeoutError) as caught, interrupting(0.01):
+        time.sleep(60)
+    assert place_of(caught.value) == f"TimeoutError at {__file__}:{caught.tb.tb_lineno}"
 
 
 class CannotRead:
@@ -65,6 +73,7 @@ async def test_a_prompt_too_long_for_a_hook_names_its_field_and_is_no_error_in_t
     with caplog.at_level(logging.INFO), pytest.raises(HookError) as caught:
         _ = [delta async for delta in vetted(guard, Source(make_deltas(["hunter2"])))]
     assert caught.value.param == "messages"
+    assert str(caught.value).endswith("cannot read a prompt of this length.")
     assert "hunter2" not in str(caught.value) + caplog.text
     assert [record.levelname for record in caplog.records] == ["INFO"]
 

@@ -18,7 +18,7 @@ from hooks.testing.play import collect
 from tests.helpers import examples, make_deltas, make_request, pipeline_of
 
 MAIL = "alice@example.com"
-QUOTED = 'the "boß" of a/b'
+QUOTED = 'the "boß" of a/b, ß"é"ß'
 
 
 @pytest.fixture

@@ -96,6 +96,7 @@ async def test_the_length_of_what_stands_in_the_place_of_a_text_is_told() -> Non
         return [decision.num_released for decision in clerk.told]
 
     assert await lengths(lambda c: redact([(4, 10, "[hidden]"), (0, 3, "")])) == [0, 8]
+    assert await lengths(lambda c: redact([(4, 4, "so"), (4, 4, "a")])) == [2, 1]  # in the verdict's order
     assert await lengths(lambda c: emit("a guess")) == [7]
     assert await lengths(lambda c: suppress()) == [0]
 
@@ -145,7 +146,7 @@ async def test_how_long_it_had_been_held_is_told() -> None:  # contract 8.2
     hook = Script(lambda c: at["" if c.is_final else c.text_diff[-1]])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hooks.pipeline.driver.monotonic", lambda: now[0])
-        async with opened(pipeline_of(hook, clerk), make_request()) as guard:
+        async with opened(pipeline := pipeline_of(hook, clerk), make_request()) as guard:
             for i, piece in enumerate(["a", "ab", "cc"]):
                 now[0] = float(i)
                 await guard.feed(make_deltas([piece], finish=False)[0])
@@ -157,6 +158,19 @@ async def test_how_long_it_had_been_held_is_told() -> None:  # contract 8.2
         ("redact", 2, "b", 1.0),
         ("rewrite", 4, "c", 5.0),
     ]
+    assert pipeline.tallies["hook0"].held_seconds == 7.0
+
+
+async def test_what_a_judge_judged_is_told_of_the_whole_stream() -> None:  # contract 3.17
+    class Judges(Script):
+        judges = True
+
+    hook = Judges(lambda c: emit(c.pending, unjudged=0 if c.is_final else 1))
+    clerk = Clerk()
+    await guard_all(pipeline_of(hook, clerk), make_deltas(["a", "b"]))
+    (decision,) = clerk.told
+    assert (decision.action, decision.reason, decision.offset) == ("judged", None, 0)
+    assert (decision.num_judged, decision.num_unjudged, decision.max_unjudged) == (2, 0, 1)
 
 
 async def test_what_a_shadow_hook_would_have_done_is_told_as_that() -> None:  # contract 3.15, 8.10

@@ -5,10 +5,12 @@ import time
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hooks import Chunk, Verdict, emit
-from hooks.decisions.tally import Tally
-from tests.helpers import Script, guard_all, make_deltas, pipeline_of, verdicts_of
+from hooks.decisions.tally import UNJUDGED_TOKENS, JudgedTokens, Tally
+from tests.helpers import Script, examples, guard_all, make_deltas, pipeline_of, verdicts_of
 
 PAUSE = 0.02
 
@@ -43,3 +45,46 @@ def test_what_is_taken_is_counted_once() -> None:
     assert theirs == Tally()
     assert ours == Tally(2, 1, Counter(error=1), 1.0)
     assert ours.verdicts == {"emit": 2, "hold": 1, "error": 1}
+
+
+def test_the_buckets_of_unjudged_tokens_double() -> None:
+    assert list(UNJUDGED_TOKENS) == [0, *(2**power for power in range(10))]
+    tally = Tally()
+    for num_tokens in (0, 1, 2, 3, 4, 512, 513):
+        tally.count_unjudged(num_tokens)
+    assert tally.unjudged == {0: 1, 1: 1, 2: 1, 3: 2, 10: 1, 11: 1}
+
+
+PIECES = st.lists(st.tuples(st.text("a", max_size=9), st.none() | st.integers(0, 3)), max_size=3)
+
+
+@given(st.lists(st.tuples(PIECES, st.none() | st.integers(0, 20)), max_size=8))
+@examples(200)
+def test_a_token_is_judged_once_a_verdict_covers_its_text(
+    releases: list[tuple[list[tuple[str, int | None]], int | None]],
+) -> None:  # contract 3.17
+    judged = JudgedTokens()
+    length = num_released = num_judged = most = 0
+    left: list[tuple[int, int]] = []
+    for pieces, unjudged in releases:
+        for text, num_tokens in pieces:
+            length += len(text)
+            size = (len(text) + 3) // 4 if num_tokens is None else num_tokens  # text without tokens
+            left.append((length, size))
+            num_released += size
+        if unjudged is None:  # the judge was not asked: only a verdict on all of it covers any of it
+            left = [(length, num_released - num_judged)]
+        elif unjudged > length:
+            with pytest.raises(ValueError, match="out of range"):
+                judged.release(pieces, unjudged)
+            return
+        else:
+            num_judged += sum(size for end, size in left if end <= length - unjudged)
+            left = [(end, size) for end, size in left if end > length - unjudged]
+            most = max(most, num_released - num_judged)
+        (text, num_tokens), *others = pieces or [("", None)]
+        if others or unjudged != 0 or num_tokens is None or not judged.pass_on(text, num_tokens):
+            judged.release(pieces, unjudged)
+        assert (judged.num_released, judged.num_judged) == (num_released, num_judged)
+        assert (judged.max_unjudged, judged.is_asked) == (most, unjudged is not None)
+    assert judged.was_asked == any(unjudged is not None for _, unjudged in releases)

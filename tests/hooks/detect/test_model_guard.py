@@ -18,7 +18,7 @@ from hooks.testing.check import check
 from hooks.testing.fuzzing.fuzz import Example, Fuzzer
 from tests.helpers import guard_all, make_deltas, make_request, pipeline_of
 from tests.hooks.builtin.streams import run, said
-from tests.hooks.detect.judging import PatternGuard
+from tests.hooks.detect.judging import PatternGuard, PatternJudge
 from tests.serving import ROOT
 
 
@@ -67,6 +67,27 @@ def test_text_that_the_judge_needs_to_see_more_of_is_held() -> None:
 def test_text_before_the_offence_leaves_untouched(action: Any, wanted: str) -> None:
     guard = PatternGuard("bad", window=8, first_window=8, action=action)
     assert said(guard, list("fine bad yes")) == wanted
+
+
+class OpenJudge(PatternJudge):
+    """Says at the end where "bad" may begin."""
+
+    async def judge(self, text: str, is_final: bool) -> Judged:
+        judged = await super().judge(text, is_final)
+        begun = re.search("ba?$", self.text) if is_final else None
+        return judged._replace(open_from=begun and begun.start())
+
+
+class OpenGuard(PatternGuard):
+    def open_judge(self, chunk: Chunk) -> PatternJudge:
+        return OpenJudge(self.pattern, self.wait, self.num_undecided)
+
+
+@pytest.mark.parametrize(("is_cut", "released"), [(True, "fine "), (False, "fine ba")])
+def test_text_that_may_begin_an_offence_is_withheld_at_a_cut(is_cut: bool, released: str) -> None:
+    """Contract 3.12."""
+    guard = OpenGuard("bad", window=16, first_window=16)
+    assert play(guard, stream_of("fine ba", is_cut=is_cut)).content == released
 
 
 def test_an_offence_in_an_argument_leaves_the_arguments_json() -> None:

@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +26,7 @@ from hooks.detect.restoring import expanded
 from hooks.testing.coroutines import run
 from hooks.testing.play import Released, collect, load, opened
 from hooks.testing.streams import request_for
+from tests.helpers import examples
 
 MAIL, CARD, KEY = "nann@example.org", "4111 1111 1111 1111", "AKIAQ3EGRZ7PLMW2XK4V"
 PROMPT = f"Write to {MAIL}, pay by {CARD}, sign with {KEY}."
@@ -195,6 +196,27 @@ def test_a_value_of_the_models_own_is_redacted_and_one_of_the_callers_passes() -
         assert released.content == f"{MAIL} or [EMAIL_ADDRESS] or [EMAIL_ADDRESS]."
 
 
+@given(
+    st.sampled_from([f"{MAIL}.uk", f"x{MAIL}", f"{CARD} 1", f"{KEY}W", "Ann Lee Smith"]),
+    st.lists(st.integers(0, 60), max_size=20),
+)
+@examples(600)
+def test_a_value_passes_or_not_wherever_a_match_that_has_a_part_of_it_is_cut(
+    text: str, cuts: list[int]
+) -> None:
+    """Contract 9.2, 9.4."""
+    names = Phrases(["Ann Lee", "Lee Smith"], prompt="redact", restore=True)
+    request = request_for(f"{PROMPT} Ask Ann Lee.")
+    model = partial(pieces, f"It is {text} or so.")
+
+    def came_of(at: Sequence[int]) -> tuple[str, list[Any]]:
+        released = answered([*guards(), names, listener := Listens()], request, lambda _: model(at))
+        told = [(one.hook, one.action, one.offset) for one in listener.told if one.action != "hold"]
+        return released.content, told
+
+    assert came_of(cuts) == came_of([])
+
+
 def test_a_cut_placeholder_is_never_completed() -> None:
     placeholder = placeholders.placeholder_for("EMAIL_ADDRESS", MAIL, "")
     for length in range(1, len(placeholder) + 1):
@@ -344,13 +366,17 @@ def test_the_key_comes_from_a_file_or_the_environment(monkeypatch: pytest.Monkey
 
 class Listens:
     def __init__(self) -> None:
-        self.withheld: list[str] = []
+        self.told: list[Decision] = []
+
+    @property
+    def withheld(self) -> list[str]:
+        return [decision.withheld for decision in self.told]
 
     def __call__(self, chunk: Chunk) -> Verdict:
         return emit(chunk.pending)
 
     def on_decision(self, decision: Decision) -> None:
-        self.withheld.append(decision.withheld)
+        self.told.append(decision)
 
 
 @pytest.mark.parametrize("place", [0, 1])

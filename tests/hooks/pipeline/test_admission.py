@@ -330,6 +330,20 @@ async def test_a_shadow_hook_is_counted_and_has_no_effect(read: Any, counted: st
     assert verdicts_of(pipeline)["shadow"][counted] == 1
 
 
+@pytest.mark.parametrize("in_shadow", [False, True])
+async def test_all_hooks_have_the_values_that_hooks_in_force_said(in_shadow: bool) -> None:  # contract 9.11
+    class Says(Script):
+        def on_request(self, request: GenerationRequest, state: dict[Any, Any]) -> GenerationRequest:
+            state["caller_values"] = {"[NAME]": "Ann"}
+            return request
+
+    hooks = [Script(lambda c: emit(c.pending)), Says(lambda c: emit(c.pending))]
+    loaded = [LoadedHook.of(f"hook{i}", hook, is_shadow=in_shadow) for i, hook in enumerate(hooks)]
+    await guard_all(Pipeline(loaded), make_deltas(["a"]))
+    said = {} if in_shadow else {"[NAME]": "Ann"}
+    assert [chunk.caller_values for hook in hooks for chunk in hook.chunks] == [said] * 4
+
+
 async def test_a_hook_that_a_request_names_reads_its_prompt() -> None:
     reader = Reads(lambda request: refuse("strict"))
     pipeline = Pipeline([], [LoadedHook.of("strict", reader)])

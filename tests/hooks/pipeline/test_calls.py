@@ -181,11 +181,15 @@ async def test_a_whole_call_leaves_before_the_text_after_it(
     assert released[-1].finish_reason == "content_filter"
 
 
+@pytest.mark.parametrize("pieces", [('{"a"', ": 1}"), ("", "{}")])
 @pytest.mark.parametrize("channel", ["content", "reasoning"])
-async def test_a_call_that_is_not_whole_is_no_call_if_the_text_after_it_is_ended(channel: Any) -> None:
+async def test_a_call_that_is_not_whole_is_no_call_if_the_text_after_it_is_ended(
+    channel: Any, pieces: tuple[str, str]
+) -> None:
     """Contract 3.20. An engine may send text in the middle of a call."""
     texts = said("Well, ", "Bluebird", channel=channel, first_id=1)
-    released = await guard_all(pipeline_of(ENDS["terminate"]), [*call('{"a"'), *texts, *call(": 1}"), end()])
+    begin, rest = map(call, pieces)
+    released = await guard_all(pipeline_of(ENDS["terminate"]), [*begin, *texts, *rest, end()])
     assert calls_of(released) == []
     assert released[-1].finish_reason == "content_filter"
 

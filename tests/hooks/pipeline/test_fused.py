@@ -1,6 +1,7 @@
 """Fused guards release what they release when each is called with every chunk."""
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -196,7 +197,11 @@ def test_a_hook_with_something_else_named_screen_is_called_with_each_chunk() -> 
 
 
 @pytest.mark.parametrize("with_tokens", [False, True])
-def test_every_verdict_is_counted_once_a_stream_ended_early(with_tokens: bool) -> None:
+def test_every_verdict_is_counted_once_a_stream_ended_early(
+    with_tokens: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = itertools.count()  # a call takes a second
+    monkeypatch.setattr("hooks.pipeline.driver.monotonic", lambda: float(next(ticks)))
     pipeline, guard = opened([(Phrases(LIST), False), (Pii(), False)], REQUEST, joint=True)
     deltas = deltas_of(["Well, ", *[" word"] * 40], with_tokens=with_tokens, channel="content")
 
@@ -211,7 +216,8 @@ def test_every_verdict_is_counted_once_a_stream_ended_early(with_tokens: bool) -
     # The last call of a stream that ended early has no verdict.
     assert counts == [len(deltas)] * 2
     assert [one.num_holds > 0 for one in pipeline.tallies.values()] == [False, True]
-    assert all(one.seconds > 0 for one in pipeline.tallies.values())
+    assert all(one.seconds > len(deltas) / 3 for one in pipeline.tallies.values())  # each has half
+    assert sum(one.seconds for one in pipeline.tallies.values()) == next(ticks) / 2
 
 
 def test_text_without_tokens_counts_as_no_released_usage() -> None:

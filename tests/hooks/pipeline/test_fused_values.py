@@ -69,16 +69,18 @@ def test_there_are_samples_of_many_families() -> None:
 @given(
     number=st.integers(0, 10_000),
     others=st.lists(st.sampled_from(OTHERS), min_size=1, max_size=2),
+    begin=st.integers(0, 60),
     places=st.lists(st.integers(1, 200), max_size=12),
     with_tokens=st.booleans(),
 )
 @examples(120)
 def test_a_value_is_found_whatever_other_guards_there_are(
-    number: int, others: list[Any], places: list[int], with_tokens: bool
+    number: int, others: list[Any], begin: int, places: list[int], with_tokens: bool
 ) -> None:
+    """The text before `begin` is one piece: it may have all the words that show the value."""
     guard, text, start, end = samples()[number % len(samples())]
-    words = [place for place in range(start) if text[place] == " "]
-    pieces = cut(text, [*words, start, *places])
+    words = [place for place in range(begin, start) if text[place] == " "]
+    pieces = cut(text, [*words, start, *(place for place in places if place >= min(begin, start))])
     deltas = [*deltas_of(pieces, with_tokens=with_tokens, channel="content"), Delta(finish_reason="stop")]
     for order in permutations([guard, *others]):
         hooks = [(hook, False) for hook in order]

@@ -192,6 +192,39 @@ def test_whatever_hooks_reply_the_promises_hold(
         assert all(any(d.finish_reason for d in released if d.index == i) for i in (0, 1))
 
 
+TEXTS = st.sampled_from(["", "a", "bc"])
+
+
+@given(st.lists(st.tuples(st.lists(TEXTS, max_size=3), st.none() | TEXTS), max_size=4), st.booleans())
+@examples(200)
+def test_whatever_tokens_come_with_a_text_a_hook_is_shown_and_lets_through_the_same(
+    came: list[tuple[list[str], str | None]], logprobs: bool
+) -> None:
+    """Contract 3.11. Where outputs may be rewound, fragments are made of every delta."""
+    deltas = [  # an upstream's text may be another than its tokens'
+        Delta(
+            text="".join(texts) if text is None else text,
+            tokens=tuple(
+                make_token(one, 10 * i + j)._replace(position=10 * i + j) for j, one in enumerate(texts)
+            ),
+        )
+        for i, (texts, text) in enumerate(came)
+    ]
+
+    def passed(can_rewind: bool) -> tuple[list[Any], list[Any]]:
+        guard = guard_of(hook("h", may_rewind=True), logprobs=1 if logprobs else None, can_rewind=can_rewind)
+        shown: list[Any] = []
+
+        def answer(_: LoadedHook, chunk: Chunk) -> Reply:
+            shown.append((chunk.text_diff, chunk.tokens_diff, chunk.num_incomplete, chunk.restored_diff))
+            return emit(chunk.pending)
+
+        steps = [run(guard.feed(delta), answer) for delta in [*deltas, Delta(finish_reason="stop")]]
+        return shown, [(one.text, one.tokens) for step in steps for one in step.released]
+
+    assert passed(True) == passed(False)
+
+
 @pytest.mark.parametrize(
     ("logprobs", "released"), [(2, [("a", [0]), ("b", [])]), (None, [("ab", [0])])], ids=["told", "not told"]
 )
@@ -238,6 +271,20 @@ def test_an_engine_that_goes_back_to_an_ended_tool_call_fails_the_request() -> N
         run(guard.feed(Delta(text="{", channel="tool_call", tool_call=call)), say)
     step = run(guard.feed(Delta(text="}", channel="tool_call", tool_call=ToolCall(0, "f"))), say)
     assert isinstance(step.error, EngineError)
+
+
+def test_a_closed_guard_shows_hooks_no_more() -> None:
+    """Contract 2.6: the last call was the last."""
+    guard, shown = guard_of(hook("h")), list[Chunk]()
+
+    def answer(_: LoadedHook, chunk: Chunk) -> Reply:
+        shown.append(chunk)
+        return hold()
+
+    assert run(guard.feed(Delta(text="a")), answer).released == []
+    run(guard.close(), answer)
+    assert run(guard.feed(Delta(text="b", finish_reason="stop")), answer).released == []
+    assert [(chunk.text, chunk.aborted) for chunk in shown] == [("a", False), ("a", True)]
 
 
 @pytest.mark.parametrize("usage", ["generated", "released"])

@@ -9,10 +9,19 @@ import pytest
 from engine.protocol import Delta
 from hooks import Chunk, Decision, Verdict, emit, hold, redact, rewind, suppress, suspect, terminate
 from hooks.decisions.failure import HookError
-from hooks.decisions.tally import JudgedTokens
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
-from tests.helpers import Script, Teller, guard_all, make_deltas, make_request, opened, pipeline_of, text_of
+from tests.helpers import (
+    Script,
+    Teller,
+    guard_all,
+    make_deltas,
+    make_request,
+    make_token,
+    opened,
+    pipeline_of,
+    text_of,
+)
 
 
 class Judges(Script):
@@ -42,7 +51,8 @@ async def test_the_end_of_a_stream_tells_what_was_judged() -> None:  # contract 
     (decision,) = await judged_by(Judges(release_first(3)), make_deltas(["ab", "cd", "ef", "gh"]))
     assert counts(decision) == (4, 0, 2)
     assert (decision.hook, decision.channel, decision.output_index) == ("hook0", "content", 0)
-    assert (decision.reason, decision.num_withheld, decision.held_seconds) == (None, 0, 0.0)
+    assert (decision.reason, decision.offset, decision.num_withheld) == (None, 0, 0)
+    assert decision.held_seconds == 0.0
 
 
 async def test_held_text_was_never_out_unjudged() -> None:  # contract 3.17
@@ -223,9 +233,10 @@ async def test_text_withheld_is_neither_judged_nor_unjudged() -> None:
     assert counts(decision) == (2, 0, 0)
 
 
-def test_text_without_tokens_counts_by_its_length() -> None:
-    judged = JudgedTokens()
-    judged.release([("a" * 9, None)], 1)
-    assert (judged.num_released, judged.num_unjudged) == (3, 3)
-    judged.release([], 0)
-    assert (judged.num_judged, judged.num_unjudged, judged.max_unjudged) == (3, 0, 3)
+async def test_text_that_a_hook_before_wrote_counts_by_its_length() -> None:
+    redacts = Script(lambda c: redact([(0, 1, "12345")]) if c.text_diff else emit(""))
+    judges = Judges(lambda c: emit(c.pending))
+    told: list[Decision] = []
+    deltas = [Delta(text="ab", tokens=(make_token("a", 0), make_token("b", 1))), Delta(finish_reason="stop")]
+    await guard_all(pipeline_of(redacts, judges), deltas, listener=told.append)
+    assert [counts(one) for one in told if one.action == "judged"] == [(3, 0, 0)]

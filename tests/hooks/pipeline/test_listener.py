@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.protocol import Delta
-from hooks import Chunk, Decision, Verdict, emit, hold, redact, refuse, rewind, suppress, terminate
+from hooks import Chunk, Decision, Restored, Verdict, emit, hold, redact, refuse, rewind, suppress, terminate
 from hooks.api.decision import Held
 from hooks.decisions.failure import HookError
 from hooks.loading.loader import LoadedHook
@@ -90,6 +90,20 @@ async def test_a_decision_is_told_before_what_follows_from_it_leaves() -> None:
         async for delta in vetted(guard, Source(make_deltas(PIECES))):
             events.append(delta.text)
     assert events.index("redact") + 1 == next(i for i, one in enumerate(events) if "[x]" in one)
+
+
+@pytest.mark.parametrize("name", ["suppresses", "terminates", "raises", "returns nonsense", "leaves"])
+async def test_no_decision_has_a_value_that_came_back(name: str) -> None:  # contract 3.18, 9.1
+    restores = Script(lambda c: redact([Restored(0, 1, "alice", "NAME")] if c.text_diff else []))
+    answer = HOOKS.get(name, lambda c: hold())
+    told: list[Decision] = []
+    async with opened(pipeline_of(restores, Script(answer)), make_request(), listener=told.append) as guard:
+        with contextlib.suppress(HookError):
+            await guard.feed(make_deltas(["@ cret"])[0])
+        await guard.close()
+    came_back, other = told
+    assert (came_back.action, came_back.withheld) == ("restore", "")
+    assert other.withheld == ("*" * 5 + " cret")[2 if name == "terminates" else 0 :]
 
 
 async def test_what_becomes_of_a_prompt_is_heard() -> None:
@@ -183,6 +197,23 @@ async def test_short_clean_holds_are_counted_and_need_not_be_told(in_shadow: boo
     assert [one.action for one in told] == ["redact"]
     assert tally.held.total() == 2  # the last word of two pieces
     assert (tally.num_streams, tally.num_characters) == (1, len("".join(PIECES)))
+
+
+@pytest.mark.parametrize("in_shadow", [False, True])
+async def test_a_hook_that_fails_as_a_listener_fails_the_request_unless_in_shadow(in_shadow: bool) -> None:
+    """Contract 3.15, 8.10."""
+
+    class Fails(Clerk):
+        def on_decision(self, decision: Decision) -> None:
+            raise ValueError
+
+    fails = LoadedHook.of("fails", Fails(), is_shadow=in_shadow)
+    pipeline = Pipeline([LoadedHook.of("words", Script(holds_words)), fails])
+    async with opened(pipeline, make_request()) as guard:
+        with contextlib.nullcontext() if in_shadow else pytest.raises(HookError):
+            for delta in make_deltas(PIECES):
+                await guard.feed(delta)
+    assert pipeline.tallies["fails"].others["error"] == 1
 
 
 async def test_a_hook_that_listens_hears_all_holds() -> None:

@@ -1,7 +1,9 @@
 """What hooks would release if a stream ended here, and that nobody notices the question (contract 3.19)."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol import Delta, GenerationRequest, Token
-from hooks import Chunk, Verdict, emit, hold, redact
+from hooks import Chunk, Verdict, emit, hold, redact, terminate
 from hooks.api.decision import Decision
 from hooks.builtin.json_schema import JsonSchema
 from hooks.builtin.patterns import Patterns
@@ -27,11 +29,32 @@ TEXT = (
     "bird's key 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, %61da%40example.com and ACME-1234. Fine."
 )
 REQUEST = GenerationRequest(request_id="r", model="m", endpoint="guard")
+
+
+class Ends:
+    """Holds the last word, and says its verdict at the end if it holds one. Its lock cannot be copied."""
+
+    copyable = True
+
+    def __init__(self, verdict: Callable[[Chunk], Verdict]) -> None:
+        self.verdict = verdict
+        self.lock = Lock()
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        chunk.state.update(hook=self, lock=self.lock)
+        if chunk.is_final:
+            return self.verdict(chunk) if chunk.pending else emit("")
+        return hold(len(chunk.pending) - chunk.pending.rfind(" ") - 1)
+
+
 PIPELINES = [
     pipeline_of(Pii()),
     pipeline_of(Secrets(), Pii(action="suppress")),
     pipeline_of(Pii(), Secrets(), Phrases(["blue bird"]), Patterns({"acme": r"ACME-\d{4}"}), Repetition()),
     pipeline_of(Phrases(["blue bird"], action="terminate", text="No."), Pii()),
+    pipeline_of(Pii(), Ends(lambda chunk: emit(chunk.text[-5:]))),
+    pipeline_of(Ends(lambda chunk: terminate("x")), Pii()),
+    pipeline_of(Ends(lambda chunk: terminate("x", after=len(chunk.pending) // 2)), Pii()),
 ]
 
 
@@ -40,25 +63,25 @@ async def released(guard: OpenGuard, *deltas: Delta) -> str:
     return "".join(delta.text for step in steps for delta in step.released)
 
 
-async def whole(pipeline: Pipeline, text: str) -> str:
+async def whole(pipeline: Pipeline, *pieces: str) -> str:
     guard = pipeline.open(REQUEST)
-    return await released(guard, Delta(text=text), Delta(finish_reason="stop"))
+    return await released(guard, *[Delta(text=piece) for piece in pieces], Delta(finish_reason="stop"))
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES, ids=range(len(PIPELINES)))
 @given(start=st.integers(0, len(TEXT) - 60), lengths=st.lists(st.integers(1, 9), min_size=2, max_size=8))
 async def test_it_is_what_the_end_releases(pipeline: Pipeline, start: int, lengths: list[int]) -> None:
     guard = pipeline.open(REQUEST)
-    text = said = ""
+    said, pieces = "", list[str]()
     for length in lengths:
-        piece = TEXT[start + len(text) :][:length]
-        text += piece
-        said += await released(guard, Delta(text=piece))
+        pieces.append(TEXT[start:][:length])
+        start += length
+        said += await released(guard, Delta(text=pieces[-1]))
         ahead = await guard.look_ahead()
         assert ahead is not None
-        assert said + ahead == await whole(pipeline, text)
+        assert said + ahead == await whole(pipeline, *pieces)
     said += await released(guard, Delta(finish_reason="stop"))
-    assert said == await whole(pipeline, text)
+    assert said == await whole(pipeline, *pieces)
     await guard.close()
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from engine.protocol import RequestError
-from hooks import emit, hold, suppress
+from hooks import ProbeNeeds, emit, hold, suppress
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook
 from hooks.pipeline.pipeline import Pipeline
 from tests.helpers import Script, guard_all, make_deltas, make_request, pipeline_of, text_of, verdicts_of
@@ -59,6 +59,20 @@ async def test_the_self_test_says_why_a_hook_failed(
     )
 
 
+async def test_the_self_test_shows_scores_to_a_hook_that_needs_them() -> None:  # contract 1.6, 1.10
+    class Reads(Script):
+        needs_probe = ProbeNeeds(labels=("yes", "no"))
+
+    reads, other = (kind(lambda c: emit(c.pending)) for kind in (Reads, Script))
+    pipeline = pipeline_of(reads, other)
+    assert pipeline.is_ready
+    assert pipeline.needed_probes == {"hook0": Reads.needs_probe}
+    await pipeline.start()
+    for hook, scores in ((reads, [((0.0, 0.0),)] * 3), (other, [(None,)] * 3)):
+        assert [chunk.scores_diff for chunk in hook.chunks if chunk.text_diff] == scores
+    assert [chunk.prompt_scores for chunk in reads.chunks] == [((0.0, 0.0),)] * 4
+
+
 async def test_a_request_may_add_a_hook_that_the_server_allows() -> None:  # contract 1.3
     upper = Script(lambda c: emit(c.pending.upper()))
     adds = Script(lambda c: emit(c.pending + "!") if c.text_diff else emit(""))
@@ -72,3 +86,9 @@ def test_a_request_may_name_no_other_hook() -> None:  # contract 1.3
     with pytest.raises(RequestError) as caught:
         allowing(Script(lambda c: suppress())).open(make_request(hooks=("os.system",)))
     assert caught.value.param == "hooks"
+
+
+def test_the_guard_of_a_request_without_hooks_wants_nothing() -> None:  # contract 8.9
+    guard = pipeline_of().open(make_request())
+    wishes = ("may_rewind", "reads_prompts", "decides_prompts", "reads_media", "withholds_alternatives")
+    assert not any(getattr(guard, wish) for wish in wishes)

@@ -75,6 +75,15 @@ async def test_every_verdict_can_withhold_alternatives(verdict: Any, ids: list[i
     assert [token.top for delta in released for token in delta.tokens] == [()] * len(ids)
 
 
+@pytest.mark.parametrize("part", ["ab", "c"])
+async def test_a_token_has_no_alternatives_if_a_part_was_released_without(part: str) -> None:
+    """Contract 3.13, 3.6."""
+    keeps_one = Script(lambda c: emit(c.pending) if c.is_final else hold(1))
+    withholds = Script(lambda c: emit(c.pending, alternatives=c.text_diff != part))
+    released = await guard_all(pipeline_of(keeps_one, withholds), make_deltas(["abc"]))
+    assert [(token.id, token.top) for delta in released for token in delta.tokens] == [(0, ())]
+
+
 async def test_suppress_withholds_every_channel_for_good() -> None:  # contract 3.2
     hook = Script(lambda c: suppress() if "b" in c.text_diff else emit(c.pending))
     released = await guard_all(pipeline_of(hook), make_deltas(["a", "b", "c"]))
@@ -114,6 +123,14 @@ async def test_terminate_after_in_the_middle_of_a_token_withholds_the_token() ->
     hook = Script(lambda c: terminate("x", after=3) if c.is_final else hold())
     released = await guard_all(pipeline_of(hook), make_deltas(["ab", "cd"]))
     assert (text_of(released), ids_of(released)) == ("abc", [0])
+
+
+@pytest.mark.parametrize("verdict", [terminate, suppress])
+async def test_spans_are_replaced_in_what_is_released_and_take_their_tokens(verdict: Any) -> None:
+    """Contract 3.2, 3.3, 3.6."""
+    hook = Script(lambda c: verdict("x", after=5, spans=[(1, 2, "#")]) if c.is_final else hold())
+    released = await guard_all(pipeline_of(hook), make_deltas(["ab", "cd", "ef"]))
+    assert (text_of(released), ids_of(released)) == ("a#cde", [1])
 
 
 async def test_a_closing_text_is_seen_by_later_hooks() -> None:  # contract 3.3

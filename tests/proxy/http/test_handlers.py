@@ -83,9 +83,10 @@ async def test_ready_follows_the_hook_workers(serve: Serve, tmp_path: Path) -> N
     assert (await client.post("/v1/chat/completions", CHAT))[0] == 200
 
 
-async def test_version_and_metrics(serve: Serve) -> None:
+@pytest.mark.parametrize("stream", [False, True])
+async def test_version_and_metrics(serve: Serve, stream: bool) -> None:
     client = await serve(ScriptedEngine(lambda r: make_deltas(["a"])), Script(lambda c: emit(c.pending)))
-    await client.post("/v1/chat/completions", CHAT)
+    await (client.stream if stream else client.post)("/v1/chat/completions", CHAT)
     _, body = await client.get("/version")
     assert orjson.loads(body)["version"]
     _, metrics = await client.get("/metrics")

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from engine.protocol import Delta, EngineError
 from engine.streams.flow import Stage, StagedFlow
+from engine.upstream import limits
 from engine.upstream.body import Body
 from engine.upstream.limits import UpstreamOptions
 from engine.upstream.openai.engine import OpenAIEngine
@@ -279,6 +280,36 @@ async def test_a_connection_that_breaks_ends_the_wait() -> None:
 async def test_an_upstream_that_falls_silent_is_waited_for_until_the_deadline() -> None:
     error = await failure_of(lambda upstream, engine: None, upstream_timeout=0.05)
     assert error.status == 504
+
+
+async def test_each_piece_that_is_fed_at_once_gives_the_upstream_its_time_anew() -> None:
+    async with running(upstream_timeout=1.0) as (upstream, engine), asyncio.TaskGroup() as tasks:
+        reader = Reader(engine)
+        await begun(upstream, reader, tasks)
+        for text in "cdef":
+            await asyncio.sleep(0.3)
+            await upstream.send(event(text))
+        await until(lambda: "".join(reader.texts) == "abcdef")
+        await finished(upstream)
+    assert "f" in reader.at_once
+
+
+async def test_a_finished_answer_waits_not_long_for_the_end_of_its_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "_AFTER_FINISH", 0.05)
+    async with running() as (upstream, engine), asyncio.TaskGroup() as tasks:
+        reader = Reader(engine)
+        task = await begun(upstream, reader, tasks)
+        await upstream.send(event("", "stop"))
+        await asyncio.wait_for(task, 20)
+    assert reader.deltas[-1].finish_reason == "stop"
+
+
+async def test_an_error_after_text_is_the_upstream_s_fault_whatever_its_code() -> None:
+    event_400 = b'data: {"error": {"code": 400, "message": "bad"}}\n\n'
+    error = await failure_of(lambda upstream, engine: upstream.send(event_400))
+    assert error.status == 502
 
 
 async def test_an_engine_that_closes_ends_the_wait() -> None:
