@@ -10,11 +10,10 @@ from engine.protocol.flow import Flow
 from engine.upstream.body import Body
 from engine.upstream.call import Call
 from engine.upstream.errors import stream_error
-from engine.upstream.events import EventReader
 from engine.upstream.json_text import read_event
 from engine.upstream.limits import LONG_TEXT, Patience
 from engine.upstream.request_tracker import TrackedRequest
-from engine.upstream.sse import Event
+from engine.upstream.sse import Event, EventReader
 
 _BURST = 64
 """Events of one read after which other tasks get a turn: an upstream may send thousands at once."""

@@ -6,9 +6,10 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from engine.protocol import Channel, GenerationRequest, Prompt, Usage
-from engine.upstream.sse import MAX_EVENT
 from engine.upstream.usage import UsageCount
 
+MAX_EVENT = 4 * 1024 * 1024
+"""Bytes of an event. An answer of 8,000 tokens with their top alternatives needs about two million."""
 SLICE = 16 * 1024
 """Bytes of a stream that are read at a time. Other tasks get a turn between two slices."""
 LONG_TEXT = 2048

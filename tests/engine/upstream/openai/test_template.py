@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from engine.protocol import Delta, EngineError, Usage
 from engine.protocol.deltas import join
-from engine.upstream.events import EventReader
 from engine.upstream.json_text import read_event
 from engine.upstream.limits import LONG_TEXT, OutputCount, Patience, UpstreamOptions
 from engine.upstream.openai.stream import StreamTranslator
 from engine.upstream.openai.template import TextTemplate
-from engine.upstream.sse import SSEDecoder
+from engine.upstream.sse import EventReader, SSEDecoder
 from engine.upstream.usage import UsageCount
 from tests.engine.upstream.openai.asked import chat
 from tests.helpers import examples, options_with
