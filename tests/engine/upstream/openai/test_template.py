@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.protocol import Delta, EngineError, Usage
 from engine.protocol.deltas import join
-from engine.upstream.json_text import read_event
+from engine.upstream.json_text import OPEN_TEXTS, read_object
 from engine.upstream.limits import LONG_TEXT, OutputCount, Patience, UpstreamOptions
 from engine.upstream.openai.stream import StreamTranslator
 from engine.upstream.openai.template import TextTemplate
@@ -42,7 +42,7 @@ def deltas_of(events: list[bytes], *, by_template: bool) -> tuple[list[Any], int
                 num_alike += 1
                 said.append(delta)
             else:
-                said += translator.feed(read_event(data), data if by_template else None)
+                said += translator.feed(read_object(data, OPEN_TEXTS), data if by_template else None)
         said += translator.finish(complete=True)
     except (LookupError, TypeError, AttributeError, ValueError, EngineError) as error:
         said.append(type(error))
@@ -157,7 +157,9 @@ def test_a_template_changes_no_delta_of_a_stream_wherever_it_is_cut(
                     said.append(delta)
                     continue
                 for event in reader.feed(data):
-                    said += translator.feed(read_event(event.data), event.data if by_template else None)
+                    said += translator.feed(
+                        read_object(event.data, OPEN_TEXTS), event.data if by_template else None
+                    )
         except (LookupError, TypeError, AttributeError, ValueError, EngineError) as error:
             said.append(type(error))
         return said
@@ -278,14 +280,14 @@ def test_a_text_that_is_no_longer_the_content_is_not_read_by_a_template() -> Non
 def test_events_that_come_together_are_one_delta() -> None:
     translator = StreamTranslator(chat())
     for text in (b'"a"', b'"b"'):
-        translator.feed(read_event(EVENT % text), EVENT % text)
+        translator.feed(read_object(EVENT % text, OPEN_TEXTS), EVENT % text)
     assert alike(translator, EVENT % b'"c"', EVENT % b'"d"') == Delta(text="cd", usage=Usage(0, 4))
     assert alike(translator, EVENT % b'"e"', EVENT % b'""') is None
 
 
 def test_a_text_that_is_long_is_left_to_be_cut_in_pieces() -> None:
     translator = StreamTranslator(chat())
-    translator.feed(read_event(EVENT % b'"a"'), EVENT % b'"a"')
+    translator.feed(read_object(EVENT % b'"a"', OPEN_TEXTS), EVENT % b'"a"')
     long = EVENT % orjson.dumps("b" * (LONG_TEXT // 2 + 1))
     assert alike(translator, long) is not None
     assert alike(translator, long, long) is None
@@ -293,7 +295,7 @@ def test_a_text_that_is_long_is_left_to_be_cut_in_pieces() -> None:
 
 def test_events_that_are_too_much_are_left_to_be_counted_one_by_one() -> None:
     translator = StreamTranslator(chat(), options_with(UpstreamOptions, max_upstream_output=3))
-    translator.feed(read_event(EVENT % b'"a"'), EVENT % b'"a"')
+    translator.feed(read_object(EVENT % b'"a"', OPEN_TEXTS), EVENT % b'"a"')
     assert alike(translator, EVENT % b'"b"', EVENT % b'"cd"') is None
     assert alike(translator, EVENT % b'"bc"') == Delta(text="bc", usage=Usage(0, 2))
     assert alike(translator, EVENT % b'"d"') is None
