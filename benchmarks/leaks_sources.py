@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from engine.protocol import GenerationRequest
 from hooks import PromptText, prompt_texts
 from hooks.builtin.patterns import Patterns
-from hooks.builtin.tool_policy.said import Said
+from hooks.builtin.tool_policy.conversation import Conversation
 from hooks.builtin.tool_policy.truth import Truth
 from hooks.builtin.wrap import Wrap
 from hooks.prompts.sources import Source, Voice
@@ -310,11 +310,11 @@ def check_texts(texts: list[PromptText], words: Mapping[str, Voice]) -> None:
 
 def check_policy(request: GenerationRequest, words: Mapping[str, Voice]) -> None:
     """Raises `AssertionError` if a condition on the user's words takes others for them, or not these."""
-    said = Said([request])
+    conversation = Conversation([request])
     beside = orjson.dumps([request.extra, request.sampling.stop]).decode()
     for word, voice in words.items():
         is_users = voice == _USER and word not in beside and "https://x.test" not in str(request.messages)
-        answer = said.has(word, "user")
+        answer = conversation.has(word, "user")
         assert answer is Truth.YES if is_users else True, (word, voice)
         assert voice == _USER or answer is not Truth.YES, (word, voice)
 

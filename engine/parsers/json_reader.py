@@ -149,12 +149,12 @@ class Nesting:
             if not found:
                 return len(text)
             position = found.end()
-            if not self._take(found[0]):
+            if not self._read(found[0]):
                 self.is_closed = True
                 return found.start()
         return position
 
-    def _take(self, character: str) -> bool:
+    def _read(self, character: str) -> bool:
         match character:
             case "\\" if self._in_string:
                 self._is_escaped = True

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from engine.parsers.scan import Calls, Scan
-from engine.parsers.tape import CONTENT, Piece, Tape
+from engine.parsers.tape import CONTENT, SettledText, Tape
 from engine.protocol import Channel, Delta, Token, ToolCall
 from engine.protocol.deltas import has_prompt, with_prompt_of
 
-EMPTY_PIECE = Piece(CONTENT, "", ())
+NO_TEXT = SettledText(CONTENT, "", ())
 
 
 class OutputParser:
@@ -41,7 +41,7 @@ class OutputParser:
         """The delta with the prompt's ids or scores. The first returned delta gets them."""
 
     def feed(self, delta: Delta) -> list[Delta]:
-        """Take the next delta. Only the output's last delta has a finish reason."""
+        """Read the next delta. Only the output's last delta has a finish reason."""
         if delta.channel == self._channel:
             self._step_aside()
         elif delta.tool_call != self._call and delta.tool_call is not None:
@@ -62,13 +62,13 @@ class OutputParser:
         self._tape.ended = delta.finish_reason is not None
         self._tape.is_cut = delta.finish_reason == "length"
         self._run()
-        made = self._take(delta)
+        made = self._drain(delta)
         return self._finished(made, delta) if self._tape.ended else made
 
     def _pass_on(self, delta: Delta) -> list[Delta]:
         if delta.finish_reason is not None:
             self._step_aside()
-        made = self._take(delta)
+        made = self._drain(delta)
         waiting = self._tape.waiting
         if waiting and (delta.text or delta.tokens or delta.finish_reason):
             tokens = delta.tokens or ((Token(None, delta.text),) if delta.text else ())
@@ -97,18 +97,18 @@ class OutputParser:
             self._is_done = True
             self._tape.give(len(self._tape.text), CONTENT)
 
-    def _take(self, delta: Delta) -> list[Delta]:
-        return [self._delta(piece, delta) for piece in self._tape.take() if self._passes(piece)]
+    def _drain(self, delta: Delta) -> list[Delta]:
+        return [self._delta(settled, delta) for settled in self._tape.drain() if self._passes(settled)]
 
-    def _passes(self, piece: Piece) -> bool:
-        return piece.stream.call is None or piece.stream.call.index < self._calls.limit
+    def _passes(self, settled: SettledText) -> bool:
+        return settled.stream.call is None or settled.stream.call.index < self._calls.limit
 
-    def _delta(self, piece: Piece, delta: Delta) -> Delta:
-        channel, call = piece.stream
+    def _delta(self, settled: SettledText, delta: Delta) -> Delta:
+        channel, call = settled.stream
         return Delta(
             index=delta.index,
-            text=piece.text,
-            tokens=piece.tokens,
+            text=settled.text,
+            tokens=settled.tokens,
             channel=channel,
             tool_call=call,
             usage=delta.usage,
@@ -118,8 +118,8 @@ class OutputParser:
         waiting, self._tape.waiting = self._tape.waiting, ()
         if waiting or not made:
             # Tokens after the last text go to the stream of this text, and to its guards.
-            end = Piece(self._tape.last, "", waiting)
-            made.append(self._delta(end if waiting and self._passes(end) else EMPTY_PIECE, delta))
+            end = SettledText(self._tape.last, "", waiting)
+            made.append(self._delta(end if waiting and self._passes(end) else NO_TEXT, delta))
         last = replace(
             made[-1], finish_reason=delta.finish_reason, stop_reason=delta.stop_reason, is_cut=delta.is_cut
         )

@@ -28,7 +28,7 @@ class Markers(NamedTuple):
     """Whether some chat templates of the family open reasoning. If the prompt's end is unknown, the output
     begins inside."""
     opens: Literal["first", "once", "always"] = "first"
-    """Where a start marker opens reasoning: at the output's beginning, once anywhere, or anywhere."""
+    """The places where a start marker opens reasoning: the output's beginning, one anywhere, or all."""
     drops_strays: bool = False
     """Whether a start marker inside reasoning, and an end marker outside, belong to no channel."""
     calls: tuple[str, ...] = ()

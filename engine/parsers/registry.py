@@ -108,13 +108,13 @@ class Parsing(Stage):
         self._rewound = False
         if delta.index not in self._outputs:
             self._outputs[delta.index] = self._open(delta)
-        pieces = [delta]
+        deltas = [delta]
         for parser in self._outputs[delta.index]:
-            pieces = [made for piece in pieces for made in parser.feed(piece)]
-        for piece in pieces:
-            self.next.feed(self._counted(piece))
+            deltas = [parsed for one in deltas for parsed in parser.feed(one)]
+        for one in deltas:
+            self.next.feed(self._counted(one))
             if self._rewound:
-                break  # the rewind makes the other pieces void
+                break  # the rewind makes the other deltas void
 
     def rewind(self, rewind: Rewind) -> None:
         """The output begins anew, with new parsers."""
@@ -130,14 +130,14 @@ class Parsing(Stage):
         prompt_end = tokenizer.decode(ids[-NUM_PROMPT_TOKENS:]) if tokenizer and ids else ""
         return parsers.open(request, prompt_end)
 
-    def _counted(self, piece: Delta) -> Delta:
-        """The piece, with the reasoning tokens so far if the engine does not count them."""
+    def _counted(self, delta: Delta) -> Delta:
+        """The delta, with the reasoning tokens so far if the engine does not count them."""
         num_reasoning = self._num_reasoning
-        if piece.channel == "reasoning":
-            num_reasoning[piece.index] += sum(token.id is not None for token in piece.tokens)
-        if num_reasoning and piece.usage is not None and not piece.usage.reasoning_tokens:
-            return replace(piece, usage=replace(piece.usage, reasoning_tokens=num_reasoning.total()))
-        return piece
+        if delta.channel == "reasoning":
+            num_reasoning[delta.index] += sum(token.id is not None for token in delta.tokens)
+        if num_reasoning and delta.usage is not None and not delta.usage.reasoning_tokens:
+            return replace(delta, usage=replace(delta.usage, reasoning_tokens=num_reasoning.total()))
+        return delta
 
 
 def _reasoning_parser(

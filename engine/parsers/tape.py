@@ -6,9 +6,9 @@ marker. A settled token goes to a stream:
 - If all of its text was given to one stream, the token goes there unchanged.
 - If none of its text was given, the token loses its text. It goes with the text that follows, on any stream
   (contract 2.4).
-- If one part of its text was given and the rest was a marker, both go as one piece: the token without text,
-  then the text as a token without id. The piece is released whole or not at all (contract 3.11). Tokens
-  before it in such a piece, from any parser, share its fate.
+- If one part of its text was given and the rest was a marker, both go together: the token without text,
+  then the text as a token without id. They are released together or not at all (contract 3.11). Tokens before
+  them that any parser put with them share their fate.
 - If parts on both sides of a marker were given, only their text goes, each part with the token's scores. The
   token's id and logprob speak for all parts, and the guard of one stream must not release them.
 """
@@ -33,7 +33,7 @@ REASONING = Stream("reasoning")
 
 
 class Tape:
-    """Takes text and tokens, and returns pieces for streams.
+    """Takes text and tokens, and returns the settled texts of streams.
 
     `markers`: markers that may be special tokens. A special token has no text, only raw bytes. If these are a
     marker's, the token is read as the marker.
@@ -52,7 +52,7 @@ class Tape:
         """The stream that last received text, or that begins here."""
         self._markers = {marker.encode(): marker for marker in markers}
         self._units: deque[_Unit] = deque()
-        self._pieces: list[Piece] = []
+        self._settled: list[SettledText] = []
 
     def put(self, delta: Delta) -> None:
         """Append a delta of the content channel."""
@@ -99,10 +99,10 @@ class Tape:
         self.last = stream
         self._give(stream, text, ())
 
-    def take(self) -> list["Piece"]:
-        """The pieces settled since the last call, in order."""
-        pieces, self._pieces = self._pieces, []
-        return pieces
+    def drain(self) -> list["SettledText"]:
+        """Remove and return the texts settled so far, in order."""
+        settled, self._settled = self._settled, []
+        return settled
 
     def _add(self, unit: "_Unit") -> None:
         self.text += unit.text
@@ -147,14 +147,14 @@ class Tape:
         if self.waiting:
             tokens = (*self.waiting, *(tokens or (Token(None, text),)))
             self.waiting = ()
-        last = self._pieces[-1] if self._pieces else None
+        last = self._settled[-1] if self._settled else None
         if last is not None and last.stream == stream and bool(last.tokens) == bool(tokens):
-            self._pieces.pop()
+            self._settled.pop()
             text, tokens = last.text + text, last.tokens + tokens
-        self._pieces.append(Piece(stream, text, tokens))
+        self._settled.append(SettledText(stream, text, tokens))
 
 
-class Piece(NamedTuple):
+class SettledText(NamedTuple):
     """Settled text of one stream."""
 
     stream: Stream
@@ -174,7 +174,7 @@ class _Unit:
         self.token = token
         self.text = text
         self.tied = tied
-        """Tokens before this one in one piece. They have no text, because this text is theirs too."""
+        """Tokens before this one that share its text. They have no text of their own."""
         self.is_hidden = is_hidden
         """`text` is the marker that the token means. No stream receives it."""
         self.is_muted = False

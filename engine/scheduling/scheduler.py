@@ -310,7 +310,7 @@ class Scheduler:
             self._resting.pop(seq, None)
             self._bursts.admit(seq)
             self._count(seq)
-            self.waiting.take(seq.caller, seq)
+            self.waiting.dequeue(seq.caller, seq)
             self.running.append(seq)
             self._is_sorted = False
             places[seq.caller] += 1

@@ -11,7 +11,7 @@ from engine.streams.flow import Stage, StagedFlow
 
 
 async def feed(engine: Engine, request: GenerationRequest, flow: Flow) -> None:
-    """Feed the engine's deltas, whether it does so itself or is iterated. Raises as `Engine.generate`."""
+    """Feed the engine's deltas: the engine does so itself, or is iterated. Raises as `Engine.generate`."""
     if isinstance(engine, FeedingEngine):
         await engine.feed(request, flow)
     else:
@@ -19,7 +19,8 @@ async def feed(engine: Engine, request: GenerationRequest, flow: Flow) -> None:
 
 
 async def feed_all(deltas: Deltas, flow: Flow) -> None:
-    """Feed what an iterator yields, and close it. It gets the rewinds (`Engine.generate`)."""
+    """Feed the deltas that an iterator yields, and close it. Rewinds are sent to the iterator (see
+    `Engine.generate`)."""
     rewinds: list[Rewind] = []
     flow.on_rewind = rewinds.append
     async with aclosing(deltas):

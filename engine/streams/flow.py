@@ -5,8 +5,8 @@
 
 Each stage feeds the next one in the same turn of the event loop, and takes all that it is fed. Back go a
 rewind of an output, and the flow's end: whatever ends it, the engine's work is cancelled. Only the stages
-after the gate can wait: a hook for what it awaits, and the answer for its client. Until they go on, the gate
-keeps what comes, and joins it. They then catch up in fewer and longer deltas.
+after the gate can wait: a hook for what it awaits, and the answer for its client. Meanwhile the gate keeps
+the deltas that come, and joins them. Afterwards these stages catch up in fewer and longer deltas.
 
 The gate holds at most the rest of the request's outputs. An upstream is read no further while the flow is
 full. An engine in this process goes on: a paused output would keep its blocks of the cache from other
@@ -37,7 +37,7 @@ class Stage:
     """The stage before this one."""
 
     def feed(self, delta: Delta) -> None:
-        """Take a delta, and feed the next stage what it becomes. Its error ends the flow."""
+        """Pass a delta, changed or not, to the next stage. An error ends the flow."""
         raise NotImplementedError
 
     def rewind(self, rewind: Rewind) -> None:
@@ -45,7 +45,7 @@ class Stage:
         self.source.rewind(rewind)
 
     async def close(self) -> None:
-        """The flow has ended, in whatever way."""
+        """Called once when the flow has ended, after an error as well."""
 
 
 class _Gate(Stage):
@@ -65,7 +65,7 @@ class _Gate(Stage):
         self.source.rewind(rewind)
 
     def open(self) -> None:
-        """Feed what was kept, until the next wait."""
+        """Feed the kept deltas, until a stage waits again."""
         self.source.next = self.next
         self.kept = join(self.kept)
         while self.kept and not (self.flow.is_full or self.flow.is_finished):
@@ -85,7 +85,7 @@ class StagedFlow:
         self.is_full = False
         self.is_over = False
         self.is_finished = False
-        """Whether a stage said so: see `finish`."""
+        """Whether a stage has finished the flow: see `finish`."""
         self._feed_all = feed
         self._engine: asyncio.Task[None] | None = None
         """Runs `feed`. No frame keeps it: its error refers to the frames that it passes."""
@@ -93,13 +93,13 @@ class StagedFlow:
         self._stages = [*stages, self._gate, *guard]
         self._error: BaseException | None = None
         self._works: deque[Coroutine[Any, Any, None]] = deque()
-        """What stages wait for. The first one runs."""
+        """The works that stages wait for. The first one runs."""
         self._room = asyncio.Event()
         self._sleep: asyncio.Future[None] | None = None
         """Set while `run` has nothing to do."""
 
     async def run(self, answer: Stage) -> None:
-        """Take all deltas to `answer`, the last stage. Raises the error of the engine, or of a stage.
+        """Feed all deltas to `answer`, the last stage. Raises the error of the engine, or of a stage.
 
         Whatever ends it, the engine's work has then ended, and all stages are closed.
         """
@@ -156,14 +156,14 @@ class StagedFlow:
             self.on_rewind(rewind)
 
     def wait_for(self, work: Coroutine[Any, Any, None]) -> None:
-        """Await `work`, after what is awaited already. Until all of it has ended, the gate keeps deltas."""
+        """Await `work`, after all earlier work. Until all work has ended, the gate keeps deltas."""
         self._works.append(work)
         self.is_full = True
         self._gate.source.next = self._gate
         self._wake()
 
     def finish(self) -> None:
-        """No output has more text for the client: what is kept is dropped."""
+        """End the flow: no output has more text for the client. The kept deltas are dropped."""
         self.is_finished = True
         self._end()
 

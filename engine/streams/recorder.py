@@ -89,7 +89,7 @@ class RecordingEngine:
         """Start the other engine. Also raises `ValueError` if the folder cannot be written to."""
         self._folder.start()
         logger.warning(
-            "every request, and what the model says before any hook sees it, is recorded in %s",
+            "every request, and what the model writes before any hook sees it, is recorded in %s",
             self._folder.path,
         )
         await self._engine.start()
@@ -131,7 +131,7 @@ class RecordingEngine:
 
 
 class _RecordedFlow:
-    """A flow, and the recording of what it is fed. Implements `engine.protocol.flow.Flow`."""
+    """A flow, and the recording of the deltas that it is fed. Implements `engine.protocol.flow.Flow`."""
 
     def __init__(self, flow: Flow, folder: "RecordingFolder", request: GenerationRequest) -> None:
         self._flow = flow

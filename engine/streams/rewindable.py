@@ -1,4 +1,4 @@
-"""Lets an output be rewound behind the back of stages that keep state of it."""
+"""Lets an output be rewound although stages after this one keep state of it."""
 
 from dataclasses import replace
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 class FairQueue(Generic[T]):
     """Items that wait, by caller.
 
-    The callers are in a ring. A caller joins at its end, and goes to its end with each item that is taken.
+    The callers are in a ring. A caller joins at its end, and goes to its end with each item that is dequeued.
     So a caller waits for at most one turn of each other caller.
     """
 
@@ -44,7 +44,7 @@ class FairQueue(Generic[T]):
         able = [one for one in loads if one[0] is not None]
         return min(able, key=lambda one: one[0])[1] if able else None
 
-    def take(self, caller: str, item: T) -> None:
+    def dequeue(self, caller: str, item: T) -> None:
         """Remove an item whose turn has come."""
         self.remove(caller, item)
         if caller in self._ring:

@@ -57,7 +57,7 @@ class FairThreads:
 
     def _begin(self) -> None:
         while self._num_free and (job := self._waiting.first(self._load)) is not None:
-            self._waiting.take(job.caller, job)
+            self._waiting.dequeue(job.caller, job)
             self._num_free -= 1
             self._working[job.caller] += 1
             self._threads.submit(job.work).add_done_callback(partial(self._post_end, job))

@@ -1,4 +1,4 @@
-"""Threads that read prompts, beside the event loop."""
+"""Threads that read prompts, so that the event loop goes on meanwhile."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""An upstream as a deployment names it: its URL, the password in it, and what is particular to it."""
+"""An upstream as a deployment names it: its URL, the password in the URL, and its own settings."""
 
 import base64
 import os
@@ -24,7 +24,7 @@ class UpstreamConfig:
     name: str | None = None
     """Its name in metrics and logs. Affinity ranks upstreams by name. None: the URL's host and port."""
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    """Its share of the requests, beside other upstreams' weights."""
+    """Its share of the requests, compared with other upstreams' weights."""
     api_key: SecretStr | None = None
     """None: that of `api_key_env`, or else `upstream_api_key`."""
     api_key_env: Annotated[str, AfterValidator(_variable)] | None = None

@@ -18,7 +18,7 @@ from engine.upstream.sse import Event, EventReader
 _BURST = 64
 """Events of one read after which other tasks get a turn: an upstream may send thousands at once."""
 _VOID = (b"", b"null")
-"""The data of events that say nothing: some servers send them to keep a connection."""
+"""The data of events without content. Some servers send them to keep a connection."""
 
 
 @dataclass(slots=True)
@@ -31,17 +31,17 @@ class UpstreamAnswer:
     tracked: TrackedRequest
     patience: Patience
     statuses: Mapping[str, int]
-    """The HTTP statuses that types of errors stand for inside a stream."""
+    """The HTTP statuses that types of errors have inside a stream."""
     has_begun: bool = False
 
     async def feed_stream(self, body: Body) -> None:
-        """Feed all of a stream. Raises as `Body.read`, `EventReader.feed` and `feed` do."""
+        """Feed all of a stream. Raises the errors of `Body.read`, `EventReader.feed` and `feed`."""
         body.consume_by(self.feed_alike)
         while not self.events.has_ended:
             data = await body.read()
             if self.flow.is_full:
                 await self.flow.has_room()
-                self.patience.take(has_piece=True)
+                self.patience.received(has_piece=True)
             # Most reads are events like those before them.
             if self.feed_alike(data):
                 continue
@@ -52,8 +52,8 @@ class UpstreamAnswer:
                     await asyncio.sleep(0)
 
     def feed_alike(self, data: bytes) -> bool:
-        """Feed the delta of the next bytes, if they are whole events that are like an earlier one. False:
-        nothing was fed, because they are not, or the flow is full. Raises `TooMuchError`."""
+        """Feed the delta of the next bytes, if they are whole events like an earlier one. False: they are
+        not, or the flow is full, and nothing was fed. Raises `TooMuchError`."""
         translate = self.call.translator.alike
         if translate is None or self.flow.is_full or len(data) > self.events.max_alike:
             return False
@@ -63,7 +63,7 @@ class UpstreamAnswer:
         if delta.usage is not None:
             self.tracked.usage = delta.usage
         self.flow.feed(delta)
-        self.patience.take(len(data), has_piece=True)
+        self.patience.received(len(data), has_piece=True)
         return True
 
     async def feed(self, deltas: Sequence[Delta], error: Exception | None = None) -> None:
@@ -77,7 +77,7 @@ class UpstreamAnswer:
                 await asyncio.sleep(0)
             if self.flow.is_full:
                 await self.flow.has_room()
-            self.patience.take(has_piece=True)
+            self.patience.received(has_piece=True)
         if error is not None:
             try:
                 raise error

@@ -30,8 +30,8 @@ class Arguments:
         """Whether more must come: those that came are not whole."""
         return self._nesting.is_open
 
-    def take(self, text: str) -> str:
-        """Take in their next piece. Returns what may leave."""
+    def feed(self, text: str) -> str:
+        """Add their next part. Returns the text that may leave."""
         if not text:
             return ""
         if len(self._beginning) <= len("null"):
@@ -45,7 +45,7 @@ class Arguments:
         return "" if self.is_held else self.end()
 
     def end(self) -> str:
-        """No more come. Returns what has waited."""
+        """No more come. Returns the text that waited."""
         self.is_held, self._has_left = False, True
         text, self._held = "".join(self._held), []
         return object_text(text)

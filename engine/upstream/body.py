@@ -27,7 +27,7 @@ Consume = Callable[[bytes], bool]
 
 
 class _Listener(asyncio.Protocol):
-    """Stands before aiohttp's protocol on a connection. It knows when aiohttp has read what came."""
+    """Gets a connection's bytes before aiohttp's protocol does, and notices when aiohttp has read them."""
 
     __slots__ = ("_consume", "_content", "_is_lost", "_protocol", "_transport", "_waiter")
 

@@ -139,8 +139,8 @@ class _Answer:
     def deltas(self, index: int) -> Iterator[Delta]:
         """The prompt if it is echoed, the tokens, the end."""
         ids: tuple[int, ...] | None = self.prompt_token_ids
-        said = islice(cycle(self.words), self.num_tokens)
-        channels: tuple[tuple[Channel, Iterable[Token]], ...] = ("echo", self.echo), ("content", said)
+        content = islice(cycle(self.words), self.num_tokens)
+        channels: tuple[tuple[Channel, Iterable[Token]], ...] = ("echo", self.echo), ("content", content)
         for channel, tokens in channels:
             for token in tokens:
                 yield Delta(

@@ -1,4 +1,4 @@
-"""Translates an upstream's error: is the caller at fault, or the upstream?"""
+"""Translates an upstream's error to one that puts the caller at fault, or the upstream."""
 
 import logging
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""How much an upstream may send, and how long it may take. No I/O."""
+"""Bounds the size of an upstream's answer, and the time that it takes. No I/O."""
 
 from collections.abc import Callable
 from typing import Annotated, ClassVar
@@ -20,7 +20,7 @@ _CHARS_PER_TOKEN = 256
 _PIECES_PER_TOKEN = 16
 """Pieces of text that a token may come in: a server may stream a token's characters one by one."""
 _SLACK = 256
-"""Pieces that a short answer may have beside those of its tokens."""
+"""Pieces that a short answer may have in addition to those of its tokens."""
 _AFTER_FINISH = 5.0
 """Seconds that usage and `[DONE]` may take to come after the finish reason."""
 _MOST_AFTER_FINISH = 1024 * 1024
@@ -47,11 +47,11 @@ class UpstreamOptions(BaseModel):
 
 
 class TooMuchError(ValueError):
-    """An upstream sends more than it may. The message says which bound it passed."""
+    """An upstream sends more than it may. The message names the bound that it passed."""
 
 
 class Patience:
-    """How long an upstream is waited for until its answer continues, and how much it may send until then.
+    """Bounds the time until an upstream's answer continues, and the bytes that it may send until then.
 
     `now` is the clock of `deadline`.
     """
@@ -63,7 +63,7 @@ class Patience:
         self._left = options.max_upstream_answer
         self._num_silent = 0
         self.has_finish = False
-        self.take(has_piece=True)
+        self.received(has_piece=True)
 
     def is_over(self) -> bool:
         """Whether the deadline has passed."""
@@ -74,10 +74,10 @@ class Patience:
         if not self.has_finish:
             self.has_finish = True
             self._seconds = min(self._seconds, _AFTER_FINISH)
-            self.take(has_piece=True)
+            self.received(has_piece=True)
             self._max_silent = min(self._max_silent, _MOST_AFTER_FINISH)
 
-    def take(self, num_bytes: int = 0, *, has_piece: bool = False) -> None:
+    def received(self, num_bytes: int = 0, *, has_piece: bool = False) -> None:
         """Count bytes of the stream. Raises `TooMuchError`, and counts nothing then. `has_piece`: a piece of
         the answer came with them, and its reader has taken it."""
         if self._num_silent + num_bytes > self._max_silent:
@@ -114,7 +114,7 @@ class OutputCount:
         """The request's usage so far."""
         return self._count.usage
 
-    def take(self, channel: Channel, num_chars: int, num_pieces: int, num_tokens: int = 0) -> Usage:
+    def add(self, channel: Channel, num_chars: int, num_pieces: int, num_tokens: int = 0) -> Usage:
         """Count a piece of the output: its characters, the pieces that it came in, and its tokens. Returns
         the request's usage so far. Raises `TooMuchError`, and counts nothing then."""
         if num_chars > self._chars_left:

@@ -16,9 +16,9 @@ _FIELD_NAME = re.compile(r"\w+")
 _UNKNOWN_MODEL = re.compile(
     r"model\b.{0,200}\b(?:does not exist|not found|not served)|\Amodel: ", re.I | re.S
 )
-"""It matches the message of a status 404 for a model."""
+"""Matches the message of a status 404 for a model."""
 _INVALID_MODEL = re.compile(r"\b(?:invalid|unknown) model\b|not a valid model\b|\bmodel_not_found\b", re.I)
-"""It matches the message of a status 400 for a model: LiteLLM, OpenRouter and Mistral send no 404."""
+"""Matches the message of a status 400 for a model: LiteLLM, OpenRouter and Mistral send no 404."""
 _TOO_LONG = re.compile(
     r"maximum (?:context|model) length|context length is only|context[ _](?:length|window|size)"
     r"|prompt is too long|exceed context limit|exceeds? the (?:configured )?limit of [\d,]+ tokens"
@@ -56,7 +56,7 @@ def _is_unknown_model(status: int, message: str, param: str | None, code: str | 
 
 
 def as_too_long(message: str) -> str:
-    """An upstream's message about a prompt that does not fit, behind the words by which clients know it."""
+    """An upstream's message about a prompt that does not fit, after the words by which clients know it."""
     if CONTEXT_LENGTH.lower() in message.lower():
         return message
     return str(too_long(_limit_in(message), f"the request is longer, as the upstream engine says: {message}"))

@@ -17,7 +17,7 @@ class Event:
 
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""One may stand in front of a stream, and is no part of it."""
+"""The byte order mark. It may come before a stream, and is not a part of it."""
 
 
 class EventTooLongError(ValueError):
@@ -108,7 +108,7 @@ class EventReader:
         Raises `TooMuchError` and `EventTooLongError`.
         """
         try:
-            self.patience.take(len(data))
+            self.patience.received(len(data))
             self.has_ended = not data
             if data:
                 events = self.decoder.feed(data)

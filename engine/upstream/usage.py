@@ -1,4 +1,4 @@
-"""Counts of an upstream's tokens: its own where they make sense, and Weir's until they come."""
+"""Counts of an upstream's tokens: its own counts if they are valid, and Weir's until they come."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

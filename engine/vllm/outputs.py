@@ -149,7 +149,7 @@ class Outputs:
                 failure = self._failure(key, params)
                 if failure is not None and not (banned and failure.left_no_token):
                     raise failure
-                self._take(seq, output, banned, has_no_token=failure is not None)
+                self._read_output(seq, output, banned, has_no_token=failure is not None)
                 if seq.finish_reason is not None:
                     return
         if is_whole or seq.num_output_tokens == begun_at:
@@ -165,7 +165,7 @@ class Outputs:
         async with aclosing(self._generate(self._runtime.prefill, seq, params, key)) as outputs:
             async for output in outputs:
                 transfer = output.kv_transfer_params or transfer
-                self._take_prompt(seq, output)
+                self._read_prompt(seq, output)
         return transfer
 
     def _generate(
@@ -213,13 +213,13 @@ class Outputs:
         notes = self._runtime.notes
         return None if notes is None or not params.extra_args else notes.taken(key)
 
-    def _take(
+    def _read_output(
         self, seq: Sequence, output: RequestOutput, banned: frozenset[int], *, has_no_token: bool
     ) -> None:
         """`has_no_token`: processors and `banned` together leave none. Then vLLM draws any token."""
         completion = output.outputs[0]
         if self._runtime.prefill is None:
-            self._take_prompt(seq, output)
+            self._read_prompt(seq, output)
         deltas: list[Delta] = []
         for i, token_id in enumerate(completion.token_ids):
             is_forbidden = bool(seq.sampling.limits) and not is_allowed(seq, token_id)
@@ -236,7 +236,7 @@ class Outputs:
                 break
         self._put(deltas)
 
-    def _take_prompt(self, seq: Sequence, output: RequestOutput) -> None:
+    def _read_prompt(self, seq: Sequence, output: RequestOutput) -> None:
         if seq.is_first and not seq.num_output_tokens and not seq.was_rewound:
             seq.group.num_cached_tokens += output.num_cached_tokens or 0
         if seq.needs_prompt_logprobs and output.prompt_logprobs:

@@ -62,7 +62,7 @@ class FairPlaces:
 
     def _let_in(self) -> None:
         while self._num_free and (one := self._waiting.first(self._load)) is not None:
-            self._waiting.take(one.caller, one)
+            self._waiting.dequeue(one.caller, one)
             if not one.place.cancelled():
                 self._num_free -= 1
                 self._inside[one.caller] += 1

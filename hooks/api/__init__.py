@@ -31,7 +31,7 @@ Scope = Literal["request", "output"]
 
 
 class Verdict:
-    """A hook's word on the pending text: `emit`, `suppress`, `hold`, `redact`, `terminate`, `rewind` or
+    """A hook's decision on the pending text: `emit`, `suppress`, `hold`, `redact`, `terminate`, `rewind` or
     `suspect`.
 
     Hooks call these classes like functions, so their names are in lower case.
@@ -40,13 +40,13 @@ class Verdict:
     __slots__ = ()
 
     def changes(self, pending: str) -> Iterable[Change]:
-        """The changes that the verdict makes to the pending text, besides releasing and holding it."""
+        """The changes that the verdict makes to the pending text, without releasing and holding it."""
         return ()
 
 
 @dataclass(slots=True, unsafe_hash=True)
 class Note(Verdict):
-    """Releases the pending text untouched, and says something about it. `alternatives`, `unjudged`: as in
+    """Releases the pending text untouched, and notes something about it. `alternatives`, `unjudged`: see
     `emit`."""
 
     action: ClassVar[Action]
@@ -252,14 +252,14 @@ class Hook(Protocol):
     - `on_decision(decision)`: called with every `Decision` of its requests, of any hook, before
       the client receives the result. If it raises, the request fails as in a call (contract 8.2).
     - `max_hold`, a number: the hook never leaves more characters undecided. `weir hooks fuzz` checks it.
-    - `thread_safe = True`: a plain `on_request` may run on another thread, beside all other calls. A
+    - `thread_safe = True`: a plain `on_request` may run on another thread, during other calls. A
       prompt that is not short then delays no other request (contract 8.12).
     - `reads_text = False`: the hook reads no `Chunk.text`, so the text of its streams is not kept (contract
       2.15).
     - `needs_probe`, a `ProbeNeeds`: the hook reads scores of this probe (contract 1.10).
     - `may_rewind = True`: the hook may return `rewind`. Text then leaves in whole tokens.
-    - `judges = True`: the hook asks a judge, and says with `unjudged` how much of the released text the judge
-      has not judged. Listeners receive it at each stream's end (contract 3.17).
+    - `judges = True`: the hook asks a judge, and reports with `unjudged` how much of the released text the
+      judge has not judged. Listeners receive it at each stream's end (contract 3.17).
     - `async start(models)`: called once, before the first call, with a `GuardModels` that gives it models
       which judge (contract 1.9).
     - `close()`, plain or `async`: called when nothing is left to serve.

@@ -1,4 +1,4 @@
-"""A piece of one stream, as a hook is shown it."""
+"""The next text of one stream, as a hook is shown it."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ from engine.protocol import Channel, GenerationRequest, ProbeInfo, PromptScores,
 from hooks.prompts.lead import lead_of
 
 NOTHING_KEPT = cast(list[str], deque[str](maxlen=0))
-"""Takes pieces as a list does, and keeps none."""
+"""Takes texts as a list does, and keeps none."""
 
 
 CALLER_VALUES = "caller_values"
-"""The key in a hook's state for a request, under which it says what its placeholders stand for (contract
+"""The key of the values that a hook's placeholders stand for, in the hook's state for a request (contract
 9.11). A placeholder is in brackets."""
 
 
@@ -38,53 +38,53 @@ class StreamContext:
     keeps_text: bool = True
     """Whether the hook may read `text`."""
     values: Mapping[str, str] = field(default_factory=dict)
-    """By placeholder: the value of the caller's that it stands for."""
-    pieces: list[str] = field(default_factory=list, init=False)
-    """The text that the hook was shown, piece by piece. With `keeps_text`, the list only grows."""
+    """The caller's values, by the placeholder that stands for each."""
+    text_diffs: list[str] = field(default_factory=list, init=False)
+    """The text that the hook was shown: each chunk's `text_diff`. With `keeps_text`, the list only grows."""
     state: dict[Any, Any] = field(default_factory=dict, init=False)
     is_cut: bool = field(default=False, init=False)
     """Whether the stream's last chunk ends it at a place that the client chose. Set before that chunk."""
     _joined: str = field(default="", init=False)
     _num_joined: int = field(default=0, init=False)
     _num_counted: int = field(default=0, init=False)
-    """Pieces that `count_shown` has counted."""
+    """Texts that `count_shown` has counted."""
     _num_shown: int = field(default=0, init=False)
 
     def count_shown(self) -> int:
         """Characters that the hook was shown. Text that the hook may not read is forgotten here."""
-        pieces = self.pieces
-        for i in range(self._num_counted, len(pieces)):
-            self._num_shown += len(pieces[i])
+        text_diffs = self.text_diffs
+        for i in range(self._num_counted, len(text_diffs)):
+            self._num_shown += len(text_diffs[i])
         if not self.keeps_text:
-            pieces.clear()
-        self._num_counted = len(pieces)
+            text_diffs.clear()
+        self._num_counted = len(text_diffs)
         return self._num_shown
 
     def copied(
         self, suspicions: Mapping[int, str], request_state: dict[Any, Any], state: dict[Any, Any]
     ) -> "StreamContext":
-        """The same stream with other states. Both have one list of pieces."""
+        """The same stream with other states. Both have the same list of texts."""
         of = self.request, self.output_index, self.channel, self.tool_name, self.prompt_scores, self.place
         copied = StreamContext(*of, suspicions, request_state, self.keeps_text, self.values)
-        copied.pieces, copied.state = self.pieces, state
+        copied.text_diffs, copied.state = self.text_diffs, state
         copied._joined, copied._num_joined = self._joined, self._num_joined
         return copied
 
-    def text(self, num_pieces: int) -> str:
-        """The first `num_pieces` pieces, joined. The joined text is kept: each piece is joined once. Raises
-        `RuntimeError` without `keeps_text`."""
+    def text(self, num_diffs: int) -> str:
+        """The first `num_diffs` of `text_diffs`, joined. The joined text is kept: each one is joined once.
+        Raises `RuntimeError` without `keeps_text`."""
         if not self.keeps_text:
             raise RuntimeError("a hook with reads_text = False read the text of a chunk")
-        if num_pieces < self._num_joined:
-            return "".join(self.pieces[:num_pieces])
-        if num_pieces > self._num_joined:
-            self._joined += "".join(self.pieces[self._num_joined : num_pieces])
-            self._num_joined = num_pieces
+        if num_diffs < self._num_joined:
+            return "".join(self.text_diffs[:num_diffs])
+        if num_diffs > self._num_joined:
+            self._joined += "".join(self.text_diffs[self._num_joined : num_diffs])
+            self._num_joined = num_diffs
         return self._joined
 
 
 class Chunk:
-    """One piece of one stream, as a hook is shown it (contract 2). A hook reads it and never changes it.
+    """The next text of one stream, as a hook is shown it (contract 2). A hook reads it and never changes it.
 
     Chunks of a stream come in order, one at a time, and exactly one of them, the last, has `is_final`.
     """
@@ -92,7 +92,7 @@ class Chunk:
     __slots__ = (
         "_context",
         "_held",
-        "_num_shown",
+        "_num_diffs",
         "_tokens",
         "aborted",
         "is_final",
@@ -112,8 +112,8 @@ class Chunk:
         num_incomplete: int = 0,
         restored_diff: tuple[tuple[int, int], ...] = (),
     ) -> None:
-        """The context's pieces already end in `text_diff`. `held`: a list of pieces, and how many of them,
-        from the first, are this hook's undecided text."""
+        """The context already has `text_diff`. `held`: a list of texts, and how many of them, from the first,
+        are this hook's undecided text."""
         self.text_diff = text_diff
         """The new part of `text`. Whole characters."""
         self.is_final = is_final
@@ -128,7 +128,7 @@ class Chunk:
         caller's back (contract 2.13)."""
         self._context = context
         self._tokens = tokens
-        self._num_shown = len(context.pieces)
+        self._num_diffs = len(context.text_diffs)
         self._held: tuple[list[str], int] | str | None = held
         """Once `pending` was read, the pending text."""
 
@@ -145,8 +145,8 @@ class Chunk:
 
     @property
     def caller_values(self) -> Mapping[str, str]:
-        """By placeholder: the value of the caller's that a guard of this request brings back (contract 9.11),
-        for hooks that compare the answer with the prompt. Not for a log."""
+        """The caller's values that a guard of this request brings back, by placeholder (contract 9.11). Some
+        hooks compare the answer with the prompt. Not for a log."""
         return self._context.values
 
     @property
@@ -193,15 +193,16 @@ class Chunk:
 
     @property
     def is_cut(self) -> bool:
-        """The final chunk of a stream that ends where the client chose, or may have (contract 2.9): at
-        `max_tokens`, at a stop string, or at any end if a field of the client steers the end of sequence."""
+        """Whether this is the final chunk, and the client chose the stream's end or may have (contract 2.9):
+        at `max_tokens`, at a stop string, or at any end if a field of the client steers the end of
+        sequence."""
         return self.is_final and self._context.is_cut
 
     @property
     def text(self) -> str:
         """All of this stream's text that this hook has been shown so far. Joined when read. A hook with
         `reads_text = False` may not read it (contract 2.15)."""
-        return self._context.text(self._num_shown)
+        return self._context.text(self._num_diffs)
 
     @property
     def pending(self) -> str:
@@ -210,14 +211,14 @@ class Chunk:
         if held is None:
             return self.text_diff
         if isinstance(held, tuple):
-            pieces, count = held
-            text = pieces[0] if count == 1 else "".join(pieces[:count])
+            texts, count = held
+            text = texts[0] if count == 1 else "".join(texts[:count])
             held = self._held = text + self.text_diff
         return held
 
     @property
     def token_ids_diff(self) -> tuple[int, ...]:
-        """Ids of the tokens completed by `text_diff`; empty where the engine gives none."""
+        """Ids of the tokens completed by `text_diff`. Empty if the engine gives none."""
         return tuple(t.id for t in self._tokens if t.id is not None)
 
     @property
@@ -227,7 +228,7 @@ class Chunk:
 
     @property
     def tokens_diff(self) -> tuple[Token, ...]:
-        """The tokens completed by `text_diff`, each with the text that it completes. Empty where the engine
+        """The tokens completed by `text_diff`, each with the text that it completes. Empty if the engine
         gives none, and for text that another hook wrote."""
         return self._tokens
 

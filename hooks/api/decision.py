@@ -55,7 +55,8 @@ class Decision:
     hook: str
     """The hook's name."""
     hook_index: int = 0
-    """The hook's place among those of the request, from 0: it was shown what the hooks before it released."""
+    """The hook's place among those of the request, from 0. It was shown the text that the hook before it
+    released."""
     action: Action
     reason: str | None = None
     """The hook's own reason; for an error, the exception's type and the line that raised it; for `judged`,

@@ -147,7 +147,7 @@ class JsonSchema:
         return redact(withheld) if withheld else emit(chunk.pending)
 
     def _may_be_empty(self, chunk: Chunk, document: Document) -> bool:
-        """Whether an empty text is valid: an answer beside tool calls, or a tool that needs no arguments."""
+        """Whether an empty text is valid: an answer with tool calls, or a tool that needs no arguments."""
         if not document.is_blank:
             return False
         if chunk.channel == "content":

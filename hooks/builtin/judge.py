@@ -220,7 +220,7 @@ class _StreamJudge:
         self._text.append(text)
         self._num_characters += len(text)
         self._unasked += text
-        if not text.strip():  # white space says nothing that the text before it did not say
+        if not text.strip():  # white space cannot be an offence
             return Judged(self._num_characters)
         asked, self._unasked = self._unasked, ""
         try:

@@ -176,7 +176,7 @@ class PhraseDetector(Screenable):
         return False if is_final or len(text) >= end + _REACH else None
 
     def _between(self, char: str) -> str:
-        """Return the folded character beside a word, '' for none or for `_`, which may be emphasis."""
+        """Return the folded character next to a word, '' for none or for `_`, which may be emphasis."""
         return "" if char == "_" else self._folding.character(char)
 
 

@@ -123,12 +123,12 @@ class ProbedStream(ReadStream):
     _ahead: list[Finding] = field(default_factory=list, init=False)
     """The reader's findings in the chunk's first tokens, if it has read them already."""
     due: str | None = field(default=None, init=False)
-    """A label that was found, and that no text is blamed for yet."""
+    """A label that was found, and that no text has as its match yet."""
     prompt_label: str | None = field(default=None, init=False)
     """The label that was found in the prompt, if that ends the stream."""
 
     def passes(self, chunk: Chunk) -> bool:
-        """Judge the chunk quickly, as most can be. True: all text so far is judged, and nothing is
+        """Judge a simple chunk quickly; most are simple. True: all text so far is judged, and nothing was
         found. False: the chunk needs `judge`."""
         tokens, excerpt = chunk.tokens_diff, self.excerpt
         if not (tokens and excerpt.is_plain and self.is_clear) or chunk.is_final or chunk.num_incomplete:
@@ -186,7 +186,7 @@ class ProbedStream(ReadStream):
         )
 
     def _cover(self) -> None:
-        """All text so far is judged. The part that was not judged before is to blame for what is due."""
+        """All text so far is judged. If a label is due, its match is the text that was not judged before."""
         coverage = self.coverage
         coverage.drain()
         start, end = coverage.num_judged, coverage.num_characters

@@ -159,9 +159,9 @@ class _Words:
     def without_numbers(self, first: int, end: int) -> tuple[list[str], Sequence[int]]:
         """Return the words from `first` up to `end` that are not numbers as in a list. Also return their
         indices, and after them `end`."""
-        said = self.all[first:end]
-        if "".join(said).isalpha():
-            return said, range(first, end + 1)
+        words = self.all[first:end]
+        if "".join(words).isalpha():
+            return words, range(first, end + 1)
         indices = [i for i in range(first, end) if not _is_number(self.all[i])]
         return [self.all[i] for i in indices], [*indices, end]
 

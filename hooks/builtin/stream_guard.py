@@ -1,7 +1,7 @@
 """A model that classifies every token of a stream as it comes: `--hook stream_guard`.
 
 The model reads the chat once, and then each new token of the reply: its keys and values stay in the engine's
-cache. It runs beside the model that it guards, or beside an upstream.
+cache. It runs at the same time as the model that it guards, in this process or at an upstream.
 """
 
 from collections.abc import Mapping

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from hooks import Chunk, GenerationRequest, Verdict, checked, emit, hold, redact, rewind, suppress, terminate
 from hooks.builtin.tool_policy.arguments import Arguments
+from hooks.builtin.tool_policy.conversation import Conversation
 from hooks.builtin.tool_policy.rules import Policy, Rule, WrittenRule
-from hooks.builtin.tool_policy.said import Said
 from hooks.detect.argument_types import Count, Text
 from hooks.json.editing import asks_for_json
 
@@ -73,7 +73,7 @@ class Tools:
 
     @property
     def on_request(self) -> Callable[..., Any] | None:
-        """None unless a rule reads what the conversation says: then the guard is not shown prompts."""
+        """None if no rule reads the conversation's words: then the guard is not shown prompts."""
         return self._remember if any(rule.reads_prompt for rule in self._policy.rules) else None
 
     def _remember(self, request: GenerationRequest, state: dict[Any, Any]) -> GenerationRequest:
@@ -143,18 +143,20 @@ class Tools:
 
     def _decide(self, chunk: Chunk, call: _Call) -> None:
         is_tainted = chunk.request.taint is not None
-        said = self._said(chunk)
+        conversation = self._conversation(chunk)
         name = chunk.tool_name or ""
-        call.is_allowed = self._policy.decide(name, call.rules, call.arguments, said, is_tainted=is_tainted)
+        call.is_allowed = self._policy.decide(
+            name, call.rules, call.arguments, conversation, is_tainted=is_tainted
+        )
 
-    def _said(self, chunk: Chunk) -> Said:
+    def _conversation(self, chunk: Chunk) -> Conversation:
         """The words of the conversation, before and after later hooks changed it."""
-        said: Said | None = chunk.request_state.get("said")
-        if said is None:
+        conversation: Conversation | None = chunk.request_state.get("conversation")
+        if conversation is None:
             asked = chunk.request_state.pop("asked", chunk.request)
             forms = [asked] if asked == chunk.request else [asked, chunk.request]
-            said = chunk.request_state["said"] = Said(forms, chunk.caller_values)
-        return said
+            conversation = chunk.request_state["conversation"] = Conversation(forms, chunk.caller_values)
+        return conversation
 
     def _deny(self, chunk: Chunk, reason: str) -> Verdict:
         if self._action == "terminate":

@@ -1,1 +1,1 @@
-"""What hooks did: decisions for those who listen, counts for the metrics, failures for the log."""
+"""The record of hooks' work: decisions for listeners, counts for the metrics, failures for the log."""

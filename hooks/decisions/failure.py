@@ -1,4 +1,4 @@
-"""The failure of a hook: the reply that stands for it, the error that ends its request, and the log line.
+"""The failure of a hook: the reply that represents it, the error that ends its request, and the log line.
 
 An exception's message may hold model output, because a hook's author may have put it there. The log names
 only the exception's type and the line that raised it, unless the level is debug.

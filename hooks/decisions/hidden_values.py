@@ -4,14 +4,14 @@ import json
 from collections.abc import Mapping
 
 PIECE = 4
-"""Characters in a row of a value that no text of decisions has, wherever the stream is cut."""
+"""The length of a piece of a value. No text of a decision has such a piece, wherever the stream is cut."""
 
 _json = json.JSONEncoder(ensure_ascii=False).encode
 _ascii_json = json.JSONEncoder().encode
 
 
 class HiddenValues:
-    """Puts asterisks for the caller's values. Prepared once for a request, when the first text is hidden.
+    """Writes asterisks in the place of the caller's values. Prepared when a request's first text is hidden.
 
     A text may be any part of a value, because a hook decides on any part of its stream. So all pieces of
     `PIECE` characters that the values have are looked up, and hiding costs about the length of the text.
@@ -25,11 +25,11 @@ class HiddenValues:
         self._num_prepared = 0
         self._forms = ""
         self._pieces: dict[int, set[str]] = {}
-        """By length, at most `PIECE`: the pieces. A shorter value is one piece."""
+        """The pieces of values, by their length, which is at most `PIECE`. A shorter value is one piece."""
 
     def hide(self, text: str, before: str = "") -> str:
-        """The text with an asterisk for each character that is in a piece of a value. `before`: what stands
-        before the text; the last `PIECE - 1` characters are enough."""
+        """The text with an asterisk for each character that is in a piece of a value. `before`: the
+        text before it, of which the last `PIECE - 1` characters are enough."""
         if not self._values:
             return text
         self._prepare()
@@ -62,7 +62,7 @@ class HiddenValues:
 
 
 def _forms_of(value: str) -> set[str]:
-    """The value as it stands in text, and in strings of JSON."""
+    """The value as text has it, and as strings of JSON have it."""
     escaped = _json(value)[1:-1]
     forms = {value, escaped, _ascii_json(value)[1:-1]}
     forms |= {form.replace("/", "\\/") for form in forms}

@@ -30,7 +30,7 @@ class DecisionLog(list[Decision]):
         self[num_decisions:] = [d for d in self[num_decisions:] if d.action in kept]
 
     def drain(self) -> tuple[Decision, ...]:
-        """Take out all decisions, in order."""
+        """Remove and return all decisions, in order."""
         taken = tuple(self)
         self.clear()
         return taken
@@ -40,8 +40,8 @@ class DecisionLog(list[Decision]):
 class StreamDecisions:
     """Turns one hook's verdicts on one stream into decisions.
 
-    It keeps when each piece of the held text came, and where the piece ends. Of the text, it keeps the few
-    characters that it needs to know the next ones for a value's.
+    It keeps when each part of the held text came, and where the part ends. Of the text it keeps only a few
+    characters: with them, it recognizes the end of a value in the next text.
     """
 
     _context: StreamContext
@@ -51,9 +51,9 @@ class StreamDecisions:
     _values: HiddenValues
     _call_index: int | None = None
     _arrivals: list[tuple[int, float]] = field(default_factory=list)
-    """For each piece of the held text, where it ends and when it came."""
+    """The parts of the held text: where each ends, and when it came."""
     _decided: tuple[int, str] = 0, ""
-    """Where the text that was decided last ends, and its last characters."""
+    """The end of the text that was decided last, and its last characters."""
 
     def decided(self, chunk: Chunk, verdict: Verdict, num_held: int, shown: str) -> None:
         """`verdict` was carried out on the pending text; `num_held` characters stay undecided. `shown`: that
@@ -85,7 +85,7 @@ class StreamDecisions:
         self._forget(end - num_held)
 
     def noted(self, note: Note, num_pending: int) -> None:
-        """The hook says something about its pending text, which is released."""
+        """The hook notes something about its pending text, which is released."""
         self._add(note.action, self._context.count_shown() - num_pending, "", note.reason)
 
     def judged(self, judged: JudgedTokens, reason: str | None) -> None:
@@ -116,7 +116,7 @@ class StreamDecisions:
         """The pending text with an asterisk for each character of the caller's values (contract 3.18)."""
         end = self._context.count_shown()
         last, before = self._decided
-        if last != end - len(pending):  # text that is in no decision stands between
+        if last != end - len(pending):  # there is text between that is in no decision
             before = ""
         decided = before + pending[: len(pending) - num_held]
         self._decided = end - num_held, decided[1 - PIECE :]

@@ -1,10 +1,12 @@
-"""Counts of what hooks did, for the metrics: a `Tally` for each hook, and one stream's judged tokens."""
+"""Counts of hooks' verdicts, for the metrics: a `Tally` for each hook, and one stream's judged tokens."""
 
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
+
+from engine.protocol import Delta
 
 HELD_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0)
 """The upper ends of the buckets of `Tally.held`, in seconds. Longer times have a bucket too."""
@@ -27,7 +29,7 @@ class Tally:
     num_holds: int = 0
     """`hold` verdicts: they hold text, and change none."""
     others: Counter[str] = field(default_factory=Counter)
-    """By action: other verdicts, answers to prompts (`admit`, `refuse`, `rewrite_prompt`), and `error`."""
+    """Other verdicts, answers to prompts (`admit`, `refuse`, `rewrite_prompt`), and `error`, by action."""
     seconds: float = 0.0
     """Wall time from its calls to its verdicts."""
     num_streams: int = 0
@@ -88,7 +90,7 @@ class Tally:
         return taken
 
     def repeated(self) -> "Tally":
-        """The counts that stand if the text was counted before: of time, and of what ends a text."""
+        """The counts to keep if the text was counted before: the time, and the verdicts that end a text."""
         ends = {action: self.others[action] for action in ("terminate", "error") if action in self.others}
         return Tally(seconds=self.seconds, others=Counter(ends))
 
@@ -107,7 +109,7 @@ class SilentTally(Tally):
 
 
 Tallies = dict[str, Tally]
-"""By the hook's name."""
+"""Tallies by the hook's name."""
 
 
 @dataclass(slots=True)
@@ -125,17 +127,17 @@ class JudgedTokens:
     is_asked: bool = True
     """Whether the judge is asked about the text that was released last."""
     _num_characters: int = 0
-    _pieces: deque[tuple[int, int]] = field(default_factory=deque)
-    """For each piece of the released text that is not judged: where it ends, and its tokens."""
+    _unjudged: deque[tuple[int, int]] = field(default_factory=deque)
+    """The released texts that are not judged: where each ends, and its tokens."""
 
-    def release(self, pieces: Iterable[tuple[str, int | None]], unjudged: int | None) -> None:
-        """Pieces of text were released, each with the number of tokens that it completes (None: it has none).
+    def release(self, texts: Iterable[tuple[str, int | None]], unjudged: int | None) -> None:
+        """Texts were released, each with the number of tokens that it completes (None: it has none).
         `unjudged`: see `emit`. Raises `ValueError` for more characters than were released."""
-        for text, num_tokens in pieces:
+        for text, num_tokens in texts:
             self._add(len(text), -(-len(text) // _CHARACTERS) if num_tokens is None else num_tokens)
         self.is_asked = unjudged is not None
         if unjudged is None:
-            self._pieces = deque([(self._num_characters, self.num_unjudged)])  # one piece from now on
+            self._unjudged = deque([(self._num_characters, self.num_unjudged)])  # one text from now on
             return
         if type(unjudged) is not int or not 0 <= unjudged <= self._num_characters:
             raise ValueError("unjudged= is out of range")
@@ -146,7 +148,7 @@ class JudgedTokens:
     def pass_on(self, text: str, num_tokens: int) -> bool:
         """Count text that was released whole and that a verdict covers. False: an earlier text is not judged,
         or there are no tokens; then nothing was counted."""
-        if self._pieces or not num_tokens:
+        if self._unjudged or not num_tokens:
             return False
         self._num_characters += len(text)
         self.num_released += num_tokens
@@ -155,16 +157,36 @@ class JudgedTokens:
 
     def _add(self, num_characters: int, num_tokens: int) -> None:
         self._num_characters += num_characters
-        self._pieces.append((self._num_characters, num_tokens))
+        self._unjudged.append((self._num_characters, num_tokens))
         self.num_released += num_tokens
         self.num_unjudged += num_tokens
 
     def _judge(self, num_judged: int) -> None:
         """A verdict covers the first `num_judged` characters."""
-        pieces = self._pieces
-        while pieces and pieces[0][0] <= num_judged:
-            self.num_unjudged -= pieces.popleft()[1]
+        unjudged = self._unjudged
+        while unjudged and unjudged[0][0] <= num_judged:
+            self.num_unjudged -= unjudged.popleft()[1]
 
     @property
     def num_judged(self) -> int:
         return self.num_released - self.num_unjudged
+
+
+class ReleasedUsage:
+    """Counts one request's released tokens, for a server that reports these as usage (contract 6.1)."""
+
+    def __init__(self) -> None:
+        self._num_tokens = 0
+        self._num_reasoning = 0
+
+    def count(self, released: Delta) -> Delta:
+        if released.channel != "echo":
+            self._num_tokens += len(released.tokens)
+        if released.channel == "reasoning":
+            self._num_reasoning += len(released.tokens)
+        used = released.usage
+        if used is None:
+            return released
+        num_reasoning = min(used.reasoning_tokens, self._num_reasoning)
+        counted = replace(used, completion_tokens=self._num_tokens, reasoning_tokens=num_reasoning)
+        return replace(released, usage=counted)

@@ -58,7 +58,7 @@ class StreamOptions(TypedDict, total=False):
 
 
 class Options(StreamOptions, total=False):
-    """The arguments that a guard takes beside its own: see `ActingGuard`."""
+    """The arguments that all acting guards take: see `ActingGuard`."""
 
     prompt: PromptAction | None
     of: Sources | None
@@ -71,7 +71,7 @@ class ActingGuard:
     `action`: `redact` puts `template` in the place of a match. `suppress` removes the match and continues;
     a tool call with a match is no call then.
     `terminate` ends the request before the match. `rewind` has the model write something else, and acts as
-    `terminate` if the engine cannot go back. `suspect` withholds nothing: the hooks behind this one see it,
+    `terminate` if the engine cannot go back. `suspect` withholds nothing: the hooks after this one see it,
     such as a judge with `only_when: suspect`, and the rest of the stream passes. `template`: the
     replacement; `{entity}` in it is the name of the match. `text`: the closing text of `terminate`, and the
     answer to a refused prompt. `scope`: whether `terminate` ends the whole `request` or only this `output`.
@@ -82,7 +82,7 @@ class ActingGuard:
 
     `prompt`: the action for a match in a prompt. `redact` puts `template` in its place. `refuse` refuses the
     request, and answers with `text` if there is one. `taint` marks the request, for guards such as `tools`
-    that then allow less. None: prompts are not read. `of`: the texts of a prompt to read, by who said them.
+    that then allow less. None: prompts are not read. `of`: the texts of a prompt to read, by their source.
     None: for `redact` all texts, for `refuse` all but definitions, and for `taint` results of tools and
     documents.
 

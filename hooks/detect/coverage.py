@@ -62,7 +62,7 @@ class _Piece(NamedTuple):
     end: int
     """The length of the stream with the piece."""
     num_written: int
-    """Its characters as the stream has them written: more than it has if JSON escapes are read."""
+    """The piece's characters as written in the stream. They are more than those read if JSON has escapes."""
     num_tokens: int
 
 
@@ -96,7 +96,7 @@ class Coverage:
     offences: list[Match] = field(default_factory=list, init=False)
     """The offences that nobody has acted on yet. Whoever acts clears the list."""
     open_from: int | None = field(default=None, init=False)
-    """As in `Judged`."""
+    """See `Judged`."""
     _enough: int = field(init=False)
     """Tokens of the window that ends next."""
     _pieces: deque[_Piece] = field(default_factory=deque, init=False)

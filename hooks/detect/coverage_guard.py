@@ -1,4 +1,4 @@
-"""A guard that holds or releases text by what a judge has judged of a stream. No I/O."""
+"""A guard that holds or releases text by the part of a stream that a judge has judged. No I/O."""
 
 from dataclasses import dataclass, field, replace
 from typing import Literal, Unpack
@@ -45,7 +45,7 @@ class ReadStream:
 
 
 class CoverageGuard(ActingGuard):
-    """Acts on what a judge says of a growing stream, and holds the text that no verdict covers, or says how
+    """Acts on the verdicts of a judge on a stream, and holds the text that no verdict covers, or reports how
     much of such text is out.
 
     `mode`: `hold` releases nothing that no verdict covers. `release` releases text at once, and ends the
@@ -125,14 +125,14 @@ class CoverageGuard(ActingGuard):
         open_from = coverage.open_from if self._withholds_at_cut(chunk) else None
         verdict = self._act(chunk, excerpt, text, matches, end, None if open_from is None else open_from - at)
         if is_out and isinstance(verdict, rewind):
-            verdict = verdict.as_terminate  # the offence cannot be said otherwise any more
+            verdict = verdict.as_terminate  # the model can no longer write the offence differently
         if is_held and not isinstance(verdict, suspect):
             return verdict  # a verdict covers all that it releases
         return self._with_unjudged(chunk, verdict, coverage.num_unjudged_written)
 
     @staticmethod
     def _with_unjudged(chunk: Chunk, verdict: Verdict, count: int) -> Verdict:
-        """The verdict, which says how much of the released text is not judged. `count`: characters at the end
+        """The verdict, with how much of the released text is not judged. `count`: characters at the end
         of the stream that are not judged, those that are not released included."""
         match verdict:
             case emit() | suspect():

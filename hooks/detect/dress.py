@@ -1,7 +1,7 @@
-"""Dress: how writers and models set a character apart from the one that is meant, and that one.
+"""Dress: typographic forms of characters, and the plain characters that they mean.
 
-A no-break space is a space, and a non-breaking hyphen is a hyphen. Each character here stands for one other,
-so places in a text stay the same.
+A no-break space is a space, and a non-breaking hyphen is a hyphen. Each character here means one other, so
+places in a text stay the same.
 """
 
 import unicodedata

@@ -28,14 +28,14 @@ class Excerpt:
 
     is_json: InitVar[bool]
     leads: list[Lead] = field(default_factory=list)
-    """The searches behind the text that the output continues, one for each form that the text may have in the
-    prompt. A search that can find nothing more is not among them."""
+    """The searches that begin in the lead, one for each form that the lead may have in the prompt. A search
+    that can find nothing more is not among them."""
     placeholders: Placeholders | None = None
     """The placeholders that come back in this stream. None: there are none."""
     restored: list[tuple[int, int]] = field(default_factory=list)
     """The places at which guards before this one brought values back."""
     again: FoundAgain | None = None
-    """The values that are found when they stand again by themselves. None: there are none."""
+    """The values to find where they come again by themselves. None: there are none."""
     keeps_alternatives: bool = True
     """Whether the released tokens keep their top alternatives."""
     text: str = ""
@@ -113,10 +113,10 @@ class Excerpt:
         matches: Sequence[Match],
         undecided: int,
         is_final: bool,
-        beside: Iterable[Match] = (),
+        others: Iterable[Match] = (),
     ) -> tuple[list[Match], int]:
-        """Take the detector's new `matches`, and have it continue from `undecided`. `beside`: new matches of
-        the searches behind the lead, and of values that stand again.
+        """Add the detector's new `matches`, and have it continue from `undecided`. `others`: new matches of
+        the searches that begin in the lead, and of values that come again.
 
         Returns the matches to act on, and the start of the text that must wait. In JSON two more things wait:
         a number or word at the end of the text, because it may continue, with the part of a match that
@@ -124,7 +124,7 @@ class Excerpt:
         """
         if matches or self.taken:
             self.taken = going_on(self.taken, matches, undecided)
-        found = [*self._waiting, *matches, *beside]
+        found = [*self._waiting, *matches, *others]
         self.start = undecided
         begin = len(text)
         restored: list[Match] = []
@@ -151,8 +151,8 @@ class Excerpt:
 
     def open_from(self, undecided: int) -> int:
         """The first pending place at which a match may have begun that is not decided. `undecided`: what the
-        detector leaves undecided; the searches after the lead, and for values that stand again, may leave
-        more."""
+        detector leaves undecided; the searches that begin in the lead, and those for values that come
+        again, may leave more."""
         places = [undecided, *(lead.start for lead in self.leads)]
         if self.again is not None:
             places.append(self.again.start)
@@ -257,7 +257,8 @@ class Excerpt:
             self.view.forget(gone)
 
     def _move_leads(self, gone: int, reach: int) -> int:
-        """Move the searches behind the lead on. Returns how many of the first `gone` characters to forget."""
+        """Move the searches on that begin in the lead. Returns how many of the first `gone` characters to
+        forget."""
         at = (self.start, self.taken)
         self.leads = [one for one in self.leads if one.start < reach or (one.start, one.taken) != at]
         gone = max(0, min([gone, *(lead.start - reach for lead in self.leads)]))

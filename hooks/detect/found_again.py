@@ -1,4 +1,4 @@
-"""Values that a guard found only because of the words before them, when they stand again by themselves.
+"""Finds values once more that a guard found only because of the words before them: alone, without the words.
 
 `token = 'V' | 'V'`: the words show the first V alone. The guard keeps hashes of V, and not V.
 """
@@ -17,10 +17,10 @@ _LEAST_LETTERS = 16
 """Fewest characters of one that has letters alone: a shorter one may be a word."""
 _KNOWN = 32
 """Characters at the beginning of a value by which a text that may become the value is known."""
-_BEHIND_RULES = 1 << 30
-"""The rule of a value that stands again: no rule of a guard has a greater number."""
+_AFTER_RULES = 1 << 30
+"""The rule of a value that comes again: no rule of a guard has a greater number."""
 _PLACE = re.compile(r"(?<![^\W_])[^\W_]|[^\w\s]|_")
-"""Where a value may begin: not within a run of letters and digits."""
+"""A place where a value may begin: not within a run of letters and digits."""
 
 
 class FoundAgain:
@@ -36,7 +36,7 @@ class FoundAgain:
         self._since: list[int] = []
         """For each value, the place from which on it counts: the end of the match that showed it."""
         self._numbers: dict[tuple[int, int], int] = {}
-        """By length and hash: the value's number."""
+        """The values' numbers, by length and hash."""
         self._beginnings: dict[int, int] = {}
         """For hashes of the first characters of values (of one, two, ... up to `_KNOWN`), the length of the
         longest value that begins so."""
@@ -51,7 +51,7 @@ class FoundAgain:
         return made
 
     def add(self, forms: Iterable[str], match: Match) -> None:
-        """Keep the value of a match. `forms`: the value as it may stand in a text."""
+        """Keep the value of a match. `forms`: the value as a text may have it."""
         for value in forms:
             if len(value) < (_LEAST_LETTERS if value.isalpha() else _LEAST):
                 continue
@@ -75,11 +75,11 @@ class FoundAgain:
             self.start = min(self.start, match.end)
 
     def counting(self, matches: Iterable[Match]) -> Iterator[Match]:
-        """The matches of a `Reader` of this that stand behind the places that showed their values.
+        """The matches of a `Reader` of this that come after the places that showed their values.
 
         Where a rule finds the same text, the rule's match goes first (`order`)."""
         counted = (match for match in matches if match.start >= self._since[match.rule // 2])
-        return (match._replace(rule=_BEHIND_RULES) for match in counted)
+        return (match._replace(rule=_AFTER_RULES) for match in counted)
 
     def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
         matches: list[Match] = []
@@ -93,7 +93,7 @@ class FoundAgain:
         return matches, len(text)
 
     def _may_become(self, text: str, place: int) -> bool:
-        """Whether the text from `place` on may become a value, or one may go on behind its end."""
+        """Whether the text from `place` on may become a value, or a value may continue after its end."""
         return len(text) - place <= self._beginnings.get(hash(text[place : place + _KNOWN]), 0)
 
     def _values_at(self, text: str, place: int) -> Iterator[Match]:

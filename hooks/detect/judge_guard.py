@@ -24,7 +24,7 @@ Judge = Callable[[list[str]], Awaitable[list[list[Match]]]]
 class JudgeGuard(ActingGuard):
     """Acts on a judge's matches in a stream's windows, and holds the text of windows not judged yet.
 
-    At a cut that the client chose, the judge judges the last window as it stands, because it cannot say what
+    At a cut that the client chose, the judge judges the last window as it is, because it cannot say what
     may become a match. `at_cut: withhold` withholds the text of that window instead. A judge is not shown the
     text that an output continues: it gives one answer for a window, and the client's own words would count.
     """

@@ -1,8 +1,8 @@
-"""The search of an output behind its lead: the text that the output continues.
+"""The search of an output together with its lead, the text that the output continues.
 
 The detector reads the end of the lead and the output as one text. So it finds a match that begins in the
-lead, and a match in the output if the words that show it stand in the lead. It also searches the output by
-itself, because no lead may hide a match. Once both searches stand at the same place, and the detector no
+lead, and a match in the output if the words that show it are in the lead. It also searches the output by
+itself, because no lead may hide a match. Once both searches are at the same place, and the detector no
 longer reads the lead, they find the same.
 """
 

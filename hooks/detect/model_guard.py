@@ -1,4 +1,4 @@
-"""A guard that is a model: it judges every stream as it grows, beside the model that writes the stream."""
+"""A guard that is a model: it judges every stream while another model writes it."""
 
 import asyncio
 from abc import abstractmethod
@@ -12,7 +12,7 @@ from hooks.detect.argument_types import Seconds
 from hooks.detect.coverage import Coverage, Judged
 from hooks.detect.coverage_guard import CoverageGuard, CoverageOptions
 from hooks.detect.detector import Match
-from hooks.prompts.texts import said_by
+from hooks.prompts.texts import only_from
 
 
 class StreamJudge(Protocol):
@@ -53,7 +53,7 @@ class ModelOptions(CoverageOptions, total=False):
 class ModelGuard(CoverageGuard):
     """Judges streams with a model, which takes its time. A subclass opens a `StreamJudge` for each stream.
 
-    `only_when: suspect`: until a hook before this one says `suspect`, all text passes and the model is not
+    `only_when: suspect`: until a hook before this one returns `suspect`, all text passes and the model is not
     asked. Then the model judges the whole stream, from its beginning, before more of it leaves. `timeout`:
     seconds for one judgement. A late one fails the request, closed.
     """
@@ -111,7 +111,7 @@ class ModelGuard(CoverageGuard):
         await asyncio.gather(*self._dropped, return_exceptions=True)
 
     async def _judge_prompt(self, request: GenerationRequest) -> PromptReply:
-        shown = said_by(request, self._of)
+        shown = only_from(request, self._of)
         if (request.messages and not shown.messages) or (request.prompts and not shown.prompts):
             return request
         async with asyncio.timeout(self._timeout):

@@ -44,9 +44,9 @@ class Placeholders:
         self._caller = caller
         self._typed = {found[0] for text in typed for found in _FORM.finditer(text)}
         self._values: dict[str, tuple[str, str]] = {}
-        """By placeholder: the entity and the value."""
+        """The entity and the value, by placeholder."""
         self._issued: dict[tuple[str, str], str] = {}
-        """By entity and value: the placeholder."""
+        """The placeholder, by entity and value."""
         self._sorted: list[str] = []
         self.passing: frozenset[str] = frozenset()
         """The values, in the form in which a guard reads a stream's text. The guard sets it."""

@@ -1,4 +1,4 @@
-"""Readings: a text with its escapes decoded and without its markup, searched besides the written text.
+"""Readings: a text with its escapes decoded and without its markup, searched in addition to the written text.
 
 An answer may show JSON or a program, in which a line's end is `\\n` and an h is `\\u0068`. It may show an
 address of the web, in which an @ is `%40`, or HTML, in which it is `&#64;` and a word is `<b>t</b>his`. A few
@@ -81,7 +81,7 @@ _WITHIN = {
 }
 _IS_VALUE_BEFORE = re.compile(r"(?:\d|[a-z][A-Z])[\w/+=.~-]{0,23}\Z").search
 _GROUP_BEFORE = re.compile(r"\d([ -])\d{2,6}\Z").search
-"""A group of digits behind another one: a line break reads as what stands between them."""
+"""A group of digits after another one. A line break after it reads as the sign between the two."""
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "/": "/"}
 _READ = {
     "backslash": "\\",
@@ -150,7 +150,7 @@ class Reading:
         return found is not None and self._any.search(text, found.start()) is not None
 
     def may_reach(self, text: str, place: int) -> bool:
-        """Whether a token may begin before `place` and end behind it: a cheap check."""
+        """Whether a token may begin before `place` and end after it: a cheap check."""
         return self._first.search(text, max(0, place - self.longest), place + 1) is not None
 
     def read(self, text: str) -> str:
@@ -321,7 +321,7 @@ class Reader(Screenable):
             undecided = max(start, min(undecided, view.written_end(open_from)))
         for begin, end, entity, rule in matches:
             found.append(Match(view.written(begin), view.written_end(end), entity, 2 * rule + 1))
-        found, within = _behind_escapes(found, view, text)
+        found, within = _after_escapes(found, view, text)
         if not is_final:
             undecided = min([undecided, *(match.start for match, end in within if end >= undecided)])
         if undecided == start and not is_final:
@@ -384,7 +384,7 @@ def _in_both(matches: Sequence[Match]) -> list[Match]:
     return [match._replace(rule=2 * match.rule + i) for i in (0, 1) for match in matches]
 
 
-def _behind_escapes(
+def _after_escapes(
     found: list[Match], view: View, text: str
 ) -> tuple[list[Match], list[tuple[Match, Place]]]:
     """Move matches that begin within an escape, as nann@example.org in \\nann@example.org, to the escape's

@@ -11,7 +11,7 @@ from hooks.detect.placeholders import PASSED, Placeholders, placeholders_in
 MARK = "\ue000"
 """Stands for a placeholder that is not made yet. A character of Unicode's private use."""
 _IN_BRACKETS = re.compile(r"\[[^\[\]]*\]")
-"""What may be a placeholder, also one of another hook's own form."""
+"""A text that may be a placeholder, also one of another hook's own form."""
 
 
 def masked(text: str, spans: Iterable[Span], placeholders: Placeholders, *, is_json: bool) -> Iterator[Span]:
@@ -74,10 +74,10 @@ def acted_on(
     passed = {p: m for p, m in passed.items() if not any(m.start < p[1] and m.end > p[0] for m in others)}
     end = max([undecided, *(match.end for match in others)])
     back = [one for one in restored if one.start < end]
-    return [*(part for match in others for part in _beside(match, back)), *back, *passed.values()]
+    return [*(part for match in others for part in _parts_outside(match, back)), *back, *passed.values()]
 
 
-def _beside(match: Match, restored: Iterable[Match]) -> Iterator[Match]:
+def _parts_outside(match: Match, restored: Iterable[Match]) -> Iterator[Match]:
     """The parts of a match that are in no placeholder."""
     start = match.start
     for one in restored:

@@ -37,7 +37,7 @@ def words(*alternatives: str) -> str:
 
 
 class Also(NamedTuple):
-    """A second `Rule.length`, for matches directly behind a pattern."""
+    """A second `Rule.length`, for matches directly after a pattern."""
 
     behind: str
     """The pattern. `Rule.behind` matches all that it matches."""
@@ -239,7 +239,7 @@ def _by_rule(places: Sequence[Place], stop: int) -> dict[int, list[int]]:
 
 
 class _NearWords:
-    """The words that rules need near a match, and where in a text they stand."""
+    """The words that rules need near a match, and their places in a text."""
 
     def __init__(self, rules_of_words: Mapping[str, int]) -> None:
         """`rules_of_words`: for each word, in lower case, the rules that need it or another, as bits."""
@@ -303,9 +303,9 @@ class _Searcher:
         self.longest = longest + (analysis.ahead if self._limit is None else -1)
         self._is_conditional = bool(self._near or self._sides)
         self._until = finder(rule.until, timeout) if rule.until else None
-        besides = [analyse(pattern or "") for pattern in (rule.until, rule.behind, rule.unless)]
-        self._closing = besides[0].longest
-        self.reach = max(analysis.behind, NEAR + 2, *(one.longest + one.behind for one in besides))
+        others = [analyse(pattern or "") for pattern in (rule.until, rule.behind, rule.unless)]
+        self._closing = others[0].longest
+        self.reach = max(analysis.behind, NEAR + 2, *(one.longest + one.behind for one in others))
 
     @property
     def sketch(self) -> Sketch | None:
@@ -341,7 +341,7 @@ class _Searcher:
                         yield match
                         begin = match.end
         else:
-            # No match at the last place depends on the text behind this end.
+            # No match at the last place depends on the text after this end.
             end = min(len(text), places[-1] + self.longest + 2)
             yield from self.found(text, max(begin, places[0]), places[-1] + 1, end)
 

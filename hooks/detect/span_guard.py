@@ -32,15 +32,15 @@ from hooks.loading.screen import Screen, Screened
 from hooks.prompts.lead import leads_of
 
 _PLACEHOLDERS = "placeholders"
-_PIECE = 4099
+_PART = 4099
 """Characters of a prompt that are searched at a time. A longer prompt makes no search slower. The number is
-prime, so that few pieces of a text that repeats itself end within an escape or at a line break."""
+prime, so that few parts of a text that repeats itself end within an escape or at a line break."""
 _LEADS = 32
 """Most leads whose search is kept for other outputs of the same prompt."""
 
 
 class SpanOptions(Options, total=False):
-    """The arguments that a guard of a detector takes beside its own: see `SpanGuard`."""
+    """The arguments that all guards of a detector take: see `SpanGuard`."""
 
     restore: bool
 
@@ -104,7 +104,7 @@ class SpanGuard(ActingGuard, Screened):
 
     @cached_property
     def screen(self) -> Screen | None:
-        """A subclass that is called in its own way has none."""
+        """None for a subclass that has its own `__call__`."""
         return screen_of(self.detector) if type(self).__call__ is SpanGuard.__call__ else None
 
     def may_skip(self, state: dict[Any, Any]) -> bool:
@@ -190,7 +190,7 @@ class SpanGuard(ActingGuard, Screened):
             if not prompt.is_of(self._of):
                 continue
             excerpt = Excerpt(is_json=prompt.is_json)
-            for piece, is_final in _pieces(prompt.text):
+            for piece, is_final in _parts(prompt.text):
                 text, matches, undecided = self._scan(excerpt, piece, is_final)
                 if matches:
                     return self._answer_prompt(request, matches)
@@ -206,7 +206,7 @@ class SpanGuard(ActingGuard, Screened):
             return
         excerpt = Excerpt(is_json=prompt.is_json)
         shown = decided = 0
-        for piece, is_final in _pieces(prompt.text):
+        for piece, is_final in _parts(prompt.text):
             shown += len(piece)
             text, matches, undecided = self._scan(excerpt, piece, is_final)
             spans, held = self._decide(excerpt, text, matches, undecided, template)
@@ -215,7 +215,7 @@ class SpanGuard(ActingGuard, Screened):
             decided = shown - held
 
     def _reach_of(self, excerpt: Excerpt, text: str) -> int:
-        # The searches behind the lead have no view of their own.
+        # The searches that begin in the lead have no view of their own.
         return self._reader.reach_in(text) if self._reader is not None and excerpt.leads else self._reach
 
     def _plain(self, text: str) -> str:
@@ -225,7 +225,7 @@ class SpanGuard(ActingGuard, Screened):
         self, excerpt: Excerpt, piece: str, is_final: bool, restored: Iterable[tuple[int, int]] = ()
     ) -> tuple[str, list[Match], int]:
         """The excerpt's text with the new piece, the matches to act on, and where the decided text ends.
-        `restored`: as `Chunk.restored_diff`."""
+        `restored`: see `Chunk.restored_diff`."""
         text = excerpt.text
         done = 0
         for start, end in restored if excerpt.placeholders is not None else ():
@@ -238,17 +238,18 @@ class SpanGuard(ActingGuard, Screened):
             matches, undecided = self._reader.follow(excerpt, text, is_final)
         else:
             matches, undecided = self.detector.scan(text, excerpt.start, is_final, excerpt.taken)
-        behind_lead: list[Match] = []
+        after_lead: list[Match] = []
         for i, lead in enumerate(excerpt.leads):
             excerpt.leads[i], found = lead.read(self.detector, text, is_final=is_final)
-            behind_lead += found
-        behind_lead += self._found_again(excerpt, text, [*matches, *behind_lead], is_final)
-        return text, *excerpt.settled(text, matches, undecided, is_final, behind_lead)
+            after_lead += found
+        after_lead += self._found_again(excerpt, text, [*matches, *after_lead], is_final)
+        return text, *excerpt.settled(text, matches, undecided, is_final, after_lead)
 
     def _found_again(
         self, excerpt: Excerpt, text: str, found: Iterable[Match], is_final: bool
     ) -> list[Match]:
-        """Keep the values of `found` that only words show. Returns the values that stand again."""
+        """Keep the values of `found` that only words show. Returns the places where values
+        come again."""
         if (worded := self._worded) is None:
             return []
         for match in sorted(filter(worded.is_worded, found), key=order):
@@ -264,11 +265,11 @@ class SpanGuard(ActingGuard, Screened):
         return [*again.counting(found)]
 
     def _read(self, excerpt: Excerpt, piece: str, length: int, *, is_final: bool = False) -> str:
-        """The characters of the piece behind a text of this length, which begins with the excerpt's."""
+        """The characters of `piece`. They follow a text of this length, which begins with the excerpt's."""
         return self._plain(excerpt.read(piece, is_final, length - len(excerpt.text)))
 
 
-def _pieces(text: str) -> Iterator[tuple[str, bool]]:
-    """The pieces of `text`, each with whether it is the last."""
-    for start in range(0, len(text), _PIECE):
-        yield text[start : start + _PIECE], start + _PIECE >= len(text)
+def _parts(text: str) -> Iterator[tuple[str, bool]]:
+    """The parts of `text` to search, each with whether it is the last."""
+    for start in range(0, len(text), _PART):
+        yield text[start : start + _PART], start + _PART >= len(text)

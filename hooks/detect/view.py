@@ -113,7 +113,7 @@ class View:
         return max(least, place - self._ahead[num_before])
 
     def end_of_escape(self, place: Place, text: str) -> Place | None:
-        """Return the end of the escape that begins before `place` of the written `text` and ends behind it;
+        """Return the end of the escape that begins before `place` of the written `text` and ends after it;
         None: there is none."""
         place += self._gone
         i = bisect_left(self._begins, place) - 1

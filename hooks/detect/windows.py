@@ -51,7 +51,7 @@ class Sentences(Units):
 
 
 class Words(Units):
-    """Words with the white space before them. A word's size is its number of tokens when it stands alone: the
+    """Words with the white space before them. A word's size is its number of tokens when it is alone: the
     tokens of a single word are fixed, but the tokens of a whole text can change until its end."""
 
     longest = 32

@@ -183,7 +183,7 @@ class Document:
         else:
             self._end_value(frame.value, lambda check: is_array(check, frame.count))
 
-    # The checks behind these methods.
+    # The checks that these methods use.
 
     def _begin_item(self, frame: _Frame) -> None:
         frame.lose_if_full()

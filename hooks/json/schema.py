@@ -142,7 +142,7 @@ class Schema:
     condition: "Schema | None" = None
     consequence: "Schema | None" = None
     alternative: "Schema | None" = None
-    _beside: "list[tuple[str, tuple[Schema, ...]]] | None" = None
+    _in_place: "list[tuple[str, tuple[Schema, ...]]] | None" = None
 
     @property
     def is_impossible(self) -> bool:
@@ -153,17 +153,17 @@ class Schema:
         """Only the named properties are allowed."""
         return self.additional is not None and self.additional.is_impossible and not self.patterns
 
-    def beside(self) -> list[tuple[str, tuple["Schema", ...]]]:
+    def in_place(self) -> list[tuple[str, tuple["Schema", ...]]]:
         """Return the other schemas for the same value, in groups by role: `all`, `any`, `one`, `not`, `if`,
         `then`, `else`, or `with NAME` for an object that has the property NAME. The schema must be whole."""
-        if self._beside is None:
+        if self._in_place is None:
             groups = [("all", self.all_of), ("any", self.any_of), ("one", self.one_of)]
             single = [("not", self.negated), ("if", self.condition)]
             single += [("then", self.consequence), ("else", self.alternative)]
             groups += [(role, (one,)) for role, one in single if one is not None]
             groups += [(f"with {name}", (one,)) for name, one in self.dependent_schemas.items()]
-            self._beside = [(role, schemas) for role, schemas in groups if schemas]
-        return self._beside
+            self._in_place = [(role, schemas) for role, schemas in groups if schemas]
+        return self._in_place
 
     def of_property(self, name: str) -> Iterator["Schema"]:
         """Yield the schemas for the value of the property `name`. Raises `TimeoutError` as patterns do."""

@@ -16,7 +16,7 @@ class Check:
     schema: Schema
     owner: "Check | None" = None
     role: str = "all"
-    """Its role for the owner: see `Schema.beside`; `contains` is for an item of the owner's value."""
+    """Its role for the owner: see `Schema.in_place`; `contains` is for an item of the owner's value."""
     parts: dict[str, list["Check"]] = field(default_factory=dict, init=False)
     """The checks on the same value that belong to this one, by role."""
     is_lost: bool = field(default=False, init=False)
@@ -63,7 +63,7 @@ def checks_of(schema: Schema, owner: Check | None = None, role: str = "all") -> 
     """Return the checks of the schema and of all schemas for the same value within it, owners first."""
     checks = [Check(schema, owner, role)]
     for check in checks:
-        for part, schemas in check.schema.beside():
+        for part, schemas in check.schema.in_place():
             check.parts[part] = [Check(one, check, part) for one in schemas]
             checks += check.parts[part]
     return checks

@@ -183,7 +183,7 @@ class _Compiler:
                 raise ValueError("a schema refers to itself")
             if id(schema) not in sizes:
                 sizes[id(schema)] = 0
-                sizes[id(schema)] = 1 + sum(size(one) for _, group in schema.beside() for one in group)
+                sizes[id(schema)] = 1 + sum(size(one) for _, group in schema.in_place() for one in group)
             if sizes[id(schema)] > self.compiled.max_checks:
                 raise ValueError("too many schemas apply to one value")
             return sizes[id(schema)]

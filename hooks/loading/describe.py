@@ -1,4 +1,4 @@
-"""Describes the guards that have short names: what each finds, and its arguments with types and defaults.
+"""Describes the guards that have short names: their summaries, and their arguments with types and defaults.
 
 The descriptions are read from the guards' source. No guard is imported, so a guard is described even if the
 libraries that it needs are not installed.
@@ -26,7 +26,7 @@ class Argument:
 
     name: str
     type: str
-    """As in Python, with aliases resolved and limits in parentheses: `list[str] (at least 1) | None`."""
+    """The type as in Python, with aliases resolved and limits in parentheses: `list[str] (at least 1)`."""
     is_required: bool
     default: Any = None
     """The default as a configuration gives it. None: it is None, or the parameter has no default."""
@@ -39,7 +39,7 @@ class GuardDescription:
     path: str
     """The import path of the class."""
     summary: str
-    """The first paragraph of the class's docstring: it says what the guard finds."""
+    """The first paragraph of the class's docstring. It describes what the guard finds."""
     details: str
     """The docstring of `__init__`, which explains the guard's own arguments."""
     arguments: tuple[Argument, ...]
@@ -55,7 +55,7 @@ def guards() -> list[GuardDescription]:
 
 
 def common_arguments() -> list[Argument]:
-    """The arguments that most guards have in common: what to do about a match."""
+    """The arguments that most guards have in common. They choose the action on a match."""
     module, name = _ACTING_GUARD
     signature = _init(_class(module, name)).args
     return [_argument(module, *one) for one in zip(signature.kwonlyargs, signature.kw_defaults, strict=True)]

@@ -15,7 +15,7 @@ class Run:
     start: int
     """The place of the first, among all hooks."""
     hook: LoadedHook
-    """The first. What the automaton does wrong is its fault."""
+    """The first of them. It gets the failures of the automaton."""
     guards: tuple[Screened, ...]
     screen: JointScreen
 

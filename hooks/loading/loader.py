@@ -64,7 +64,7 @@ class HookSpec:
     args: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments for its `__init__`."""
     mode: Mode = "enforce"
-    """shadow: its verdicts are counted, and nothing it says has an effect (contract 3.10)."""
+    """shadow: its verdicts are counted, and have no effect (contract 3.10)."""
     name: str | None = None
     """The name in metrics, logs and requests; None: the path."""
 
@@ -95,7 +95,8 @@ class LoadedHook:
     may_rewind: bool = False
     """Whether the hook may return `rewind`."""
     is_thread_safe: bool = False
-    """Whether `on_request` may run on another thread, beside the hook's other calls (contract 8.12)."""
+    """Whether `on_request` may run on another thread, at the same time as the hook's other calls (contract
+    8.12)."""
     reads_media: bool = False
     """Whether `on_request` looks at the images, sounds and files of a prompt."""
     withholds_alternatives: bool = False
@@ -105,11 +106,11 @@ class LoadedHook:
     reads_text: bool = True
     """Whether the hook reads `Chunk.text` (contract 2.15)."""
     judges: bool = False
-    """Whether the hook says how much of what it releases is judged (contract 3.17)."""
+    """Whether the hook reports how much of the released text is judged (contract 3.17)."""
     needs_probe: ProbeNeeds | None = None
     """The hook's needs of the guarded model's probes; None: it has none."""
     max_hold: int | None = None
-    """The most characters that the hook says it leaves undecided. None: it says nothing."""
+    """The most characters that the hook leaves undecided. None: the hook declares no bound."""
     place: str = ""
     """The file and the line of its `__call__`, in brackets."""
     may_fuse: bool = True
@@ -164,8 +165,8 @@ class LoadedHook:
 
     @property
     def depends_on_cuts(self) -> bool:
-        """Whether the hook may release different text if the stream is cut otherwise: what a judge says of a
-        text depends on the pieces that it is shown. A probe's scores are with the tokens."""
+        """Whether the hook may release different text if the stream is cut differently. A judge's verdict
+        depends on the texts that it is shown one by one. A probe's scores come with the tokens."""
         return self.judges and self.needs_probe is None
 
     def wrapped(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> "LoadedHook":
@@ -247,7 +248,7 @@ def _takes_two(method: Callable[..., Any]) -> bool:
 
 def load_hook(spec: HookSpec, timeout: float = LOAD_TIMEOUT) -> LoadedHook:
     """Import the class and build its one instance, for `timeout` seconds where `interrupting` works. Raises
-    `HookLoadError`, which says what went wrong."""
+    `HookLoadError` with the reason."""
     logger.info("loading hook %s", spec.path)
     with interrupting(timeout):
         return _load(spec)

@@ -1,6 +1,6 @@
 """The options that hold for every hook of a pipeline: name, type, limits, default and meaning, in one place.
 
-A server offers these options to its users as they stand here: the docstring of a field is its help.
+A server offers exactly these options to its users: the docstring of a field is its help.
 """
 
 from typing import Annotated, Literal

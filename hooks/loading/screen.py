@@ -43,11 +43,11 @@ class Screen(Protocol):
         """Return the mark after `char`; None: the guard must be called."""
 
     def step_over(self, mark: Mark, char: str) -> Mark:
-        """As `step`, where the guard has decided that no match begins up to there. No match is open."""
+        """The same, where the guard has decided that no match begins up to there. No match is open then."""
 
 
 class Screened(ABC):
-    """A guard that may have a screen. It reads only the text of its chunks, and keeps the end of it."""
+    """A guard that may have a screen. It reads only its chunks' text, and keeps the end of this text."""
 
     @property
     @abstractmethod

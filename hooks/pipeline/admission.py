@@ -1,4 +1,4 @@
-"""What a hook may make of a prompt: the request, one with another prompt, or a refusal (contract 8.1)."""
+"""Shows a prompt to one hook. The hook admits it, changes it or refuses it (contract 8.1)."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -35,7 +35,7 @@ class RefusedError(RequestError):
 
 
 def ask_prompt(guarded: GuardedRequest, hook: LoadedHook) -> Asking[Refusal | None]:
-    """Show one hook the request, and take its change of it. Returns its refusal, if it refuses."""
+    """Show one hook the request, and apply its change. Returns its refusal, if it refuses."""
     assert hook.on_request is not None
     request = guarded.request
     tally = guarded.tallies[hook.name]
@@ -98,7 +98,7 @@ def checked_answer(answer: Reply, request: GenerationRequest) -> GenerationReque
 
 
 def checked_values(state: Mapping[Any, Any]) -> dict[str, str]:
-    """What the hook's placeholders stand for (contract 9.11). Raises `BadVerdictError`."""
+    """The hook's placeholders and their values (contract 9.11). Raises `BadVerdictError`."""
     values = state.get(CALLER_VALUES, {})
     if not isinstance(values, Mapping):
         raise BadVerdictError(f"its {CALLER_VALUES} are {type(values).__name__}")

@@ -1,4 +1,4 @@
-"""The values that the guard's machine and its driver speak in.
+"""The values that the guard's machine and its driver exchange.
 
 The machine is an iterator. It yields an `Ask` for each verdict that it needs, and a `Step` at its end.
 """
@@ -18,9 +18,9 @@ Reply = Any
 
 @dataclass(slots=True, eq=False, repr=False)
 class Ask:
-    """A question: what does `hook` say to `shown`? It holds until the next one is asked.
+    """A question: which verdict has `hook` on `shown`? The driver sets `reply` before the machine continues.
 
-    The driver sets `reply` before the machine continues.
+    One object serves all questions of a stage, so it is valid until the next question.
     """
 
     hook: LoadedHook
@@ -37,7 +37,7 @@ class Ask:
     it (contract 2.3)."""
 
     @property
-    def may_run_beside(self) -> bool:
+    def may_run_on_thread(self) -> bool:
         """Whether the call may run on another thread: a thread-safe hook reads a prompt (contract 8.12)."""
         return self.hook.is_thread_safe and isinstance(self.shown, GenerationRequest)
 
@@ -49,7 +49,7 @@ class Ask:
 
 @dataclass(slots=True)
 class HookReply:
-    """A reply that is there before its hook is asked."""
+    """A reply that is known before its hook is asked."""
 
     place: int
     """The stage's place in the stream."""
@@ -60,8 +60,8 @@ class HookReply:
 
 @dataclass(slots=True)
 class Step:
-    """All that comes of one thing that the guard was given. Awaiting it returns it: often nothing must be
-    awaited for a step."""
+    """The result of one run of the machine: for a delta, a prompt or the end. Awaiting a step returns it at
+    once, so callers need not know whether a hook had to be awaited."""
 
     released: list[Delta]
     """The deltas that the client may have now."""

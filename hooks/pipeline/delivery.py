@@ -31,7 +31,7 @@ class LastRewind(NamedTuple):
     stream: str | int
     """The stream's key, as in `Output.streams`."""
     place: int
-    """The place of the hook that said `rewind`."""
+    """The place of the hook that returned `rewind`."""
 
 
 class Delivery:
@@ -62,7 +62,7 @@ class Delivery:
         return not (self._due_texts or self._due_ids)
 
     def feed(self, delta: Delta) -> bool:
-        """The guard is fed more of the output. Returns whether all of it was known before the last rewind."""
+        """Count a delta that the guard is fed. Returns whether all of it was known before the last rewind."""
         is_known = self.num_tokens < self.num_kept
         self.num_tokens = max(self.num_tokens, _end(delta.tokens))
         return is_known and self.num_tokens <= self.num_kept
@@ -93,7 +93,7 @@ class Delivery:
         self._due_ids = list(self._ids)
 
     def new(self, delta: Delta) -> Delta | None:
-        """The part of the delta that the client does not have yet, and has from now on. Raises
+        """The part of the delta that the client does not have yet. It counts as delivered from now on. Raises
         `DiffersError`."""
         if self.is_repeated:
             self._add(delta, delta.text, delta.tokens)

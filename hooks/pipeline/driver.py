@@ -31,9 +31,9 @@ from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.prompts.texts import without_unread
 from hooks.prompts.token_ids import has_token_ids, in_ids, in_text
 
-READ_BESIDE = 512
-"""Characters of a prompt that is read beside the event loop. A guard takes 2 to 4 microseconds for each, and
-many prompts may come at once."""
+READ_ON_THREAD = 512
+"""A prompt of at least this many characters is read on a thread. A guard takes 2 to 4 microseconds for each
+character, and many prompts may come at once."""
 
 
 async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> GenerationRequest | list[Delta]:
@@ -70,7 +70,7 @@ def in_own_words(error: RequestError | QueueFullError, guard: OpenGuard) -> Requ
 
 
 class Guarding(Stage):
-    """Feeds what the guard releases, each at once, and closes the guard at the end.
+    """A stage that feeds each released delta to the next one at once, and closes the guard at the end.
 
     Each output's last delta, and only that, has a finish reason. Raises `HookError`, and `EngineError` for an
     invalid delta.
@@ -119,7 +119,7 @@ class GuardDriver:
         prompt_threads: PromptThreads | None = None,
         runs: Sequence[Run] = (),
     ) -> None:
-        """`tallies`: counts of what the hooks do. `can_rewind`: whether the engine can rewind outputs.
+        """`tallies`: the counts, by hook. `can_rewind`: whether the engine can rewind outputs.
         `listener`: receives the decisions, as hooks that listen do. `min_held`: see `GuardFactory.open`.
         `prompt_threads`: where thread-safe hooks read prompts that are not short; None: in this
         thread. `runs`: the hooks that are fused."""
@@ -150,14 +150,14 @@ class GuardDriver:
 
     async def admit(self, shown: GenerationRequest) -> Step:
         size = 0 if self._prompt_threads is None else prompt_size(shown)
-        return await self._run(self._guard.admit(shown), size if size >= READ_BESIDE else 0)
+        return await self._run(self._guard.admit(shown), size if size >= READ_ON_THREAD else 0)
 
     async def look_ahead(self) -> str | None:
         asking = self._guard.look_ahead()
         try:
             while True:
-                said = next(asking)  # no copyable hook is async
-                said.reply = self._call(said.tally, said.method, said.shown)
+                ask = next(asking)  # no copyable hook is async
+                ask.reply = self._call(ask.tally, ask.method, ask.shown)
         except StopIteration as end:
             text: str | None = end.value
             return text
@@ -169,10 +169,10 @@ class GuardDriver:
         machine, log = self._guard.feed(delta), self._log
         if log is not None:
             log.now = monotonic()
-        said = self._answered(machine, 0)
-        if type(said) is not Step:
-            return self._wait(machine, said, 0)
-        return said if said.error is None and not log else self._ended(said)
+        yielded = self._run_plain(machine, 0)
+        if type(yielded) is not Step:
+            return self._wait(machine, yielded, 0)
+        return yielded if yielded.error is None and not log else self._ended(yielded)
 
     async def close(self) -> None:
         # A listener that fails now is counted and logged; nothing is left to end.
@@ -183,39 +183,40 @@ class GuardDriver:
         """Answer the machine's questions. Listeners receive the decisions before anything released leaves.
 
         Waits only for a hook that must be awaited. Raises the step's error, or `HookError` for a listener
-        that failed. `size`: the characters of a prompt, for calls that may run beside the event loop; 0: none
-        may.
+        that failed. `size`: the characters of a prompt, if it may be read on a thread; otherwise 0.
         """
         if self._log is not None:
             self._log.now = monotonic()
-        said = self._answered(machine, size)
-        return self._ended(said) if isinstance(said, Step) else self._wait(machine, said, size)
+        yielded = self._run_plain(machine, size)
+        return self._ended(yielded) if isinstance(yielded, Step) else self._wait(machine, yielded, size)
 
-    def _answered(self, machine: Machine, size: int) -> Step | Ask:
-        """Call plain hooks, up to the step or to a question for a hook that must be awaited."""
-        for said in machine:
-            if type(said) is Step:
-                return said
-            assert isinstance(said, Ask)
-            if said.is_async or (size and said.may_run_beside):
-                return said
-            said.reply = self._call(said.tally, said.method, said.shown)
+    def _run_plain(self, machine: Machine, size: int) -> Step | Ask:
+        """Run the machine and call plain hooks. Returns the step, or the first question to be awaited."""
+        for yielded in machine:
+            if type(yielded) is Step:
+                return yielded
+            assert isinstance(yielded, Ask)
+            if yielded.is_async or (size and yielded.may_run_on_thread):
+                return yielded
+            yielded.reply = self._call(yielded.tally, yielded.method, yielded.shown)
         raise RuntimeError("the guard's machine ends with a step")
 
-    async def _wait(self, machine: Machine, said: Step | Ask, size: int) -> Step:
-        """A cancelled last call of an aborted stream ends alone; the other last calls still come."""
+    async def _wait(self, machine: Machine, yielded: Step | Ask, size: int) -> Step:
+        """Answer the machine's questions up to its step. If one last call of an aborted stream is cancelled,
+        the other last calls still come."""
         cancelled: asyncio.CancelledError | None = None
-        while isinstance(said, Ask):
+        while isinstance(yielded, Ask):
+            ask = yielded
             try:
-                said.reply = await (self._await(said) if said.is_async else self._beside(said, size))
+                ask.reply = await (self._await(ask) if ask.is_async else self._call_on_thread(ask, size))
             except asyncio.CancelledError as error:
-                if not said.is_aborted:
-                    said.is_abandoned = isinstance(error, LateAndCancelledError)
+                if not ask.is_aborted:
+                    ask.is_abandoned = isinstance(error, LateAndCancelledError)
                     machine.close()
                     raise
-                cancelled, said.reply = error, None
-            said = self._answered(machine, size)
-        return self._ended(said, cancelled)
+                cancelled, ask.reply = error, None
+            yielded = self._run_plain(machine, size)
+        return self._ended(yielded, cancelled)
 
     def _ended(self, step: Step, cancelled: asyncio.CancelledError | None = None) -> Step:
         failed = self._report(self._log) if self._log else None
@@ -250,7 +251,7 @@ class GuardDriver:
         finally:
             self._count(ask.tally, started)
 
-    async def _beside(self, ask: Ask, size: int) -> Reply:
+    async def _call_on_thread(self, ask: Ask, size: int) -> Reply:
         """Call a plain `on_request` on a thread. It is late once it returns, as in `_call`."""
         assert self._prompt_threads is not None
         work = partial(_timed, ask.method, ask.shown)
@@ -304,7 +305,7 @@ class RepeatingDriver(GuardDriver):
         **others: Any,
     ) -> None:
         """`num_repeated`: the characters of the only output that were judged before. They come as deltas of
-        their own. `others`: as `GuardDriver` takes them."""
+        their own. `others`: see `GuardDriver`."""
         own = {hook.name: Tally() for hook in hooks}
         super().__init__(request, hooks, own, options, **others)
         self._own, self._total = own, tallies
@@ -338,7 +339,7 @@ def _timed(method: Callable[[Any], Any], shown: Any) -> tuple[Reply, float]:
     started = monotonic()
     try:
         reply: Reply = method(shown)
-    except BaseException as error:  # noqa: BLE001 - as in a call
+    except BaseException as error:  # noqa: BLE001 - see `GuardDriver._call`
         reply = HookFailure(error)
     return reply, monotonic() - started
 

@@ -3,7 +3,7 @@
 A stream's text travels as `Fragment`s. The tokens that complete a fragment's text share one `TokenGroup`.
 They are released with the last character of their text, and only if every character was released unchanged. A
 fragment may be cut in two. Both halves keep the group, so spoiling either half withholds the group's tokens,
-however many hooks stand between the halves.
+however many hooks are between the halves.
 """
 
 from collections.abc import Iterable, Sequence
@@ -73,7 +73,7 @@ class TokenGroup:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Fragment:
-    """A piece of text and the tokens it belongs to. Immutable."""
+    """A part of a stream's text, and the tokens it belongs to. Immutable."""
 
     text: str
     group: TokenGroup | None = None
@@ -101,7 +101,7 @@ class Fragment:
 
     @property
     def positions(self) -> Positions | None:
-        """The positions of the tokens that the text stands for; None if the engine gives none."""
+        """The positions of the tokens that the text belongs to or replaces. None: the engine gives none."""
         if self.replaced is not None or self.group is None:
             return self.replaced
         return positions_of(self.group.shown)
@@ -134,13 +134,13 @@ def fragments_of(tokens: tuple[Token, ...], text: str) -> tuple[list[Fragment], 
             fragments.append(Fragment(token.text, TokenGroup(tuple(waiting))))
             waiting = []
     if "".join([fragment.text for fragment in fragments]) != text:
-        # It is unknown which token has which text: all move together, as one piece (contract 3.11).
+        # It is unknown which token has which text: all move together (contract 3.11).
         return [Fragment(text, TokenGroup(tokens) if tokens else None)], None
     return fragments, TokenGroup(tuple(waiting)) if waiting else None
 
 
-def tokens_beside(tokens: tuple[Token, ...], text: str) -> tuple[Token, ...]:
-    """The tokens as a client may have them beside their text (contract 8.4).
+def tokens_given_with(text: str, tokens: tuple[Token, ...]) -> tuple[Token, ...]:
+    """The tokens as a client may have them together with their text (contract 8.4).
 
     The last tokens keep their bytes if these, joined, are the text. Each token before them keeps its id and
     its logprob. Without an id it keeps nothing: it may be a special token, or one that an upstream made up.
@@ -156,7 +156,7 @@ def tokens_beside(tokens: tuple[Token, ...], text: str) -> tuple[Token, ...]:
 
 
 def _without_bytes(token: Token) -> Token:
-    """The alternatives go too: one of them is often the token itself."""
+    """Also without its alternatives: one of them is often the token itself."""
     if not token.raw:
         return token
     return token._replace(raw=b"", logprob=None if token.id is None else token.logprob, top=())
@@ -238,7 +238,7 @@ def cut(fragments: list[Fragment], length: int) -> tuple[list[Fragment], list[Fr
 
 
 def cut_front(fragments: list[Fragment], length: int) -> list[Fragment]:
-    """Take the first `length` characters out of `fragments`. Splits as `cut` does."""
+    """Remove the first `length` characters from `fragments`, and return them. Splits as `cut` does."""
     taken: list[Fragment] = []
     for fragment in fragments:
         size = len(fragment.text)
@@ -275,29 +275,29 @@ class HeldText:
     """The text that one hook holds of one stream: as fragments, and as chunks have it."""
 
     num_characters: int = 0
-    pieces: tuple[list[str], int] | None = None
-    """The text as `Chunk` takes it. None: nothing is held. The list only grows or is replaced: earlier chunks
-    continue to read their part of it."""
+    texts: tuple[list[str], int] | None = None
+    """The text as `Chunk` takes it: a list, and how many of its first texts are held. None: nothing is held.
+    The list only grows or is replaced: earlier chunks continue to read their part of it."""
     fragments: list[Fragment] = field(default_factory=list)
 
     def copied(self) -> "HeldText":
-        return HeldText(self.num_characters, self.pieces, copies(self.fragments))
+        return HeldText(self.num_characters, self.texts, copies(self.fragments))
 
     def replace(self, fragments: Sequence[Fragment]) -> None:
         """Hold just these fragments."""
-        pieces = [fragment.text for fragment in fragments]
+        texts = [fragment.text for fragment in fragments]
         self.fragments = [*fragments]
-        self.num_characters = sum(map(len, pieces))
-        self.pieces = (pieces, len(pieces)) if pieces else None
+        self.num_characters = sum(map(len, texts))
+        self.texts = (texts, len(texts)) if texts else None
 
     def hold_back(self, num_held: int, new: str, fragments: list[Fragment]) -> list[Fragment]:
-        """Take in `fragments`, whose text is `new`, and hold the last `num_held` of the pending characters.
+        """Add `fragments`, whose text is `new`, and hold the last `num_held` of the pending characters.
         Returns the rest, untouched: `fragments` itself if the rest is just these."""
         held = self.fragments
         num_released = self.num_characters + len(new) - num_held
         self.num_characters = num_held
         if not num_held:
-            self.pieces = None
+            self.texts = None
             if not held:
                 return fragments
             released = [*held, *fragments]
@@ -305,11 +305,11 @@ class HeldText:
             return released
         held += fragments
         if num_released:
-            if num_held > len(new) and self.pieces is not None:
-                new = "".join(self.pieces[0][: self.pieces[1]]) + new
-            self.pieces = ([new[-num_held:]], 1)
+            if num_held > len(new) and self.texts is not None:
+                new = "".join(self.texts[0][: self.texts[1]]) + new
+            self.texts = ([new[-num_held:]], 1)
             return cut_front(held, num_released)
-        pieces = [] if self.pieces is None else self.pieces[0]
-        pieces.append(new)
-        self.pieces = (pieces, len(pieces))
+        texts = [] if self.texts is None else self.texts[0]
+        texts.append(new)
+        self.texts = (texts, len(texts))
         return []

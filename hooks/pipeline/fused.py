@@ -68,8 +68,8 @@ class Reading:
         """Chunks read since the guards were called."""
         self._wait = 1
         self._num_to_wait = 1
-        """Chunks left to wait: many if the automaton gave up often. The guards are called with the first
-        chunk of a stream, and make their states."""
+        """Chunks left to wait: many if the automaton gave up often. At first it is one: the guards are called
+        with the first chunk of a stream, and make their states."""
 
     def __call__(self, chunk: Chunk) -> hold:
         text, first = chunk.text_diff, self._state
@@ -96,7 +96,8 @@ class Reading:
         return APART
 
     def _resumed(self) -> State | None:
-        """The state after all text, if the automaton accepts what the guards hold. That is held here then."""
+        """The state after all text, if the automaton accepts the text that the guards hold. This reading
+        holds that text then."""
         if any(stage.has_changed for stage in self._stages):
             for stage in self._stages:
                 stage.has_changed = False
@@ -128,7 +129,7 @@ class Reading:
             self._num_to_wait = self._wait
 
     def _leave(self, state: State) -> None:
-        """The guards are called with the text that is held here, and with all that follows."""
+        """Have the guards called with the text that is held here, and with all later text."""
         before = self._text[: len(self._text) - self._held.num_characters]
         for guard, stage in zip(self._guards, self._stages, strict=True):
             guard.skip(stage.context.state, before)
@@ -142,8 +143,9 @@ def _may_skip(guard: Screened, stage: HookStage) -> bool:
 
 
 class FusedStage(HookStage):
-    """A failure of the reading is one of the first guard's (contract 4.5). Each guard has the counts that it
-    would have if it were called with each chunk. They share the time."""
+    """Reads a stream for the guards of a run. A failure of the reading counts as the first guard's (contract
+    4.5). Each guard gets the counts of verdicts that it would have if it were called with each chunk, and an
+    equal share of the time."""
 
     __slots__ = ("_reading", "_stages", "num_fused")
 
@@ -162,7 +164,7 @@ class FusedStage(HookStage):
         self._reading.leave()
 
     def lets_through(self, chunk: Chunk, reply: Reply, piece: Piece) -> bool:
-        return type(reply) is hold and reply.n == 0 and self.held.pieces is None
+        return type(reply) is hold and reply.n == 0 and self.held.texts is None
 
     def settle(
         self, chunk: Chunk, reply: Reply, fragments: list[Fragment], num_decided: int | None

@@ -11,14 +11,13 @@ the service and in hook workers alike.
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from engine.protocol import Delta, EngineError, GenerationRequest, Rewind, Usage
 from hooks.api import terminate
 from hooks.api.decision import Held
 from hooks.decisions.failure import HookError
 from hooks.decisions.log import DecisionLog
-from hooks.decisions.tally import Tallies
+from hooks.decisions.tally import ReleasedUsage, Tallies
 from hooks.loading.fuse import Run
 from hooks.loading.loader import LoadedHook
 from hooks.loading.options import PipelineOptions
@@ -51,24 +50,23 @@ class Guard:
         decisions: DecisionLog | None = None,
         runs: Sequence[Run] = (),
     ) -> None:
-        """`can_rewind`: whether the engine can rewind outputs. `decisions`: where hooks' decisions go,
-        for the driver to report them; None if nobody listens. `runs`: the hooks
-        that are fused. Without effect if decisions are reported, which name the hook that held a text, and if
-        a hook may rewind."""
+        """`can_rewind`: whether the engine can rewind outputs. `decisions`: gets the hooks'
+        decisions, for the driver to report; None: nobody listens. `runs`: the hooks that are fused. They are
+        not fused if decisions are reported, which name the hook that held a text, or if a hook may rewind."""
         self.may_rewind = can_rewind and any(hook.may_rewind and not hook.is_shadow for hook in hooks)
         """Whether a hook may rewind outputs, and the engine can."""
         self.guarded = GuardedRequest(request, hooks, tallies, options, decisions)
         if decisions is None and not self.may_rewind:
             self.guarded.runs = runs
         self._outputs = list(map(self._output, range(request.num_outputs)))
-        self._released_usage = _ReleasedUsage() if options.usage == "released" else None
+        self._released_usage = ReleasedUsage() if options.usage == "released" else None
         self._is_terminated = False
 
     def admit(self, shown: GenerationRequest) -> Machine:
         """Show the request to the hooks that read prompts (contract 8.1). `shown`: its prompts as text.
 
-        If a hook refuses, the step says why; or, if the hook gave a text, it releases the whole answer and is
-        over.
+        If a hook refuses, the step has the reason. If the hook gave a text as well, the step releases that
+        text as the whole answer, and is over.
         """
         guarded = self.guarded
         guarded.request = shown
@@ -92,7 +90,7 @@ class Guard:
         yield self._step(released, refused=refused, error=error)
 
     def _answer(self, text: str, reason: str) -> Asking[list[Delta]]:
-        """Answer in the engine's place."""
+        """Answer with the refusal's text, in the engine's place."""
         self._is_terminated = True
         self.guarded.usage = Usage(0, 0)
         released: list[Delta] = []
@@ -102,7 +100,7 @@ class Guard:
         return released
 
     def feed(self, delta: Delta) -> Machine:
-        """Take one delta of the engine's through the hooks."""
+        """Show one delta of the engine's to the hooks."""
         guarded = self.guarded
         output = self._outputs[delta.index]
         if delta.usage is not None:
@@ -195,23 +193,3 @@ class Guard:
     ) -> Step:
         is_over = self._is_terminated and all(output.is_finished for output in self._outputs)
         return Step(released, rewound, is_over, refused, error)
-
-
-class _ReleasedUsage:
-    """Counts released tokens, for a server that reports these as usage."""
-
-    def __init__(self) -> None:
-        self._num_tokens = 0
-        self._num_reasoning = 0
-
-    def count(self, released: Delta) -> Delta:
-        if released.channel != "echo":
-            self._num_tokens += len(released.tokens)
-        if released.channel == "reasoning":
-            self._num_reasoning += len(released.tokens)
-        used = released.usage
-        if used is None:
-            return released
-        num_reasoning = min(used.reasoning_tokens, self._num_reasoning)
-        counted = replace(used, completion_tokens=self._num_tokens, reasoning_tokens=num_reasoning)
-        return replace(released, usage=counted)

@@ -1,4 +1,4 @@
-"""A guarded request."""
+"""The facts of one guarded request."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class GuardedRequest:
     """The request that the guard was opened for; once hooks have admitted it, the one that they returned."""
     hooks: list[LoadedHook]
     tallies: Tallies
-    """The pipeline's counts of what its hooks do."""
+    """The pipeline's counts, by hook."""
     options: PipelineOptions = field(default_factory=PipelineOptions)
     decisions: DecisionLog | None = None
     """None: no hook listens to decisions."""
@@ -39,7 +39,7 @@ class GuardedRequest:
     """The first suspicion of each hook that has one, by the hook's place (contract 3.16)."""
 
     values: dict[str, str] = field(default_factory=dict)
-    """By placeholder: the value of the caller's that a hook brings back (contract 9.11)."""
+    """The caller's values that hooks bring back, by placeholder (contract 9.11)."""
     hidden_values: HiddenValues = field(init=False)
     """Keeps `values` out of decisions."""
 
@@ -47,9 +47,14 @@ class GuardedRequest:
         self.hidden_values = HiddenValues(self.values)
 
     @property
+    def is_enforced(self) -> bool:
+        """Whether a hook's verdicts have an effect."""
+        return not all(hook.is_shadow for hook in self.hooks)
+
+    @property
     def keeps_calls(self) -> bool:
         """Whether a tool call waits until its hooks have passed all of it (contract 3.20)."""
-        return self.options.tool_calls == "whole" and not all(hook.is_shadow for hook in self.hooks)
+        return self.options.tool_calls == "whole" and self.is_enforced
 
     @property
     def can_rewind(self) -> bool:

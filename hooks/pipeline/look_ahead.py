@@ -1,7 +1,7 @@
 """Finds the text that a stream's hooks would release if it ended here. The stream itself does not change.
 
 The hooks' last call is made on copies: of what each holds, and of its state. Only a hook with a true
-attribute `copyable` can be asked so (contract 3.19).
+attribute `copyable` can be asked in this way (contract 3.19).
 """
 
 from copy import deepcopy
@@ -18,7 +18,8 @@ from hooks.pipeline.stream import Stream
 
 
 def look_ahead(guarded: GuardedRequest, stream: Stream | None) -> Asking[str | None]:
-    """The text. Empty if no hook holds any. None: a hook cannot say it, or would fail."""
+    """The text that the hooks would release. Empty if no hook holds any. None: a hook cannot be asked in this
+    way, or it would fail."""
     if stream is None:
         return ""
     for stage in stream.stages:
@@ -36,11 +37,11 @@ def look_ahead(guarded: GuardedRequest, stream: Stream | None) -> Asking[str | N
         if stage.num_fused:
             released = [*stage.held.fragments, *released]
             continue
-        pieces, held, text = stage.pieces, stage.held.pieces, text_of(released)
-        num_pieces = len(pieces)
+        text_diffs, held, text = stage.text_diffs, stage.held.texts, text_of(released)
+        num_diffs = len(text_diffs)
         keeps_text = stage.context.keeps_text
         if text and keeps_text:
-            pieces.append(text)  # and taken away again: a copy of the list would cost more for longer streams
+            text_diffs.append(text)  # removed below: a copy of the list would cost more for longer streams
         context = _copy(stage, suspicions)
         num_incomplete, restored = num_incomplete_of(released), restored_in(released)
         chunk = Chunk(context, text, tokens_of(released), True, False, held, num_incomplete, restored)
@@ -61,7 +62,7 @@ def look_ahead(guarded: GuardedRequest, stream: Stream | None) -> Asking[str | N
             return None
         finally:
             if keeps_text:
-                del pieces[num_pieces:]
+                del text_diffs[num_diffs:]
         if isinstance(ends, terminate) and ends.after is None and ends.text is None:
             return ""
     return text_of(released)

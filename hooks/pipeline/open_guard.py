@@ -1,4 +1,4 @@
-"""Guards as the service sees them, wherever their hooks run: what opens one, and one request's."""
+"""The interfaces of guards, the same in this process and in hook workers: a request's, and their factory."""
 
 from collections.abc import Awaitable, Collection, Iterable, Mapping
 from typing import Protocol
@@ -28,11 +28,11 @@ class OpenGuard(Protocol):
 
     @property
     def reads_media(self) -> bool:
-        """Whether a hook says that it looks at the images, sounds and files of prompts."""
+        """Whether a hook looks at the images, sounds and files of prompts."""
 
     @property
     def withholds_alternatives(self) -> bool:
-        """Whether a hook says that it withholds the top alternatives of the content's tokens."""
+        """Whether a hook withholds the top alternatives of the content's tokens."""
 
     @property
     def may_rewind(self) -> bool:
@@ -43,17 +43,17 @@ class OpenGuard(Protocol):
     def admit(self, shown: GenerationRequest) -> Awaitable[Step]:
         """Show the hooks the request, its prompts as text. Raises `HookError`.
 
-        If a hook refuses, the step has the reason in `refused`; or, if the hook answers in the engine's
-        place, it releases that answer and is over.
+        If a hook refuses, the step has the reason in `refused`. If the hook answers in the engine's place,
+        the step releases that answer, and is over.
         """
 
     def feed(self, delta: Delta) -> Step | Awaitable[Step]:
-        """Take one delta through the hooks. The step comes at once, unless a hook must be awaited. The next
-        delta follows after the step. Raises `HookError`, and `EngineError` for an invalid delta."""
+        """Show one delta to the hooks. The step comes at once, unless a hook must be awaited. The next delta
+        may be fed after the step. Raises `HookError`, and `EngineError` for an invalid delta."""
 
     async def look_ahead(self) -> str | None:
         """The text of the only output's content that the hooks would release if it ended here. The stream
-        itself does not change. None: a hook cannot say it."""
+        itself does not change. None: a hook cannot be asked."""
 
     def held(self) -> Iterable[Held]:
         """The text that hooks hold now, hooks in shadow mode left out. A guard whose hooks run in a worker
@@ -67,7 +67,7 @@ class GuardFactory(Protocol):
     """The configured hooks, wherever they run: a `Pipeline` in this process, or a `WorkerPool`."""
 
     tallies: Tallies
-    """Counts of what each hook did, by name."""
+    """The counts of each hook, by name."""
 
     @property
     def is_ready(self) -> bool:

@@ -10,7 +10,7 @@ from hooks.pipeline.delivery import Delivery, LastRewind
 from hooks.pipeline.fragments import Fragment, are_aligned, are_bytes_of, fragments_of, spoil
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.piece import Piece
-from hooks.pipeline.release import Ledger, piece_of, pieces_of
+from hooks.pipeline.release import Ledger, leave_by_token, leave_together
 from hooks.pipeline.stream import Stream, weight
 
 Vetted = tuple[list[Delta], terminate | Rewind | None]
@@ -18,16 +18,16 @@ Vetted = tuple[list[Delta], terminate | Rewind | None]
 
 
 class Output:
-    """Takes the output's deltas through its streams' hooks."""
+    """Shows the output's deltas to the hooks of its streams."""
 
     __slots__ = (
         "_ended_calls",
+        "_gives_bytes",
         "_guarded",
         "_has_call",
         "_has_offsets",
         "_has_withheld_call",
         "_prompt_scores",
-        "_tells_bytes",
         "_waiting_call",
         "delivery",
         "index",
@@ -42,7 +42,7 @@ class Output:
         self.index = index
         self.delivery = delivery
         self.streams: dict[str | int, Stream] = {}
-        """By channel; a tool call's stream by the call's index."""
+        """The open streams, by channel; a tool call's stream by the call's index."""
         self._ended_calls: set[int] = set()
         """Indices of the tool calls that have ended."""
         self._waiting_call: Stream | None = None
@@ -53,11 +53,11 @@ class Output:
         """Whether a tool call ended that is withheld."""
         sampling = guarded.request.sampling
         has_logprobs = sampling.logprobs is not None or sampling.prompt_logprobs is not None
-        self._tells_bytes = has_logprobs and not all(hook.is_shadow for hook in guarded.hooks)
+        self._gives_bytes = has_logprobs and guarded.is_enforced
         """Whether the client gets the tokens' bytes, and a hook decides which ones (contract 8.4)."""
         self._prompt_scores: PromptScores | None = None
         self._has_offsets = sampling.logprobs is not None
-        self.ledger = Ledger(self._tells_bytes)
+        self.ledger = Ledger(self._gives_bytes)
         self.is_finished = False
 
     def feed(self, delta: Delta) -> Asking[Vetted]:
@@ -83,7 +83,7 @@ class Output:
         if stream is None:
             stream = self.streams[_key_of(last)] = Stream(self._guarded, last, self._prompt_scores)
         stage = stream.stages[why.place]
-        chunk = Chunk(stage.context, "", (), True, False, stage.held.pieces)
+        chunk = Chunk(stage.context, "", (), True, False, stage.held.texts)
         return self._vet(stream, last, HookReply(why.place, chunk, why.instead))
 
     def _begin_or_end(self, delta: Delta) -> Asking[Vetted]:
@@ -147,7 +147,7 @@ class Output:
     def _vet(
         self, stream: Stream, delta: Delta, answered: HookReply | None = None, *, is_final: bool = False
     ) -> Asking[Vetted]:
-        """Take a delta through one stream's hooks. `is_final`: the stream ends with it. `answered`: as in
+        """Show a delta to one stream's hooks. `is_final`: the stream ends with it. `answered`: as in
         `Stream.feed`; the delta has no text then."""
         is_final = is_final or delta.finish_reason is not None
         text, tokens = delta.text, delta.tokens
@@ -157,7 +157,7 @@ class Output:
             not (is_final or stream.waiting or self.ledger.groups)
             and self.delivery is None
             and (text if not tokens else are_aligned(tokens, text))
-            and not (self._tells_bytes and not are_bytes_of(tokens, text))
+            and not (self._gives_bytes and not are_bytes_of(tokens, text))
         ):
             piece = Piece(text, tokens, self.ledger)  # it may pass as it is
         else:
@@ -191,7 +191,7 @@ class Output:
         return released, self._order_rewind(stream, ends) if isinstance(ends, rewind) else ends
 
     def _end_call(self, call: Stream, last: list[Fragment]) -> list[Delta]:
-        """The hooks have passed the call to its end, or withhold it: all of it, or a part (contract 3.20).
+        """The call has ended: the hooks have passed it, or withhold all or a part of it (contract 3.20).
         `last`: the fragments that they released last. Returns a call without arguments that leaves now."""
         released: list[Delta] = []
         kept = call.kept
@@ -205,12 +205,12 @@ class Output:
         return released
 
     def _let_leave(self, call: Stream) -> list[Delta]:
-        """A call that waited for its end."""
+        """The delta of a call that waited for its end, if it was not withheld."""
         self._waiting_call = None
         kept, call.kept = call.kept, []
         if not kept:
             return []
-        released = [self._announced(call, *piece_of(kept, self.ledger))]
+        released = [self._announced(call, *leave_together(kept, self.ledger))]
         return released if self.delivery is None else self.new(released)
 
     def _announced(self, call: Stream, text: str, tokens: tuple[Token, ...]) -> Delta:
@@ -219,7 +219,7 @@ class Output:
 
     def _close(self, verdict: terminate, place: int) -> Asking[tuple[list[Delta], terminate]]:
         """Deliver the closing text of a verdict on another channel. It is content, and the last text of it
-        that the hooks behind `place` see (contract 3.3). Returns the verdict that is obeyed, too."""
+        that the hooks after `place` see (contract 3.3). Also returns the verdict that is obeyed."""
         content = self.streams.get("content")
         if content is None:
             content = self.streams["content"] = Stream(self._guarded, Delta(index=self.index))
@@ -233,7 +233,7 @@ class Output:
         return self.deliver(content, out), verdict
 
     def _cut(self, stream: Stream, text: str, tokens: tuple[Token, ...], is_final: bool) -> Piece:
-        """The piece of a text, as fragments with their tokens. Textless tokens wait for text."""
+        """Make a piece of a text: fragments with their tokens. Textless tokens wait for text."""
         fragments, textless = fragments_of(tokens, text)
         if is_final and (textless or stream.waiting or not fragments):
             fragments.append(Fragment("", textless))  # no text follows: textless tokens go with the end
@@ -257,10 +257,10 @@ class Output:
             return []
         usage = self._guarded.usage
         if self._has_offsets:
-            pieces = pieces_of(released, self.ledger)
-            deltas = [stream.delta(text, tokens, usage) for text, tokens in pieces if text or tokens]
+            texts = leave_by_token(released, self.ledger)
+            deltas = [stream.delta(text, tokens, usage) for text, tokens in texts if text or tokens]
         else:
-            text, tokens = piece_of(released, self.ledger)
+            text, tokens = leave_together(released, self.ledger)
             deltas = [stream.delta(text, tokens, usage)] if text or tokens else []
         if deltas and stream.tool_call is not None:
             stream.is_announced = self._has_call = True
@@ -285,8 +285,9 @@ class Output:
     def _finish(self, last: Stream, delta: Delta) -> Asking[Vetted]:
         """The output ends: its streams end, and it gets its finish reason. `last`: the stream of the delta.
 
-        Content ends last: there a hook may say that a call is withheld (contract 2.14), and there comes the
-        closing text of other channels. A call that waited leaves when no hook can end the output any more.
+        Content ends last: in it a hook may tell the client that a call is withheld (contract 2.14), and the
+        closing text of other channels is its end. A call that waited leaves when no hook can end the output
+        any more.
         """
         released: list[Delta] = []
         if "content" in self.streams:
@@ -314,16 +315,16 @@ class Output:
         return [*released, *([end] if self.delivery is None else self.new([end]))], None
 
     def _for_client(self, last: Delta) -> Delta:
-        """Without the engine's stop reason, if it stands for text that no hook was shown (contract 2.7, 6.2):
-        a stop string, or a stop token that is not given as a special token."""
-        if all(hook.is_shadow for hook in self._guarded.hooks):
+        """The delta for the client: without the engine's stop reason, if that is text that no hook was shown
+        (contract 2.7, 6.2), as a stop string is, or a stop token that is not a special token."""
+        if not self._guarded.is_enforced:
             return last
         ends_in = last.tokens[-1] if last.tokens else None
         is_special = ends_in is not None and not ends_in.text and ends_in.id == last.stop_reason
         return last if is_special else replace(last, stop_reason=None, is_cut=True)
 
     def refuse(self, text: str) -> Asking[list[Delta]]:
-        """Answer with a refusal's text, which the hooks see as a whole stream."""
+        """Answer with a refusal's text. The hooks see it as a whole stream."""
         first = Delta(index=self.index)
         stream = self.streams[first.channel] = Stream(self._guarded, first)
         piece = Piece.of([Fragment(text)], self.ledger)

@@ -1,4 +1,4 @@
-"""The new text of a stream on its way through the stream's hooks."""
+"""The new text of a stream while the stream's hooks read it, one after another."""
 
 from engine.protocol import Token
 from hooks.pipeline.fragments import (
@@ -13,7 +13,8 @@ from hooks.pipeline.release import Ledger
 
 
 class Piece:
-    """A text with its tokens. Most pieces pass every hook untouched: then no fragments are made of them."""
+    """A text with its tokens, as the hooks so far have released it. Most pieces pass every hook untouched:
+    then no fragments are made of them."""
 
     __slots__ = ("_ledger", "is_read", "left", "num_incomplete", "restored", "text", "tokens")
 
@@ -22,7 +23,7 @@ class Piece:
         self.text = text
         self.tokens = tokens
         self.num_incomplete = 0
-        """As `Chunk` has it, like `restored`."""
+        """This and `restored`: see `Chunk`."""
         self.restored: tuple[tuple[int, int], ...] = ()
         self.left: list[Fragment] | None = None
         """The fragments that the hooks so far have released. None: the piece is untouched."""
@@ -39,7 +40,7 @@ class Piece:
 
     @property
     def fragments(self) -> list[Fragment]:
-        """Those that are left."""
+        """The fragments that are left. They are made when they are first needed."""
         if self.left is None:
             self.left, _ = fragments_of(self.tokens, self.text)
             if self.tokens:
@@ -53,7 +54,7 @@ class Piece:
             self.is_read = False
 
     def read(self) -> None:
-        """Let text and tokens be those of the fragments, for the next hook."""
+        """Set text and tokens to those of the fragments, for the next hook."""
         assert self.left is not None
         self.is_read = True
         self.text, self.tokens = text_of(self.left), tokens_of(self.left)

@@ -158,7 +158,7 @@ class Pipeline:
         )
 
     async def start(self, models: GuardModels | None = None) -> None:
-        """Start every hook, and put it, by itself, to its self-test (contract 1.4, 1.9). Raises
+        """Start every hook, and run its self-test with the hook alone (contract 1.4, 1.9). Raises
         `HookLoadError`, with the hook's own error: no user's text is in the self-test."""
         await self.give_models(models)
         for hook in self._all:

@@ -17,7 +17,7 @@ from hooks.pipeline.fragments import (
     cut,
     have_alternatives,
     spoil,
-    tokens_beside,
+    tokens_given_with,
 )
 
 
@@ -59,7 +59,7 @@ def num_held_by(verdict: object, chunk: Chunk, length: int) -> int | None:
 def decide(
     verdict: Verdict, pending: list[Fragment], length: int, *, is_final: bool, keep_tokens: bool = False
 ) -> Outcome:
-    """Carry out `verdict` on `pending`, which has `length` characters, and of which it changes some.
+    """Carry out `verdict`, which changes text, on `pending`, which has `length` characters.
 
     `keep_tokens`: the tokens of rewritten and redacted text pass, as TensorRT-LLM lets them. Raises
     `BadVerdictError` for a value that is not a verdict, and for a verdict that does not fit the text
@@ -142,7 +142,7 @@ def _rewind(verdict: rewind, pending: list[Fragment], length: int) -> Outcome:
     released, withheld = _cut_at_end(verdict, pending, length)
     num_released = len(released)
     while num_released and not released[num_released - 1].text:
-        num_released -= 1  # a textless token stands for the end: the model must not repeat it
+        num_released -= 1  # a textless token is the end: the model must not repeat it
     return Outcome("rewind", released[:num_released], released[num_released:] + withheld, ends=plain)
 
 
@@ -167,8 +167,8 @@ def _checked_after(verdict: suppress | terminate | rewind, length: int) -> int:
 
 
 def _cut_through(before: list[Fragment], after: list[Fragment]) -> list[Fragment]:
-    """If the two meet in the middle of a token's text: a textless fragment of that token. The token's other
-    parts may be released already, or held by another hook."""
+    """A textless fragment of the token in whose text the two meet, if they do. The token's other parts may be
+    released already, or held by another hook."""
     parts = [f for f in before[-1:] if not f.is_last] or [f for f in after[:1] if not f.is_first]
     return [Fragment("", f.group, False, False, f.replaced) for f in parts]
 
@@ -181,12 +181,12 @@ def _rewritten(
     *,
     is_restored: bool = False,
 ) -> list[Fragment]:
-    """Put `text` in the place of the fragments' text. Their tokens are withheld, or with `keep_tokens` the
-    last token takes all of `text`. Tokens without text at the end, such as the end of sequence, pass: no
-    character of theirs is changed, and they also pass if they come in a chunk of their own.
+    """Replace the fragments' text by `text`. Their tokens are withheld; with `keep_tokens`, the last token
+    takes all of `text`. Tokens without text at the end, such as the end of sequence, pass: none of their
+    characters is changed, and they also pass if they come in a chunk of their own.
 
-    `replaced`: the fragments that the text stands for, if it is inserted and replaces none. `is_restored`:
-    the text is a caller's value. So is a text that another hook writes in the place of one.
+    `replaced`: the fragments whose positions an inserted text gets. `is_restored`: the text is a caller's
+    value. A text that another hook writes in the place of such a value counts as one.
     """
     positions = _extent(replaced or fragments)
     is_restored = is_restored or any(fragment.is_restored for fragment in fragments)
@@ -214,7 +214,7 @@ def _is_textless(fragment: Fragment) -> bool:
 
 
 def _extent(fragments: list[Fragment]) -> Positions | None:
-    """The positions from the first token that the fragments stand for to the last."""
+    """The positions from the first token of the fragments to the last."""
     known = [positions for f in fragments if (positions := f.positions) is not None]
     if len(known) == 1:
         return known[0]
@@ -277,24 +277,24 @@ class Ledger:
     on another channel. Text never waits here.
     """
 
-    __slots__ = ("_tells_bytes", "groups")
+    __slots__ = ("_gives_bytes", "groups")
 
-    def __init__(self, tells_bytes: bool = False) -> None:
-        """`tells_bytes`: the client gets the tokens' bytes, so the bytes must be those of the text."""
-        self._tells_bytes = tells_bytes
+    def __init__(self, gives_bytes: bool = False) -> None:
+        """`gives_bytes`: the client gets the tokens' bytes, so the bytes must be those of the text."""
+        self._gives_bytes = gives_bytes
         self.groups: deque[TokenGroup] = deque()
 
     def enter(self, fragments: list[Fragment]) -> None:
-        """Take in whole fragments, as the engine gave them."""
+        """Add whole fragments, as the engine gave them."""
         for fragment in fragments:
             if fragment.group is not None:
-                if self._tells_bytes:
+                if self._gives_bytes:
                     self._withhold_other_bytes(fragment.group, fragment.text)
                 self.groups.append(fragment.group)
 
     def _withhold_other_bytes(self, group: TokenGroup, text: str) -> None:
-        """Withhold bytes that are not those of the text, of this group and of those that waited for it."""
-        shown = tokens_beside(group.shown, text)
+        """Withhold the bytes of this group, and of those that waited for it, that are not the text's."""
+        shown = tokens_given_with(text, group.shown)
         waited = [] if len(shown) == len(group.tokens) else [g for g in self.groups if g.follows is group]
         for one in (*waited, group):
             one.tokens, shown = shown[: len(one.tokens)], shown[len(one.tokens) :]
@@ -308,7 +308,7 @@ class Ledger:
         return self.leave()
 
     def leave(self) -> tuple[Token, ...]:
-        """Take out the decided tokens that wait for no earlier token."""
+        """Remove and return the decided tokens that wait for no earlier token."""
         groups = self.groups
         tokens: list[Token] = []
         while groups:
@@ -326,8 +326,8 @@ class Ledger:
         return tuple(tokens)
 
 
-def piece_of(fragments: list[Fragment], ledger: Ledger) -> tuple[str, tuple[Token, ...]]:
-    """Turn fragments that every hook released into one text with its tokens."""
+def leave_together(fragments: list[Fragment], ledger: Ledger) -> tuple[str, tuple[Token, ...]]:
+    """The text of fragments that every hook released, and the tokens that leave with it."""
     text = ""
     for fragment in fragments:
         text += fragment.text
@@ -339,24 +339,21 @@ def piece_of(fragments: list[Fragment], ledger: Ledger) -> tuple[str, tuple[Toke
     return text, ledger.leave() if ledger.groups else ()
 
 
-def pieces_of(fragments: list[Fragment], ledger: Ledger) -> list[tuple[str, tuple[Token, ...]]]:
-    """As `piece_of`, for a client that gets the tokens' offsets.
-
-    In each piece the tokens' texts end where the text ends. So a token's offset is the length of the text
-    delivered before it.
-    """
-    pieces: list[tuple[str, tuple[Token, ...]]] = []
+def leave_by_token(fragments: list[Fragment], ledger: Ledger) -> list[tuple[str, tuple[Token, ...]]]:
+    """The same in several texts, for a client that gets the tokens' offsets. Each text ends where its tokens'
+    texts end, so a token's offset is the length of the text that was delivered before it."""
+    texts: list[tuple[str, tuple[Token, ...]]] = []
     text = ""
     tokens = [] if fragments else [*ledger.leave()]
     for fragment in fragments:
         group = fragment.group
         if tokens and not (fragment.is_last and group is not None and not group.spoiled):
-            pieces.append((text, tuple(tokens)))
+            texts.append((text, tuple(tokens)))
             text, tokens = "", []
-        released, left = piece_of([fragment], ledger)
+        released, left = leave_together([fragment], ledger)
         text += released
         tokens += left
-    return [*pieces, (text, tuple(tokens))]
+    return [*texts, (text, tuple(tokens))]
 
 
 def count_judged(
@@ -366,7 +363,7 @@ def count_judged(
     ends: terminate | rewind | None,
     is_final: bool,
 ) -> None:
-    """Count the released tokens, and those of them that are judged (contract 3.17). Raises
+    """Count the released tokens, and the judged ones among them (contract 3.17). Raises
     `BadVerdictError`."""
     if isinstance(verdict, suppress) and not verdict.after:
         return

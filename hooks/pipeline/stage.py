@@ -1,4 +1,4 @@
-"""One hook on one stream: what it is shown, what it holds, and what its verdicts release.
+"""One hook on one stream: its new text, the text that it holds, and the effect of its verdicts.
 
 A machine without I/O: a hook is asked by yielding an `Ask`, and the verdict comes back as the reply.
 """
@@ -35,7 +35,7 @@ Settled = tuple[list[Fragment], Ending | None]
 
 
 class HookStage:
-    """One hook on one stream: what it was shown, what it holds, and its state."""
+    """One hook on one stream: the text that it was shown, the text that it holds, and its state."""
 
     __slots__ = (
         "_counts_characters",
@@ -53,12 +53,12 @@ class HookStage:
         "is_closed",
         "is_suppressed",
         "judged",
-        "pieces",
         "tally",
+        "text_diffs",
     )
 
     num_fused = 0
-    """The stages after this one for which this one reads. They are called where it gives up."""
+    """The number of stages after this one for which this one reads. They are called when it gives up."""
 
     def __init__(
         self, guarded: GuardedRequest, hook: LoadedHook, context: StreamContext, call_index: int | None = None
@@ -72,8 +72,8 @@ class HookStage:
         """The question to the hook, for one chunk after another."""
         self.context = context
         if log is None and not context.keeps_text:
-            context.pieces = NOTHING_KEPT
-        self.pieces = context.pieces
+            context.text_diffs = NOTHING_KEPT
+        self.text_diffs = context.text_diffs
         self._counts_characters = log is not None
         self._decisions = None
         if log is not None:
@@ -99,10 +99,10 @@ class HookStage:
         if not piece.is_read:
             piece.read()
         if piece.text:
-            self.pieces.append(piece.text)
+            self.text_diffs.append(piece.text)
         if is_final:
             self._close()
-        held = self.held.pieces
+        held = self.held.texts
         return Chunk(
             self.context,
             piece.text,
@@ -115,10 +115,10 @@ class HookStage:
         )
 
     def lets_through(self, chunk: Chunk, reply: Reply, piece: Piece) -> bool:
-        """Whether the reply releases just the new text, untouched; then it is counted."""
+        """Whether the reply releases just the new text, untouched. If so, the verdict is counted here."""
         is_hold = type(reply) is hold
         if (
-            self.held.pieces is None
+            self.held.texts is None
             and (
                 (is_hold and type(reply.n) is int and reply.n == 0)
                 or (type(reply) is emit and reply.text is chunk.text_diff)
@@ -140,7 +140,7 @@ class HookStage:
     def settle(
         self, chunk: Chunk, reply: Reply, fragments: list[Fragment], num_decided: int | None
     ) -> Settled:
-        """Carry the reply out on `fragments`, whose text the chunk showed.
+        """Carry out the reply on `fragments`, whose text the chunk showed.
 
         `num_decided`: how many of the output's tokens are decided; None: the output cannot be rewound.
         Raises `HookError` if the hook failed (contract 4.1), but for a hook in shadow mode.
@@ -163,7 +163,7 @@ class HookStage:
             if self.judged is not None:
                 count_judged(self.judged, reply, released, ends, chunk.is_final)
             elif getattr(reply, "unjudged", 0) != 0:
-                raise BadVerdictError("it said unjudged= without a true attribute judges")
+                raise BadVerdictError("it returned unjudged= without a true attribute judges")
         except BaseException as error:
             self._fail(error, fragments)
             if is_shadow:
@@ -234,7 +234,7 @@ class HookStage:
     ) -> Ending:
         """The rewind, or a terminate in its place if the output cannot go back (contract 8.3)."""
         if not self.hook.may_rewind:
-            raise BadVerdictError("it said rewind() without a true attribute may_rewind")
+            raise BadVerdictError("it returned rewind() without a true attribute may_rewind")
         if self.hook.is_shadow:
             return verdict
         left = verdict.after or 0
@@ -250,7 +250,7 @@ class HookStage:
         if not self._gets_last_call or self.ask.is_abandoned:
             return
         self._close()
-        chunk = Chunk(self.context, "", (), True, True, self.held.pieces)
+        chunk = Chunk(self.context, "", (), True, True, self.held.texts)
         if self._decisions is not None:
             self._decisions.aborted(without_restored(self.held.fragments))
         self._end_judging("aborted")
@@ -262,7 +262,7 @@ class HookStage:
         discard(reply)
 
     def leave(self) -> None:
-        """The stages that this one reads for are called with the next text."""
+        """Have the stages for which this one reads called with the next text."""
 
     def _close(self, *, gets_last_call: bool = False) -> None:
         """The hook is shown no more text of this stream. `gets_last_call`: `abort` calls it, once."""
@@ -274,8 +274,8 @@ class HookStage:
                 self.tally.num_characters += self.context.count_shown()
 
     def _fail(self, error: BaseException, fragments: list[Fragment]) -> None:
-        """The hook failed when it was shown `fragments`. One that returned a bad verdict does not know it
-        yet: it gets a last call (contract 2.6)."""
+        """The hook failed when it was shown `fragments`. A hook that returned a bad verdict does not know
+        that the stream ends, so it gets a last call (contract 2.6)."""
         count_failure(self.hook, self.tally, error)
         self._close(gets_last_call=isinstance(error, BadVerdictError))
         if self._decisions is not None:

@@ -1,4 +1,4 @@
-"""One stream with all its hooks, in order: each is shown what the one before it released.
+"""One stream with all its hooks, in order: each is shown the text that the one before it released.
 
 A machine without I/O: a hook is asked by yielding an `Ask`, and the verdict comes back as the reply.
 """
@@ -15,7 +15,7 @@ from hooks.pipeline.stage import Ending, HookStage
 
 
 class Stream:
-    """One channel of one output (one tool call, on that channel), and its stages in the hooks' order."""
+    """One channel of one output, or one tool call, with a stage for each hook in their order."""
 
     __slots__ = (
         "_whole_at",
@@ -49,7 +49,7 @@ class Stream:
         self.waiting: list[TokenGroup] = []
         """Textless tokens that go with the text that follows. The ledger has them already."""
         self._whole_at = (0, False)
-        """A number of pieces of its tool call's arguments, and whether they are a whole object."""
+        """How many texts of its tool call's arguments had come, and whether these were a whole object."""
         self.is_announced = False
         """Whether a part of its tool call was released."""
         self.kept: list[Fragment] | None = None
@@ -58,7 +58,7 @@ class Stream:
         if self.tool_call is not None and guarded.keeps_calls:
             self.kept = []
         self.ended_by = 0
-        """The place of the hook whose verdict was obeyed, once one ended things."""
+        """The place of the hook whose verdict ended things, if one did."""
         self.incomplete: list[Fragment] = []
         """Text that every hook released; it waits until its token is complete. Only outputs that may be
         rewound use it."""
@@ -72,14 +72,14 @@ class Stream:
     def is_empty_call(self) -> bool:
         """Whether it is a tool call without arguments that is not released yet. A call whose arguments were
         all withheld does not count: the client would run it without them."""
-        return self.tool_call is not None and not self.is_announced and not any(self.stages[0].pieces)
+        return self.tool_call is not None and not self.is_announced and not any(self.stages[0].text_diffs)
 
     @property
     def has_whole_arguments(self) -> bool:
         """Whether the tool call's arguments are a whole JSON object, so that no more of them can come."""
-        pieces = self.stages[0].pieces
-        if self._whole_at[0] != len(pieces):  # each text after the call asks
-            self._whole_at = len(pieces), is_whole_object("".join(pieces))
+        text_diffs = self.stages[0].text_diffs
+        if self._whole_at[0] != len(text_diffs):  # each text after the call asks
+            self._whole_at = len(text_diffs), is_whole_object("".join(text_diffs))
         return self._whole_at[1]
 
     @property
@@ -129,8 +129,8 @@ class Stream:
         num_decided: int | None = None,
         begin: int = 0,
     ) -> Asking[Ending | None]:
-        """Take a piece through the hooks, which may change it. Returns the verdict that ends things, if one
-        came. `num_decided`: as in `HookStage.settle`.
+        """Show a piece to the hooks, which may change it. Returns the verdict that ends things, if one came.
+        `num_decided`: as in `HookStage.settle`.
 
         `answered`: hooks before its place have let the piece through, and its reply is of the hook at that
         place. `begin`: the place of the first hook that is shown the piece. A closing text is released in
@@ -175,5 +175,5 @@ class Stream:
 
 
 def weight(ends: Ending) -> int:
-    """The heaviest of several verdicts that end things is obeyed."""
+    """The weight of a verdict that ends things. The heaviest of several is obeyed."""
     return 0 if isinstance(ends, rewind) else 1 if ends.scope == "output" else 2

@@ -20,7 +20,7 @@ _KINDS: dict[str, MediumKind] = {
     "image_embeds": "image",
     "audio_embeds": "audio",
 }
-"""By the field of a content part that holds it (OpenAI's chat, and vLLM's further fields)."""
+"""The kinds, by the field of a content part that holds the medium (of OpenAI's chat, and of vLLM)."""
 _ADDRESSES = ("url", "data", "file_data", "file_id")
 
 
@@ -31,7 +31,7 @@ class PromptMedium(NamedTuple):
     place: str
     """The place, such as `messages[2].content[1]`, as in `PromptText.place`."""
     media_type: str | None
-    """As the caller gave it, such as `image/png`; for sound, its format. Nobody checks it."""
+    """The type that the caller gave, such as `image/png`; for sound, its format. It is not checked."""
     size: int | None
     """Bytes. None: they are elsewhere, at `url`, or they cannot be read."""
     sha256: str | None

@@ -1,15 +1,15 @@
-"""Who said a text of a prompt, and what it is (contract 8.6): by the role, and the kind of the part.
+"""The source of each text of a prompt (contract 8.6), by the message's role and the kind of its part.
 
 APIs and chat templates have many roles and kinds of parts, and callers send others. A role or a part that is
-not known counts as its caller's words. Whether it is, nobody can tell: `Voice.is_certain` says so.
+not known counts as the caller's words. It may not be: then `Voice.is_certain` is False.
 """
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 Source = Literal["system", "user", "assistant", "tool", "document", "definition"]
-"""Who said a text of a prompt, and what it is (contract 8.6). `tool`: a tool's result. `document`: a document
-of the request. `definition`: of a tool or of the answer's form, with the choice of a tool. The completions'
+"""The writer and the kind of a text of a prompt (contract 8.6). `tool`: a tool's result. `document`: one of
+the request. `definition`: of a tool or of the answer's form, with the choice of a tool. The completions'
 prompts, stop strings, and what an unknown role or field has, count as the user's."""
 
 STRANGERS: frozenset[Source] = frozenset({"tool", "document"})
@@ -55,13 +55,13 @@ _OF_SPEAKER = {
     *("redacted_thinking", "image", "input_image", "image_url", "image_embeds", "audio_url", "audio_embeds"),
     *("input_audio", "audio", "video", "video_url", "input_video", "tool_use", "tool_call", "tool_calls"),
 }
-"""The kinds of parts that are the words, the images and the calls of who speaks."""
+"""The kinds of parts that are the words, the images and the calls of a speaker."""
 KINDS = _OF_SPEAKER | DOCUMENTS
 """The known kinds of parts. Any other kind is the caller's own word."""
 
 
 def voice_of(message: Mapping[str, Any]) -> Voice:
-    """Who said a message, by its role."""
+    """The source of a message, by its role."""
     role = message.get("role")
     if not isinstance(role, str):
         return Voice("user", is_certain=False)
@@ -73,7 +73,7 @@ def voice_of(message: Mapping[str, Any]) -> Voice:
 
 
 def voice_of_part(part: Any, speaker: Voice) -> Voice:
-    """Who said a part of a message that `speaker` said. All of a tool's result is the tool's."""
+    """The source of a part of a message by `speaker`. All of a tool's result is the tool's."""
     if speaker.source == "tool" or not isinstance(part, Mapping) or "type" not in part:
         return speaker
     kind = part["type"]
@@ -85,7 +85,7 @@ def voice_of_part(part: Any, speaker: Voice) -> Voice:
 
 
 def voice_of_field(name: Any, speaker: Voice) -> Voice:
-    """Who said what a field has that is no field of the API."""
+    """The source of the texts in a field that the API does not have."""
     if speaker.source == "tool":
         return speaker
     if isinstance(name, str) and name in DOCUMENTS:

@@ -122,15 +122,15 @@ def with_prompt_texts(request: GenerationRequest, rewrite: Callable[[PromptText]
     return replace(request, **changed) if changed else request
 
 
-def said_by(request: GenerationRequest, sources: Container[Source]) -> GenerationRequest:
-    """The request with only those messages, parts of messages, and prompts that are of the sources."""
+def only_from(request: GenerationRequest, sources: Container[Source]) -> GenerationRequest:
+    """The request with only those messages, parts of messages and prompts that are from the sources."""
     if not request.is_chat:
         return request if "user" in sources else replace(request, prompts=())
-    kept = tuple(part for message in request.messages for part in _said_by(message, sources))
+    kept = tuple(part for message in request.messages for part in _only_from(message, sources))
     return request if kept == request.messages else replace(request, messages=kept)
 
 
-def _said_by(message: Mapping[str, Any], sources: Container[Source]) -> Iterator[Mapping[str, Any]]:
+def _only_from(message: Mapping[str, Any], sources: Container[Source]) -> Iterator[Mapping[str, Any]]:
     voice, content = voice_of(message), message.get("content")
     if not isinstance(content, list | tuple):
         if voice.source in sources:
@@ -166,7 +166,7 @@ class _Walk:
         self._voice = USER
         self._others: frozenset[Source] = frozenset()
 
-    def _said_by(self, voice: Voice, change: Callable[..., T], *args: Any) -> T:
+    def _in_voice(self, voice: Voice, change: Callable[..., T], *args: Any) -> T:
         """Call `change`. The texts that it reads are of this voice."""
         if voice == self._voice:
             return change(*args)
@@ -222,26 +222,26 @@ class _Walk:
         voice = Voice("definition") if is_definition else voice_of_field(name, USER)
         inner = _documents_in(value)
         if not inner:
-            return self._said_by(voice, self.value, value, place)
+            return self._in_voice(voice, self.value, value, place)
         rest = {own: one for own, one in value.items() if own not in inner}
         read = {own: self.extra(own, value[own], f"{place}.{own}") for own in inner}
-        kept = self._said_by(voice, self.value, rest, place) if rest else rest
+        kept = self._in_voice(voice, self.value, rest, place) if rest else rest
         new = {own: read[own] if own in read else kept[own] for own in value if own in read or own in kept}
         new |= kept
         return value if _is_same(new.values(), value.values()) and [*new] == [*value] else new
 
     def definition(self, value: Any, place: str) -> Any:
-        return self._said_by(Voice("definition"), self.json, value, place)
+        return self._in_voice(Voice("definition"), self.json, value, place)
 
     def message(self, message: Mapping[str, Any], place: str) -> Any:
-        return self._said_by(voice_of(message), self.named, message, place, self._message_field, _NAMES)
+        return self._in_voice(voice_of(message), self.named, message, place, self._message_field, _NAMES)
 
     def named(self, fields: Mapping[str, Any], place: str, change: _Change, known: Container[str]) -> Any:
         """Rewrite fields, and their names unless `known`."""
         made = _mapped(fields, place, change)
         unsure = self._voice._replace(is_certain=False)
         names = {
-            name: name if name in known else self._said_by(unsure, self.text, name, place) for name in made
+            name: name if name in known else self._in_voice(unsure, self.text, name, place) for name in made
         }
         return made if all(new is name for name, new in names.items()) else {names[n]: made[n] for n in made}
 
@@ -250,7 +250,7 @@ class _Walk:
             return value
         is_own = name in (_OF_SPEAKER if self._voice.source == "user" else _NAMES)
         voice = self._voice if is_own else voice_of_field(name, self._voice)
-        return self._said_by(voice, self._own_field, name, value, place)
+        return self._in_voice(voice, self._own_field, name, value, place)
 
     def _own_field(self, name: str, value: Any, place: str) -> Any:
         if name == "content" and isinstance(value, list | tuple):
@@ -277,13 +277,13 @@ class _Walk:
         if not isinstance(part, Mapping):
             return self.value(part, place)
         voice = voice_of_part(part, self._voice)
-        return self._said_by(voice, self.named, part, place, self._part_field, _NAMES)
+        return self._in_voice(voice, self.named, part, place, self._part_field, _NAMES)
 
     def _part_field(self, name: str, value: Any, place: str) -> Any:
         if name == "type" and isinstance(value, str) and value in KINDS:
             return value
         voice = self._voice if name in _NAMES - DOCUMENTS else voice_of_field(name, self._voice)
-        return self._said_by(voice, self._own_part_field, name, value, place)
+        return self._in_voice(voice, self._own_part_field, name, value, place)
 
     def _own_part_field(self, name: str, value: Any, place: str) -> Any:
         if name in _MEDIA:
@@ -304,10 +304,12 @@ class _Walk:
         texts = [i for i, part in enumerate(parts) if _text_of(part) is not None]
         all_voices = [*dict.fromkeys(voices[i] for i in texts)]
         if len(all_voices) <= 1:
-            return self._said_by(all_voices[0] if texts else self._voice, self._one_text, parts, texts, place)
+            return self._in_voice(
+                all_voices[0] if texts else self._voice, self._one_text, parts, texts, place
+            )
         for voice in all_voices:
             own = [i for i in texts if voices[i] == voice]
-            changed = self._said_by(voice, self._one_text, parts, own, place)
+            changed = self._in_voice(voice, self._one_text, parts, own, place)
             if changed is not parts:
                 return self._joined(changed, place)
         # A stranger's words stay a stranger's, and take the caller's with them.
@@ -315,7 +317,9 @@ class _Walk:
         self._others = frozenset(one.source for one in all_voices) - {voice.source}
         try:
             first = next((i for i in texts if voices[i].source == voice.source), texts[0])
-            return self._said_by(voice._replace(is_certain=False), self._one_text, parts, texts, place, first)
+            return self._in_voice(
+                voice._replace(is_certain=False), self._one_text, parts, texts, place, first
+            )
         finally:
             self._others = frozenset()
 

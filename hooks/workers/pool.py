@@ -205,7 +205,7 @@ class WorkerProcess(Child):
         try:
             while True:
                 for message in await self.connection.receive():
-                    self._take(message)
+                    self._receive(message)
                 self._last_reply_at = time.monotonic()
         except EOFError:
             pass
@@ -244,7 +244,7 @@ class WorkerProcess(Child):
         finally:
             self._replies.pop(expected, None)
 
-    def _take(self, message: object) -> None:
+    def _receive(self, message: object) -> None:
         if isinstance(message, Counts):
             for name, tally in message.tallies.items():
                 self._pool.tallies[name].add(tally)

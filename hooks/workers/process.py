@@ -1,4 +1,4 @@
-"""A process beside the service, and the connection between the two: how each end begins and ends.
+"""A process of the service's own, and the connection between the two: how each end begins and ends.
 
 `Child` is the process as the service sees it. The process calls `main()` of a module with the arguments
 `FD PARENT`; there, `inherited` is its end of the connection.
@@ -33,7 +33,7 @@ _SECRETS = frozenset(
         *("SSL_KEYFILE_PASSWORD", "MODELS"),
     )
 )
-"""Variables that a process beside the service does not get. The URLs may have a password. The service reads
+"""Variables that such a process does not get. The URLs may have a password. The service reads
 these names in lower case, too. `WEIR_RESTORE_KEY` is none of them: the guards that restore run there."""
 
 

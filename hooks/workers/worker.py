@@ -22,7 +22,7 @@ from hooks.decisions.tally import Tally
 from hooks.loading.alarm import interrupt
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook, load_hook
 from hooks.pipeline.ask import Step
-from hooks.pipeline.driver import READ_BESIDE
+from hooks.pipeline.driver import READ_ON_THREAD
 from hooks.pipeline.open_guard import OpenGuard
 from hooks.pipeline.pipeline import Pipeline
 from hooks.workers.deadlines import with_alarm
@@ -45,7 +45,7 @@ logger = logging.getLogger("weir.hooks")
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 PROMPT_THREADS = 1
-"""Threads on which hooks read long prompts, beside the calls for other requests."""
+"""Threads on which hooks read long prompts, during the calls for other requests."""
 ALIVE_INTERVAL = 1.0
 """Seconds between two looks at the models that the process has loaded."""
 PATIENCE = 0.005
@@ -76,7 +76,7 @@ class Worker:
             try:
                 messages = await self._connection.receive()
                 while True:
-                    messages = await self._take(messages)
+                    messages = await self._obey_all(messages)
             except EOFError:
                 pass
             finally:
@@ -84,7 +84,7 @@ class Worker:
                 for key in list(self._guards):
                     await self._close(key)
 
-    async def _take(self, messages: list[Any]) -> list[Any]:
+    async def _obey_all(self, messages: list[Any]) -> list[Any]:
         """Obey a frame's messages, in order. Returns the next frame's.
 
         Once that has taken a while, callers take turns: their messages that have arrived meanwhile, and the
@@ -111,9 +111,9 @@ class Worker:
                     receiving = self._receive()
                 else:
                     until = monotonic() + PATIENCE
-                    await self._obey(turns.take())
+                    await self._obey(turns.dequeue())
                     while turns and monotonic() < until:
-                        await self._obey(turns.take())
+                        await self._obey(turns.dequeue())
                     self._count()
             return await receiving
         finally:
@@ -126,7 +126,7 @@ class Worker:
         match message:
             case Open():
                 self._open(message)
-            case Admit(key, shown) if self._is_async or prompt_size(shown) >= READ_BESIDE:
+            case Admit(key, shown) if self._is_async or prompt_size(shown) >= READ_ON_THREAD:
                 self._feeding[key] = self._spawn(self._ask(message))
             case Feed(key) | LookAhead(key) if self._is_async:
                 self._feeding[key] = self._spawn(self._ask(message))
@@ -193,7 +193,7 @@ class Worker:
         self._connection.send(reply)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run it beside the rest: an async hook that waits must not make other requests wait."""
+        """Run it in a task of its own: an async hook that waits must not make other requests wait."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -225,9 +225,9 @@ class Turns:
                 self._callers[message.key] = message.request.caller
             self._waiting.add(self._caller(message), message)
 
-    def take(self) -> Any:
+    def dequeue(self) -> Any:
         message = self._waiting.first()
-        self._waiting.take(self._caller(message), message)
+        self._waiting.dequeue(self._caller(message), message)
         if isinstance(message, Close):
             del self._callers[message.key]
         return message

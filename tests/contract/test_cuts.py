@@ -31,7 +31,7 @@ FORMS = {"inside": CALL, "behind": CALL.replace("TEXT", "x") + " TEXT"}
         ("key AKIAIOSFODNN7EXAMPLE", "AMPLE", SECRETS, "AKIAIOSF"),
     ],
 )
-async def test_a_stop_string_inside_or_behind_a_tool_call_is_a_cut(
+async def test_a_stop_string_inside_or_after_a_tool_call_is_a_cut(
     case: Case, form: str, text: str, stop: str, spec: HookSpec, beginning: str
 ) -> None:  # contract 2.9, 3.12
     case.withholds(beginning)

@@ -94,7 +94,7 @@ async def test_nor_by_a_stop_string(weir_serve: Callable[..., str], guarded: str
     ("value", "lead", "name"),
     [("111222333", "Her BSN is ", "NL_BSN"), ("xK9#mQ2$vT7pLw", "Login with password=", "PASSWORD")],
 )
-async def test_nor_behind_a_word_that_the_client_wrote(
+async def test_nor_after_a_word_that_the_client_wrote(
     weir_serve: Callable[..., str], value: str, lead: str, name: str
 ) -> None:
     """The echo engine's answer is a value without the word that shows it. The word is in the lead."""

@@ -55,7 +55,7 @@ class Guide:
     def _read(self, token_id: int) -> None:
         if self.reasoning is None:
             self.matcher.consume_token(token_id)
-        elif (answer := self.reasoning.take(token_id)) is not None:
+        elif (answer := self.reasoning.observe(token_id)) is not None:
             self.reasoning = None
             ids = self._tokenizer.tokenize_bytes(answer) if isinstance(answer, bytes) else list(answer)
             self.matcher.consume_tokens(ids)

@@ -61,8 +61,8 @@ class Reasoning:
         """The tokens that continue a marker."""
         return {start[len(self.begun)] for start in self._starts(self.begun)}
 
-    def take(self, token_id: int) -> Sequence[int] | bytes | None:
-        """Take the next token. Returns None while reasoning continues.
+    def observe(self, token_id: int) -> Sequence[int] | bytes | None:
+        """Read the next token. Returns None while reasoning continues.
 
         When reasoning has ended, or is found to be absent, returns the answer's beginning: bytes, or tokens.
         """

@@ -17,13 +17,13 @@ Kind = Literal["text", "thinking", "redacted_thinking", "tool_use"]
 _CHANNELS: dict[str, Channel] = {"text": "content", "thinking": "reasoning", "tool_use": "tool_call"}
 _TEXTS = {"text": ("text_delta", "text"), "thinking": ("thinking_delta", "thinking")}
 _TEXTS["tool_use"] = ("input_json_delta", "partial_json")
-"""By the kind of a block: the kind of its deltas, and their field with the text."""
+"""The kind of a block's deltas, and their field with the text, by the block's kind."""
 _MUTE = {"text": "citations_delta", "thinking": "signature_delta"}
 """Deltas without text for hooks. They go no further."""
 
 
 class Block:
-    """One block. `start` (the field `content_block`) says its kind. `call_index`: the number of calls before.
+    """One block. `start` (the field `content_block`) has its kind. `call_index`: the number of calls before.
 
     Raises `LookupError`, `TypeError`, `AttributeError` or `ValueError` for invalid events, and
     `TooMuchError` for a signature that is too long.
@@ -47,18 +47,18 @@ class Block:
         self.first = self._halves.join(kind, first)
         """Text that comes with the start."""
         if kind == "thinking":
-            self._take_signature(start.get("signature") or "")
+            self._add_signature(start.get("signature") or "")
 
     def text_of(self, delta: Mapping[str, Any]) -> str:
         """The text of a `content_block_delta`. Empty for deltas without text."""
         if delta["type"] != self._delta:
-            self._take_mute(delta)
+            self._read_mute(delta)
             return ""
         text = _text("" if delta[self._field] is None else delta[self._field])
         if self.call is None:
             return self._halves.join(self.kind, text)
         self._num_pieces += bool(text.strip())
-        return self._arguments.take(self._halves.join(self.kind, text))
+        return self._arguments.feed(self._halves.join(self.kind, text))
 
     def last(self) -> str:
         """The text that is left when the block ends: half a character, or the input of a call that came with
@@ -69,10 +69,10 @@ class Block:
             return orjson.dumps(with_whole_characters(self._input)).decode()
         if self._input:
             raise ValueError("two inputs of one call")
-        return self._arguments.take(self._halves.end(self.kind)) + self._arguments.end()
+        return self._arguments.feed(self._halves.end(self.kind)) + self._arguments.end()
 
     def sign(self, text: str) -> None:
-        """Take in a piece of reasoning, which the signature is for."""
+        """Add a part of the reasoning that the signature is for."""
         self._hash.update(text.encode())
 
     @property
@@ -80,14 +80,14 @@ class Block:
         """The hash of the reasoning, and its signature, if there is one."""
         return (self._hash.digest(), self._signature) if self._signature else None
 
-    def _take_mute(self, delta: Mapping[str, Any]) -> None:
+    def _read_mute(self, delta: Mapping[str, Any]) -> None:
         if delta["type"] != _MUTE.get(self.kind):
             raise ValueError("a delta that does not fit its block")
         if self.kind == "thinking":
-            self._take_signature(delta["signature"])
+            self._add_signature(delta["signature"])
 
-    def _take_signature(self, piece: Any) -> None:
-        self._signature += _text(piece)
+    def _add_signature(self, part: Any) -> None:
+        self._signature += _text(part)
         if len(self._signature) > MAX_SIGNATURE:
             raise TooMuchError("a signature is too long")
 

@@ -1,5 +1,5 @@
-"""The treatment of each field of a request with an upstream of the Messages API, and the error for what the
-API cannot express."""
+"""The treatment of each field of a request with an upstream of the Messages API, and the error for a value
+that the API cannot express."""
 
 from engine.protocol import RequestError
 from engine.protocol.fields.asked import SAMPLING_FIELDS

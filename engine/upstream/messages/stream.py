@@ -88,7 +88,7 @@ class StreamTranslator:
         if self._has_begun or message.get("content"):
             raise ValueError("a second beginning, or one with content")
         self._has_begun = True
-        self._take_usage(message.get("usage"))
+        self._read_usage(message.get("usage"))
 
     def _start(self, chunk: Mapping[str, Any]) -> list[Delta]:
         if not self._has_begun or self._open is not None or self.is_finished:
@@ -113,7 +113,7 @@ class StreamTranslator:
     def _end(self, chunk: Mapping[str, Any]) -> None:
         if not self._has_begun or self._open is not None:
             raise ValueError("an end where none can be")
-        self._take_usage(chunk.get("usage"))
+        self._read_usage(chunk.get("usage"))
         reason = chunk["delta"].get("stop_reason")
         if reason is None or self.is_finished:
             return
@@ -129,10 +129,10 @@ class StreamTranslator:
     def _delta(self, block: Block, text: str) -> Delta:
         if block.kind == "thinking":
             block.sign(text)
-        usage = self._output.take(block.channel, len(text), 1, 1)
+        usage = self._output.add(block.channel, len(text), 1, 1)
         return Delta(text=text, channel=block.channel, tool_call=block.call, usage=usage)
 
-    def _take_usage(self, reported: Any) -> None:
+    def _read_usage(self, reported: Any) -> None:
         """Counts that an event lacks stay. The API counts cached tokens of the prompt apart."""
         if not isinstance(reported, Mapping):
             return

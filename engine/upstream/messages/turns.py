@@ -1,7 +1,7 @@
 """Writes a chat as turns of the Messages API. No I/O.
 
 A turn's content is a list of blocks. Messages of one role in a row are one turn, and so are results of tools
-with the user's words behind them. System messages that begin the chat are the system prompt. Later ones are
+with the user's words after them. System messages that begin the chat are the system prompt. Later ones are
 turns of their own.
 """
 

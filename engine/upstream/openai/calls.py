@@ -1,8 +1,8 @@
 """Reads the tool calls of an output. No I/O.
 
 A call comes in parts: a head with an id and a name, and pieces of its arguments. Servers count and name the
-parts in their own ways: every index is 0, or counts the chunks; the id stands in the head alone, or in each
-part, or is another one each time; the name comes in pieces, or with each part, or behind the first one.
+parts in their own ways: every index is 0, or counts the chunks; the id is in the head alone, or in each part,
+or is another one each time; the name comes in pieces, or with each part, or after the first one.
 Arguments may be an object in the place of its text, its text once more as a string, or null.
 """
 
@@ -59,7 +59,7 @@ class _Call:
         """Whether a segment can leave, and has arguments."""
         return bool(self.name and self._unsent)
 
-    def take(self, call_id: Any, name: str, arguments: str) -> None:
+    def add(self, call_id: Any, name: str, arguments: str) -> None:
         if isinstance(call_id, str) and call_id:
             self._id = self._id or call_id
         if self._sent is None and name != self.name:
@@ -67,7 +67,7 @@ class _Call:
         if self.is_whole and not arguments.strip():
             return
         self.has_arguments = self.has_arguments or bool(arguments.strip())
-        self._put(self._arguments.take(arguments))
+        self._put(self._arguments.feed(arguments))
 
     def end(self) -> None:
         """No more of it comes."""
@@ -117,7 +117,7 @@ class ToolCalls:
         return bool(self._calls)
 
     def feed(self, delta: Mapping[str, Any], *, are_whole: bool = False) -> Iterator[Segment]:
-        """At least one segment for each part. An empty one marks the tokens beside it as a call's.
+        """At least one segment for each part. An empty one marks the tokens of the same choice as a call's.
         `are_whole`: each part is a call of its own. Raises `TooMuchError`."""
         calls: Any = delta.get("tool_calls") or ()
         if isinstance(calls, Mapping):  # one call, without a list (Text Generation Inference)
@@ -125,7 +125,7 @@ class ToolCalls:
         if function := delta.get("function_call"):
             calls = ({"index": 0, "function": function},)
         for part in filter(None, calls):
-            self._take(part, is_whole=are_whole)
+            self._add_part(part, is_whole=are_whole)
             yield from self._ready() or [("tool_call", None, "")]
 
     def end(self, *, is_cut: bool) -> Iterator[Segment]:
@@ -134,9 +134,9 @@ class ToolCalls:
             if not call.name:
                 continue
             if rest := self._halves.end(call):
-                call.take(None, "", rest)
+                call.add(None, "", rest)
             if not (call.has_arguments or is_cut):
-                call.take(None, "", _NO_ARGUMENTS)
+                call.add(None, "", _NO_ARGUMENTS)
             call.end()
             if call.has_more or not call.is_sent:
                 yield call.segment()
@@ -156,14 +156,14 @@ class ToolCalls:
             self._after_call = []
         return ordered
 
-    def _take(self, part: Mapping[str, Any], *, is_whole: bool) -> None:
+    def _add_part(self, part: Mapping[str, Any], *, is_whole: bool) -> None:
         function = part.get("function") or {}
         index, call_id, name = part.get("index"), part.get("id") or None, function.get("name") or ""
         arguments = function.get("arguments")
         if arguments and not isinstance(arguments, str):
             arguments = orjson.dumps(with_whole_characters(arguments)).decode()
         arguments = arguments or ""
-        self._count.take("tool_call", len(arguments), bool(arguments))
+        self._count.add("tool_call", len(arguments), bool(arguments))
         call_id = None if call_id in self._shared_ids else call_id
         call = None if is_whole else self._known(index, call_id, name, arguments)
         if call is None:
@@ -177,7 +177,7 @@ class ToolCalls:
         if call_id is not None:
             self._by_id[call_id] = call
         was_open = call.is_open
-        call.take(call_id, name, self._halves.join(call, arguments))
+        call.add(call_id, name, self._halves.join(call, arguments))
         self._num_open += call.is_open - was_open
 
     def _known(self, index: Any, call_id: Any, name: str, arguments: str) -> _Call | None:
@@ -196,7 +196,7 @@ class ToolCalls:
         if has_new_id or (name != known.name and (known.has_arguments or not (by_id or by_index))):
             return None
         goes_on = known.has_arguments and arguments and not arguments.lstrip().startswith("{")
-        if known.is_whole:  # a part of it repeats its name alone, or has text behind the arguments
+        if known.is_whole:  # a part of it repeats its name alone, or has text after the arguments
             is_its = goes_on and (by_id or not has_new_index) if arguments else not has_new_index
             return known if is_its else None
         if by_id or by_index or not has_new_index:

@@ -14,7 +14,7 @@ class OpenAIOptions(BaseModel):
     model_config = ConfigDict(defer_build=True)
 
     relay_fields: Annotated[tuple[str, ...], BeforeValidator(parts)] = ()
-    """Field of requests that the upstream gets beside those that docs/fields.md lists; repeat. It may name
+    """Field of requests that the upstream gets in addition to those of docs/fields.md; repeat. It may name
     hosts, adapters and other callers' sessions there (openai)"""
 
     @field_validator("relay_fields")

@@ -37,7 +37,7 @@ def read_prompt(
     prompt: Prompt | None,
     num_top: int,
 ) -> tuple[str, tuple[Token, ...]]:
-    """The prompt's text and tokens. `ids`: the prompt's, if the upstream said them. `prompt`: the caller's;
+    """The prompt's text and tokens. `ids`: the prompt's, if the upstream gave them. `prompt`: the caller's;
     None: a chat.
 
     The text is the caller's own, or else that of all tokens but the first: the upstream does not report the

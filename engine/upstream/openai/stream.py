@@ -34,8 +34,8 @@ _OWN_ENDS = frozenset(
 )
 """The reasons that upstreams give for the model's own end. Some give them for a stop string, too."""
 _FAILURES = ("abort", "error")
-_SAYING = ("content", "refusal", "reasoning_content", "reasoning", "tool_calls", "function_call")
-"""The fields of a delta that say something."""
+_TEXT_FIELDS = ("content", "refusal", "reasoning_content", "reasoning", "tool_calls", "function_call")
+"""The fields of a delta that may have text or calls."""
 _MAX_CHOICES = 64
 """Choices of one event, for each output. Servers send one."""
 
@@ -75,7 +75,7 @@ class StreamTranslator:
         else:
             deltas = self._feed_all(choices, chunk)
         self.alike = self._template.delta_of if self._only is not None and self._only.is_plain else None
-        # vLLM: with several outputs, the usage beside a choice counts this choice only.
+        # vLLM: with several outputs, the usage in the event of a choice counts this choice only.
         if (usage := chunk.get("usage")) and not (choices and self._only is None):
             self._count.usage = _usage(usage, self._count.usage)
             deltas = [replace(delta, usage=self._count.usage) for delta in deltas]
@@ -141,7 +141,7 @@ class _Output:
         self._index = index
         self._channel: Channel = "content"
         self._halves = HalfCharacters()
-        self._has_said: set[Channel] = set()
+        self._seen_parts: set[Channel] = set()
         """The parts that deltas have had: reasoning, content, calls."""
         # Most outputs have no tokens and no calls. Their readers are made when the first ones come.
         self._tokens: TokenReader | None = None
@@ -239,17 +239,16 @@ class _Output:
         tokens = self._tokens.read(choice)
         ends_early = choice.get("finish_reason") not in (None, "", "length")
         if ends_early and tokens and tokens[-1].id in self._sampling.stop_token_ids:
-            tokens.pop()  # it may stand for text, and this text, like a stop string, is not shown to guards
+            tokens.pop()  # it may have text, and this text, like a stop string, is not shown to guards
         return tokens
 
     def _segments(self, choice: Mapping[str, Any]) -> list[Segment]:
         """The texts of a choice.
 
-        A whole message that comes in the place of a delta goes on with the answer. After deltas, it repeats
-        the parts that they have had.
+        A whole message continues the answer, but for the parts that a delta has had: it repeats those.
         """
         delta, is_whole = choice.get("delta") or {}, False
-        if (message := choice.get("message")) and not any(map(delta.get, _SAYING)):
+        if (message := choice.get("message")) and not any(map(delta.get, _TEXT_FIELDS)):
             delta, is_whole = message, True
         content = delta.get("content") or delta.get("refusal")
         reasoning = delta.get("reasoning_content") or delta.get("reasoning")
@@ -261,10 +260,10 @@ class _Output:
         parts = ("reasoning", reasoning), ("content", content), ("tool_call", calls)
         segments: list[Segment] = []
         for channel, part in parts:
-            if not part or (is_whole and channel in self._has_said):
+            if not part or (is_whole and channel in self._seen_parts):
                 continue
             if not is_whole:
-                self._has_said.add(channel)
+                self._seen_parts.add(channel)
             if channel != "tool_call":
                 text = part if isinstance(part, str) else _text(part)
                 segments.append((channel, None, self._halves.join(channel, text)))
@@ -307,7 +306,7 @@ class _Output:
         follow for these tokens."""
         channel, call, text = segment
         aligner = self._aligner
-        # The upstream's parser made a call's text from other text: no token stands for it.
+        # The upstream's parser made a call's text from other text: no token has it.
         if channel == "tool_call" or (aligner is not None and aligner.waits and channel != self._channel):
             if aligner is not None:
                 self._release(deltas, aligner.mute(), ())
@@ -354,7 +353,7 @@ class _Output:
         num_tokens = 0 if channel == "echo" else len(tokens) or bool(text)
         # `ToolCalls` counts arguments when they come.
         num_chars, num_pieces = (0, 0) if channel == "tool_call" else (len(text), num_tokens)
-        usage = self.count.take(channel, num_chars, num_pieces, num_tokens)
+        usage = self.count.add(channel, num_chars, num_pieces, num_tokens)
         return Delta(self._index, text, tokens, channel, call, usage=usage)
 
 

@@ -1,6 +1,6 @@
 """Reads events that differ from an earlier one in their text alone, without parsing all of their JSON.
 
-The bytes of such an event are those before the text's JSON string, the string, and those behind it. All bytes
+The bytes of such an event are those before the text's JSON string, the string, and those after it. All bytes
 are accounted for: those around the string are compared, and the string is parsed. So the event means what the
 earlier one meant, with another text. Neither the string nor a learned event has a line's end.
 """
@@ -17,24 +17,23 @@ from engine.upstream.limits import LONG_TEXT, OutputCount, TooMuchError
 
 _MARK = b"WeirTextMark"
 """Letters that are no JSON without quotes."""
-_BESIDE_DELTA = ("finish_reason", "logprobs", "token_ids", "text")
+_OTHER_FIELDS = ("finish_reason", "logprobs", "token_ids", "text")
 """The fields of a choice that have other text, tokens and an end."""
-_BESIDE_CONTENT = ("reasoning_content", "reasoning", "tool_calls", "function_call")
+_OTHER_TEXT = ("reasoning_content", "reasoning", "tool_calls", "function_call")
 """The fields of a chat's delta that have other text than content."""
 _MOST = 8
 """Events that are learned without use. Some upstreams change another field with each event."""
 
 
 def text_in(chunk: Mapping[str, Any]) -> str:
-    """The content of a chunk that has nothing beside one choice of a chat, without other text, tokens and an
-    end. Empty for other chunks."""
+    """The content of a chunk that has one choice with content, and nothing else. Empty for other chunks."""
     choices: Sequence[Any] = chunk.get("choices") or ()
     if chunk.get("usage") or chunk.get("error") or len(choices) != 1:
         return ""
     choice = choices[0]
     delta = choice.get("delta") or {}
     content = delta.get("content")
-    has_more = any(map(choice.get, _BESIDE_DELTA)) or any(map(delta.get, _BESIDE_CONTENT))
+    has_more = any(map(choice.get, _OTHER_FIELDS)) or any(map(delta.get, _OTHER_TEXT))
     return content if isinstance(content, str) and not has_more else ""
 
 
@@ -72,7 +71,7 @@ class TextTemplate:
             return None
         self._left = _MOST
         try:
-            usage = self._count.take("content", len(text), len(strings), len(strings))
+            usage = self._count.add("content", len(text), len(strings), len(strings))
         except TooMuchError:
             return None  # the texts before the one that is too much are good
         return Delta(text=text, usage=usage)

@@ -1,21 +1,21 @@
-"""Reads the tokens of an OpenAI-compatible upstream, and matches them with the text beside them. No I/O.
+"""Reads the tokens of an OpenAI-compatible upstream, and matches them with the text of their event. No I/O.
 
 In a chat, `logprobs` is a list of objects; in a completion, it is an object of lists. vLLM puts `token_ids`
-beside it.
+next to it.
 
 An upstream sends the tokens that it drew and the text that they make, but not which text belongs to which
 token. It leaves special tokens out of the text, shows parts of a split character as U+FFFD, and lets the text
-lag behind the tokens while it looks for stop strings. A token must not pass a guard beside another token's
+lag behind the tokens while it looks for stop strings. A token must not pass a guard with another token's
 text (contract 2.4, 3.6). So a token is released with its own text only:
 
 1. If the text continues with a token's string, the token has this text.
 2. If the text contradicts a token's string, the token has no text (a special token). It goes with the text
    that follows.
 3. Tokens with U+FFFD in their strings share the text up to the next token's text.
-4. If text is left over, all that waits moves as one piece (contract 3.11), provided that the tokens can be
-   this text. But if the text may lag, it waits for more text or for the end: the piece could hold tokens
+4. If text is left over, all that waits is released together (contract 3.11), provided that the tokens can
+   be this text. But if the text may lag, it waits for more text or for the end: among the tokens could be one
    whose text is still to come.
-5. If text was released without tokens, its tokens may come later, beside another text. So once text was
+5. If text was released without tokens, its tokens may come later, with another text. So once text was
    released without tokens, or its tokens contradicted it, no further token of the output is released.
 """
 
@@ -29,7 +29,7 @@ from typing import Any
 from engine.protocol import Token, TopLogprob
 from engine.text.alignment import LOGPROB_FLOOR, align_tokens, cut_tokens
 
-Piece = tuple[str, tuple[Token, ...]]
+TextAndTokens = tuple[str, tuple[Token, ...]]
 """A text and its tokens, whose texts joined are the text. Or a text without tokens."""
 
 _MAX_ID = 2**31
@@ -128,8 +128,8 @@ class TokenAligner:
         """Whether some text is not released yet."""
         return bool(self._text)
 
-    def feed(self, tokens: Sequence[Token], text: str, *, more: bool = False) -> Piece:
-        """Take in tokens and text, and release a settled piece. A token's `text` is its string. `more`: more
+    def feed(self, tokens: Sequence[Token], text: str, *, more: bool = False) -> TextAndTokens:
+        """Add tokens and text. Returns those that are settled. A token's `text` is its string. `more`: more
         text follows for these tokens."""
         self._text += text
         if self.is_bare:
@@ -143,8 +143,8 @@ class TokenAligner:
             if not more and not self._stop:
                 if not _may_be(self._tokens, self._text):
                     return self.mute(), ()
-                one_piece = align_tokens(self._tokens, self._text)
-                return self._release(len(self._tokens), len(self._text), one_piece)
+                together = align_tokens(self._tokens, self._text)
+                return self._release(len(self._tokens), len(self._text), together)
             if len(self._tokens) - len(fitted) > self._max_waiting:
                 return self.mute(), ()
         return self._release(len(fitted), length, fitted)
@@ -156,7 +156,7 @@ class TokenAligner:
         self._tokens.clear()
         return text
 
-    def flush(self) -> Piece:
+    def flush(self) -> TextAndTokens:
         """The output has ended: all that is left, without tokens of a stop string."""
         fitted, length = self._fit()
         rest, text = self._tokens[len(fitted) :], self._text[length:]
@@ -204,7 +204,7 @@ class TokenAligner:
         found = re.compile(f"({unknown}){re.escape(self._tokens[last].text)}").match(self._text, pos)
         return run, found.end(1) if found else None
 
-    def _release(self, num_tokens: int, length: int, tokens: tuple[Token, ...]) -> Piece:
+    def _release(self, num_tokens: int, length: int, tokens: tuple[Token, ...]) -> TextAndTokens:
         text, self._text = self._text[:length], self._text[length:]
         del self._tokens[:num_tokens]
         return text, tokens

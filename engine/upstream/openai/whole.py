@@ -1,7 +1,7 @@
 """Translates a whole answer of an OpenAI-compatible upstream to `Delta`s. No I/O.
 
-Only a whole answer of vLLM has `prompt_logprobs`: in each choice of a completion, and once beside the choices
-of a chat.
+Only a whole answer of vLLM has `prompt_logprobs`: in each choice of a completion, and once next to the
+choices of a chat.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ class WholeTranslator(StreamTranslator):
         return deltas
 
     def _as_chunks(self, answer: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        """The chunks of a stream that says the same: all choices, then the usage."""
+        """The same as the chunks of a stream: all choices, then the usage."""
         more: dict[str, Any] = {"prompt_logprobs": answer.get("prompt_logprobs")}
         choices = [{**more, **one, **self._fixed, "delta": None} for one in answer["choices"]]
         yield {"choices": choices, "prompt_token_ids": answer.get("prompt_token_ids")}

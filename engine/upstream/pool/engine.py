@@ -171,8 +171,3 @@ class PoolEngine:
         self._requests.close()
         await self._health.aclose()
         await asyncio.gather(*(replica.engine.aclose() for replica in self.replicas.values()))
-
-
-async def _feed(request: GenerationRequest, flow: Flow, attempt: Attempt) -> None:
-    flow.on_first = attempt.begin
-    await attempt.replica.feed(request, flow)

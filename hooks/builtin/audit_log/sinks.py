@@ -22,7 +22,7 @@ class LineFile:
     """
 
     def __init__(self, path: str | Path, max_size: int, keep: int) -> None:
-        """`max_size`: bytes. `keep`: files beside `path`. Raises `OSError` if `path` cannot be written."""
+        """`max_size`: bytes. `keep`: older files. Raises `OSError` if `path` cannot be written."""
         self._path = Path(path).expanduser().absolute()
         self._max_size = max_size
         self._keep = keep

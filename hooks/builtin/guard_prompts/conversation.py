@@ -29,7 +29,7 @@ def conversation_of(
     """The turns of the request's prompt, in alternating roles, a user's first. The last one is a user's, and
     perhaps empty, or the beginning of the reply.
 
-    A completion's prompt is a user's turn. Everything that no assistant said counts as the user's: results of
+    A completion's prompt is a user's turn. Any text but an assistant's counts as the user's: results of
     tools, and system messages unless the layout knows them (`with_system`). Calls of tools are the
     assistant's. Images, sound and files are left out.
     """

@@ -40,7 +40,7 @@ class Conversation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JudgeModel:
-    """A model, and what is asked of it."""
+    """A model, and the questions to ask it."""
 
     engine: Engine
     model: str
@@ -54,7 +54,7 @@ class JudgeModel:
 
 
 def probability(logprob: float) -> float:
-    """Raises `UnclearError` for what no logprob can be, such as 1000."""
+    """Raises `UnclearError` for a number that cannot be a logprob, such as 1000."""
     if not logprob <= _ROUNDING:  # a comparison with what is not a number is false
         raise UnclearError("The guard model returned an impossible probability.")
     return math.exp(logprob)

@@ -89,12 +89,12 @@ class ConversationByChat:
 
 def _place_of(line: AnswerLine, tokens: Sequence[Token], start: int) -> int:
     """The place of the token that begins the verdict. White space in the answer does not matter."""
-    begin, said = "".join(line.begin.split()), ""
+    begin, text = "".join(line.begin.split()), ""
     for place in range(start, len(tokens)):
         word = tokens[place].text.strip()
-        if word and said.endswith(begin):
+        if word and text.endswith(begin):
             return place
-        said += word
+        text += word
     raise UnclearError("The guard model's answer does not have the form of its family.")
 
 

@@ -74,10 +74,10 @@ class Layouts:
         return SplicedPrompt(self.tokenizer, self._added, layout, texts, trims=self._trims)
 
     def answer_before(self, layout: str, answer: str, line: AnswerLine) -> str:
-        """The answer up to the verdict of `line`. Line ends that are there already are not put again."""
-        said = layout + answer
+        """The answer up to the verdict of `line`. Line ends that are there already are not repeated."""
+        text = layout + answer
         num_ends = len(line.begin) - len(line.begin.lstrip("\n"))
-        num_there = len(said) - len(said.rstrip("\n"))
+        num_there = len(text) - len(text.rstrip("\n"))
         return answer + line.begin[min(num_ends, num_there) :]
 
     def first_tokens(self, layout: str, answer: str, line: AnswerLine) -> dict[str, int]:

@@ -37,8 +37,8 @@ class Nemotron(Family):
 
     def prompt(self, turns: Sequence[Turn], criterion: str) -> Chat | str:
         speakers = {"user": "user", "assistant": "response: agent", "system": "user"}
-        said = "".join(f"{speakers[turn.role]}: {turn.text}\n" for turn in turns)
-        return Chat([{"role": "user", "content": _HEAD + said + _TAIL}])
+        talk = "".join(f"{speakers[turn.role]}: {turn.text}\n" for turn in turns)
+        return Chat([{"role": "user", "content": _HEAD + talk + _TAIL}])
 
     def lines(self, turns: Sequence[Turn], criterion: str) -> tuple[AnswerLine, ...]:
         of_user = AnswerLine('{"User Safety": "', SAFE_UNSAFE)

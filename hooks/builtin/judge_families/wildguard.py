@@ -17,7 +17,7 @@ _OF_REPLY: Spellings = {"unsafe": (" yes",), "safe": (" no", " N/A")}
 
 
 class WildGuard(Family):
-    """It reads one exchange: earlier turns are in the request's place, before the last request."""
+    """The model reads one exchange. Earlier turns are in the request's place, before the last request."""
 
     name = "wildguard"
     name_signs = ("wildguard",)

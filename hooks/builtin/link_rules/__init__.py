@@ -1,1 +1,1 @@
-"""The parts of the guard `links`: where addresses are in a text, which may pass, and what they carry."""
+"""The parts of the guard `links`: addresses in a text, the policy for them, and the data in them."""

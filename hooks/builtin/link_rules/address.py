@@ -1,4 +1,4 @@
-"""Addresses as places of a text, and what readers of addresses have in common."""
+"""Addresses as places of a text, and the parts that readers of addresses share."""
 
 import re
 from enum import Enum
@@ -25,7 +25,7 @@ class Place(Enum):
     POSSIBLE = "possible"
     """A place where some clients expect an address, and where other texts are common, too."""
     UNKNOWN = "unknown"
-    """Nothing tells where: what may be an address with a host does not pass."""
+    """The place is unknown. A text that may be an address with a host does not pass."""
 
 
 class Address(NamedTuple):
@@ -46,7 +46,7 @@ Found = list[Address] | int
 
 
 def end_of(pattern: re.Pattern[str], text: str, place: int, most: int = MAX_ADDRESS) -> int:
-    """The end of what the pattern matches at `place`, or `place`."""
+    """The end of the pattern's match at `place`. Without a match, `place`."""
     found = pattern.match(text, place, place + most)
     return found.end() if found else place
 

@@ -77,8 +77,8 @@ class Carried:
         """Whether a run goes through `start` in the text and through `place` in the prompt."""
         left, first = max(0, start - self._least), max(0, place - self._least)
         before = _num_same(text[left:start][::-1], self._prompt[first:place][::-1])
-        behind = _num_same(text[start : start + self._least], self._prompt[place : place + self._least])
-        return before + behind >= self._least
+        after = _num_same(text[start : start + self._least], self._prompt[place : place + self._least])
+        return before + after >= self._least
 
 
 def _num_same(one: str, other: str) -> int:

@@ -12,7 +12,7 @@ from hooks.builtin.link_rules.address import BLANKS, MAX_ADDRESS, Address, Found
 MOST_BLANKS = 512
 """Most characters between a sign and its address. After more, the guard cannot tell what is before."""
 REACH = 2 * MOST_BLANKS + 64
-"""Most characters to the left of an address that tell its place: those up to the sign, and what must be
+"""Most characters before an address that show its place: those from the sign on, and those that must be
 before the sign."""
 _QUOTING = f"{BLANKS}>"
 _BEFORE = f"{BLANKS}<>\"'\\"
@@ -30,7 +30,7 @@ SIGN = re.compile(
 )
 """The signs of places. The first characters are a class of their own, which `re` finds fast."""
 LONG_GAP = re.compile(f"(?P<gap>[{re.escape(_BEFORE)}]{{{MOST_BLANKS},}}(?!\\Z))")
-"""So many blanks that what is before them does not count."""
+"""A gap of so many blanks that a sign before it does not count."""
 
 
 def _spelled(name: str) -> str:
@@ -81,7 +81,7 @@ _PARENTHESIS = re.compile(r"\\[\s\S]|[()]")
 _MOST_NESTED = 32
 """Most parentheses in each other that CommonMark allows in an address."""
 MORE_OF_HOST = re.compile(r"@|[.\u3002\uff0e\uff61]\w|\\[.@:%-]")
-"""After a host: what some clients could take for more of it, or for another host."""
+"""Text after a host that some clients could read as more of it, or as another host."""
 
 
 def begin_of_gap(text: str, start: int) -> int:
@@ -112,7 +112,7 @@ def at_sign(text: str, sign: str, place: int, is_final: bool) -> Found:
 
 
 def after_gap(text: str, place: int, is_final: bool) -> Found:
-    """The address at `place`, before which are so many blanks that nothing tells what it is."""
+    """The address at `place`, after so many blanks that its place is unknown."""
     end = end_of(_TO_SPACE, text, place, _NUM_TELLING)
     if end == len(text) and end < place + _NUM_TELLING and not is_final:
         return place
@@ -216,7 +216,7 @@ def _definition(text: str, place: int, is_final: bool) -> Found:
 
 
 def _end_of_destination(text: str, start: int, end: int) -> int:
-    """The place of the parenthesis that closes the link, or after which it is none."""
+    """The place of the parenthesis that closes the link, or after which it is not a link."""
     depth = 0
     for sign in _PARENTHESIS.finditer(text, start, end):
         depth += {"(": 1, ")": -1}.get(sign[0], 0)
@@ -249,7 +249,7 @@ def _value(
 
 
 def _has_more_of_host(text: str, start: int, cut: int) -> bool:
-    """Whether some clients take what is after the quote at `cut` for more of the address's host."""
+    """Whether some clients read the text after the quote at `cut` as more of the address's host."""
     if not _ends_in_host(text[start:cut]):
         return False
     more = text[cut + 1 : end_of(_REST_OF_HOST, text, cut)]

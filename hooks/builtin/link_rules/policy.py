@@ -51,7 +51,7 @@ class _Entry(NamedTuple):
 
 
 class Policy:
-    """The list of the operator. `carries` says of the part of an address after its host whether it carries
+    """The list of the operator. `carries` returns whether the part of an address after its host carries
     a text that may not leave."""
 
     def __init__(self, allow: Iterable[str], schemes: Iterable[str], *, relative: bool) -> None:
@@ -77,15 +77,15 @@ class Policy:
         if scheme not in _DEFAULT_PORTS and not rest.startswith(("//", "\\")):
             is_plain = scheme != "mailto" or "?" not in rest
             return is_plain and not (carries and carries(rest))
-        place, behind = _place(scheme, rest)
+        place, after_host = _place(scheme, rest)
         if place is None:
             return False
         is_listed = any(_covers(entry, place, scheme) for entry in self._entries)
-        return is_listed and not (carries and carries(behind))
+        return is_listed and not (carries and carries(after_host))
 
 
 def absolute(written: str, place: Place) -> Iterator[str]:
-    """The addresses with a scheme or a host that some reader finds in what is at a place."""
+    """The addresses with a scheme or a host that some reader finds in the text at a place."""
     if place is Place.TEXT:
         yield written.replace("\\/", "/")
         return
@@ -123,7 +123,7 @@ def _is_local(form: str) -> bool:
 
 
 def _split(address: str) -> tuple[str, str]:
-    """The scheme, and what is after its colon."""
+    """The scheme, and the text after its colon."""
     found = _SCHEME.match(address)
     if found:
         return found[1].lower(), address[found.end() :]

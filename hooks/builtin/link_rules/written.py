@@ -1,4 +1,4 @@
-"""Addresses in plain text: what looks like an address, whatever is around it."""
+"""Addresses in plain text: any text that looks like an address, wherever it is."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ def _spelled(*schemes: str) -> str:
 
 
 _NOT_IN_ESCAPE = "".join(rf"(?<!{begin})" for begin in (r"%\w", r"\\x\w", r"\\u\w", r"\\u\w\w", r"\\u\w\w\w"))
-"""The reading without escapes finds what begins after an escape."""
+"""The reading without escapes finds an address that begins after an escape."""
 _HOST = rf"(?:{LABELS}[a-z][a-z0-9-]{{1,62}}\.?|{NUMBERS})(?::\d{{1,5}})?"
 _SIGNS = rf"""
     (?P<web>{_spelled("https", "http", "ftp", "wss", "ws")})
@@ -141,7 +141,7 @@ def _in_text(
     *,
     has_host: bool = True,
 ) -> Found:
-    """The address that begins at `start` in plain text, and whose host begins at `place`. `is_one` says
+    """The address that begins at `start` in plain text, and whose host begins at `place`. `is_one`:
     whether the text from `place` on is an address. `begin`: where its name begins, if before `start`."""
     limit = start + MAX_ADDRESS
     end = end_of(_RUN, text, place, limit - place)

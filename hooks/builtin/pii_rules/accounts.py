@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from hooks.builtin.pii_rules.check_digits import digits_of, luhn, mod97, plain
-from hooks.builtin.pii_rules.family import BEHIND_IBAN, words_near
+from hooks.builtin.pii_rules.family import AFTER_IBAN, words_near
 from hooks.detect.rules import Rule
 
 # Issuers by ISO/IEC 7812 prefix, with the lengths of their numbers.
@@ -59,12 +59,12 @@ _GROUPED = (
     r"(?:[245]\d|3[04-9]|6\d|8[12])\d\d(?:([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{1,3})?|([ -])\d{6}\2\d{4,5})"
 )
 CARDS = (
-    Rule("CREDIT_CARD", rf"{_OF_NO_CARD}{_GROUPED}(?![^\W_])", length=card_length, unless=BEHIND_IBAN),
+    Rule("CREDIT_CARD", rf"{_OF_NO_CARD}{_GROUPED}(?![^\W_])", length=card_length, unless=AFTER_IBAN),
     Rule(
         "CREDIT_CARD",
         rf"{_OF_NO_CARD}(?:[245]\d|3[457]|6\d)\d{{13,14}}(?![^\W_])(?!\.\d)",
         check=is_bare_card,
-        unless=f"(?:{BEHIND_IBAN}|{_AN_ID})",
+        unless=f"(?:{AFTER_IBAN}|{_AN_ID})",
     ),
     Rule("CREDIT_CARD", r"(?<![^\W_])[2-68]\d{13,18}(?![^\W_])", check=is_named_card, near=_CARD_WORDS),
 )
@@ -77,7 +77,7 @@ UATP_CARDS = (
 """Airlines issue these cards. Other ids have as many digits, so the rules come after theirs."""
 _GAP_OR_NONE = _GROUPED.replace("([ -])", "([ -]?)")
 CHOSEN_CARDS = (
-    Rule("CREDIT_CARD", rf"{_OF_NO_CARD}{_GAP_OR_NONE}(?![^\W_])", length=card_length, unless=BEHIND_IBAN),
+    Rule("CREDIT_CARD", rf"{_OF_NO_CARD}{_GAP_OR_NONE}(?![^\W_])", length=card_length, unless=AFTER_IBAN),
     Rule("CREDIT_CARD", rf"{_OF_NO_CARD}1\d{{14}}(?![^\W_])", length=card_length),
 )
 """Bare cards of all issuers, if cards are chosen."""

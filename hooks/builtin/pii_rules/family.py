@@ -22,8 +22,8 @@ _PART = re.compile(r"\(\?[^:]*:|\{[^}]*\}|\\.|\[[^\]]*\]|\d")
 """The parts of a form that `loose` changes or has to skip."""
 _SAME = re.compile(r"\(\?:\\d\\d(?:\|\\d\\d)+\)")
 """Alternatives that became the same."""
-BEHIND_IBAN = r"(?<![^\W_])(?-i:[A-Z]{2}\d\d(?: [A-Z\d]{4}){0,7} )"
-"""The first groups of what looks like a bank account, for `Rule.unless`."""
+AFTER_IBAN = r"(?<![^\W_])(?-i:[A-Z]{2}\d\d(?: [A-Z\d]{4}){0,7} )"
+"""The first groups of a text that looks like a bank account, for `Rule.unless`."""
 _LETTER = re.compile(r"(?<!\\)(?<!\(\?)[A-Za-z]")
 """A letter that a form asks for."""
 _ALONE = r"(?<![\s\S])"
@@ -34,7 +34,7 @@ _ENDINGS = "(?:e?s|(?:s|en)?nummer|[ _-]?(?:number|num|nr|no|id|code))?"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One line of a table: what an entity looks like."""
+    """One line of a table: the form of an entity."""
 
     country: str
     """The country (ISO 3166 code); empty: of no country."""
@@ -64,14 +64,14 @@ class Family:
         if self.is_grouped:
             body = NO_GROUP_BEFORE + body + NO_GROUP_AFTER
         near = words_near(self.near) if self.near else None
-        unless = BEHIND_IBAN if self.is_grouped else None
+        unless = AFTER_IBAN if self.is_grouped else None
         yield Rule(self.entity, BEGIN + body + END, check, near=near, unless=unless, country=self.country)
         if is_chosen and near and (self.check or _LETTER.search(self.form)):
             alone = check if self.check else lambda text: check(text) and any(map(str.isalpha, text))
             yield Rule(self.entity, f"{_ALONE}(?i:{form}){_TO_THE_END}", alone, country=self.country)
 
     def full_check(self) -> Check:
-        """Return a function that says whether a text has the form and passes the check."""
+        """Return a function: whether a text has the form and passes the check."""
         has_form = re.compile(self.form, re.IGNORECASE if self.near else 0).fullmatch
         check = _stdnum(self.check) if isinstance(self.check, str) else self.check
         if check is None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from hooks.api.extras import from_extra
 from hooks.builtin.pii_rules.check_digits import digits_of
-from hooks.builtin.pii_rules.family import BEHIND_IBAN, END
+from hooks.builtin.pii_rules.family import AFTER_IBAN, END
 from hooks.detect.rules import Rule, words
 
 with from_extra("guards", "phonenumbers"):
@@ -49,9 +49,9 @@ _NUMBERED = words(
         "nonce",
     ),
 )
-_NUMBER_OF_ELSE = rf"{_NUMBERED}[^\w]{{0,3}}(?:(?:no|nr|number|id|code)\b)?[^\w]{{0,3}}|{BEHIND_IBAN}"
+_NUMBER_OF_ELSE = rf"{_NUMBERED}[^\w]{{0,3}}(?:(?:no|nr|number|id|code)\b)?[^\w]{{0,3}}|{AFTER_IBAN}"
 _NO_PHONE = rf"(?:{_NUMBER_OF_ELSE}|(?<!\d{{3}}[.-]\d{{3}})\d[ :])"
-"""The text before what is no phone number. A digit is none of it after another phone number."""
+"""Text before digits that are not a phone number. A digit is not such a text after another phone number."""
 _GAP = r"[ .\-/()\u00a0\u2010\u2011]{0,3}"
 _BEGIN = r"(?<![^\W_])(?<![-+./])(?<![+./]\()"
 _AMERICAN = (

@@ -6,7 +6,8 @@ from engine.protocol import Calibration, ProbeInfo, Scores
 from hooks.builtin.probe_scores.smoothing import AttentionMean, RunningScore, running_score
 
 Read = Callable[[Scores | None], float | None]
-"""A token's scores to the running score of one label; None, at the stream's end, to a last one."""
+"""Returns the running score of one label after a token with these scores. With None, at the stream's end, it
+returns the last score."""
 
 
 Finding = tuple[str | None, float | None]

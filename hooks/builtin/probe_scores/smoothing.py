@@ -25,7 +25,7 @@ class RunningScore(Protocol):
         """The running score after one more token. None: no score yet."""
 
     def end(self) -> float | None:
-        """The score that only the stream's end gives. None: it gives none."""
+        """The score at the stream's end. None: the end adds no score."""
 
 
 def running_score(smoothing: Smoothing, span: int) -> RunningScore:

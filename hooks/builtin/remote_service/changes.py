@@ -16,10 +16,10 @@ def changes(text: str, changed: str) -> list[tuple[int, int]]:
     in `changed`, in the same order.
 
     White space does not count. If `changed` only has more words than `text`, or is much longer, the place is
-    the whole text. Raises `DetectorError` if the two are equal: the service said that it changed the text.
+    the whole text. Raises `DetectorError` if the two are equal: the service reported a change.
     """
     if text == changed:
-        raise DetectorError("the service says that it changed the text, and did not")
+        raise DetectorError("the service reports that it changed the text, and did not")
     words = list(_WORD.finditer(text))
     before, after = [word[0] for word in words], _WORD.findall(changed)
     if before == after:

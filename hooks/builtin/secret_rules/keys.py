@@ -14,9 +14,9 @@ with from_extra("guards", "regex"):
     import regex
 
 _PREFIX = re.compile(r"[^-_.:|%]{1,24}[-_.:|%]")
-_BEFORE, _BEHIND = r"(?<![A-Za-z\d])", r"(?![\w-])"
-_BEHIND_KEY = r"(?!_{0,2}[A-Za-z\d-]|_{3})"
-"""As `_BEHIND`, but underscores may be emphasis: `_key_`, `__key__`."""
+_BEFORE, _AFTER = r"(?<![A-Za-z\d])", r"(?![\w-])"
+_AFTER_KEY = r"(?!_{0,2}[A-Za-z\d-]|_{3})"
+"""The same, but underscores may be emphasis: `_key_`, `__key__`."""
 
 
 def is_key(text: str) -> bool:
@@ -49,7 +49,7 @@ _ENCRYPTED = rf"{_PART}{{0,1000}}+{_PART}{{8,64}}+{_PART}{{1,8000}}+{_PART}{{16,
 JWT = Rule(
     "JWT",
     # RFC 7515, with two parts without a signature; RFC 7516.
-    rf"(?a){_BEFORE}eyJ[\w-]{{10,1000}}+(?:{_ENCRYPTED}|{_SIGNED}){_BEHIND}",
+    rf"(?a){_BEFORE}eyJ[\w-]{{10,1000}}+(?:{_ENCRYPTED}|{_SIGNED}){_AFTER}",
     check=is_jwt,
 )
 
@@ -148,7 +148,7 @@ def _rule(family: Family) -> Rule:
     check = is_unlike_words if family.check == "words" else is_key
     before = "" if family.behind else _BEFORE
     behind = f"{_BEFORE}{family.behind}" if family.behind else None
-    return Rule(family.entity, f"(?a){before}{family.form}{_BEHIND_KEY}", check=check, behind=behind)
+    return Rule(family.entity, f"(?a){before}{family.form}{_AFTER_KEY}", check=check, behind=behind)
 
 
 KEYS = (

@@ -85,7 +85,7 @@ def password_length(text: str) -> int:
 
 
 def human_length(text: str) -> int:
-    """As `password_length`, for a password that a person made up."""
+    """The same for a password that a person made up."""
     value = _alone(text)
     return len(value) if is_human(value) else 0
 
@@ -116,7 +116,7 @@ _CODE = re.compile(
     r"|[\w.-]+@[\w-]+\.[a-z]{2,}"
     r"|(?:\.{0,2}/|~/|[A-Za-z]:\\).*|[A-Za-z_][A-Za-z_\d]*(?:\.[A-Za-z_]\w*)+[!?]?|\w+=[^=].*"
 )
-"""Calls, places in lists, paths, addresses, attributes: what a program says instead of a password."""
+"""Calls, places in lists, paths, addresses, attributes: texts of programs in the place of a password."""
 _PLAIN = re.compile(
     r"""
     [\d.,:/+TZ-]+                                     # a number, a date, a time

@@ -21,7 +21,7 @@ _MARKED = re.compile(
     r"|(?<![a-z])(?:your?|my(?=[_-])|the|some|insert|enter|todo|here|goes|xxx+)(?![a-z])"
     r"|_here\b|x{4}|\.{3}|\*{3}"
 )
-"""Words of manuals, in lower case. In a key drawn at random they stand by chance once in 100,000."""
+"""Words of manuals, in lower case. One key in 100,000 that is drawn at random has one by chance."""
 _ENVIRONMENT = re.compile(
     r"(?<=[_-])(?:live|test|sandbox|prod|production|development)(?=[_-])", re.IGNORECASE
 )
@@ -31,9 +31,9 @@ _SAME_GROUPS = re.compile(r"(?<![A-Za-z\d])([A-Za-z\d]{3,12})([-_.])\1\2\1(?![A-
 _RUN = re.compile(r"(.)\1{6,}")
 _LONG_SEQUENCE = 9
 _SHARE = 4
-"""A run or a sequence of one part in so many of a key shows a placeholder."""
+"""A key is a placeholder if a run or a sequence is at least this part of it: a fourth."""
 _MIN_REST = 18
-"""Characters that look random beside a word of manuals, from which on a text is no placeholder."""
+"""A text with a word of manuals and this many characters that look random is not a placeholder."""
 
 
 def is_stand_in(text: str) -> bool:

@@ -22,7 +22,7 @@ OPENING = r"""[@bru]{0,2}["'`*“‘(\\: \t\r\n]{0,40}(?:```\w{0,12}\r?\n)?"""
 SIGN = rf"{CLOSING}{SAYS}{OPENING}"
 OF_WHAT = r"(?:[ ](?:for|of|to|on|für|de|para|pour|per|von)[ ][\w .@'-]{1,40}|[ ]?\([^()\n]{1,30}\))?"
 FEIGNED = r"(?<![a-z])(?:non|fake|dummy|mock|sample|example|bogus|invalid)(?:[_-]|(?-i:(?=[A-Z])))\w{0,24}"
-"""The beginning of a name that says itself that its value is none: fake_token, nonMatchingToken."""
+"""The beginning of a name whose value is not a secret by its own words: fake_token, nonMatchingToken."""
 # The look-behind of 200 excludes places far into a long word, where every "=" could begin a password.
 BEFORE = r"""(?<=["'`*“‘(\\ \t\n=:：|>,是はは는为為])(?<![!-~]{200})(?![*(\[=:])"""
 

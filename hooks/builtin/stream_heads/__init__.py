@@ -1,1 +1,1 @@
-"""Token classifiers as guards: what their heads say of a token, and when several tokens are an offence."""
+"""Token classifiers as guards: the outputs of their heads, and the rule that makes an offence of tokens."""

@@ -67,15 +67,15 @@ class ReplyVerdicts:
         if self._waits_for_end and not is_final and runs and runs[-1][1] >= num_decided:
             num_decided = runs.pop()[0]
         matches: list[Match] = []
-        for first, behind, category in runs:
-            start, last = max(self._place(first), self._end_reported), self._place(behind - 1)
+        for first, after, category in runs:
+            start, last = max(self._place(first), self._end_reported), self._place(after - 1)
             # Tokens that are a part of a character are found with the whole character.
-            places = map(self._place, range(behind, len(self._ends) + 1))
+            places = map(self._place, range(after, len(self._ends) + 1))
             end = next((place for place in places if place > last), None)
             if end is None:
                 if last > start and (is_final or not self._waits_for_end):
                     matches.append(Match(start, last, category))
-                    first = next(at for at in range(first, behind) if self._place(at) == last)
+                    first = next(at for at in range(first, after) if self._place(at) == last)
                 num_decided = min(num_decided, first)
                 break
             if end > start:

@@ -15,7 +15,7 @@ _ADDRESS = re.compile(
           [/\\]{{2}} [^\W_][\w-]*(?:\.[\w-]+)+                       # the page's own scheme
         | www\. (?:[^\W_]|-)+(?:\.(?:[^\W_]|-)+)*                     # what programs make links of
         | (?:(?:[^\W_]|-)+\.)+(?:{_ENDINGS})(?![^\W_]|[@-]|\.[^\W_])  # a host of a well-known ending
-        | (?:(?:[^\W_]|-)+\.)+[a-z]{{2,}}(?=/|:\d|\?\w+=)              # a host with something behind it
+        | (?:(?:[^\W_]|-)+\.)+[a-z]{{2,}}(?=/|:\d|\?\w+=)              # a host with something after it
       )
     """,
     re.VERBOSE,

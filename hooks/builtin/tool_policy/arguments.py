@@ -28,7 +28,7 @@ class Arguments:
     """Reads the arguments' JSON piece by piece. It is a `Listener` of `hooks.json.reader`."""
 
     def __init__(self, kept: Collection[str | None]) -> None:
-        """`kept`: the names of the members whose values are kept. None among them stands for all."""
+        """`kept`: the names of the members whose values are kept. None among them means all names."""
         self._reader = JsonReader(self)
         self._kept = kept
         self._keeps_all = None in kept
@@ -45,11 +45,11 @@ class Arguments:
 
     @property
     def num_known(self) -> int:
-        """It grows when there is more to decide on: a member that is kept, or the end."""
+        """The number of things to decide on. It grows with each member that is kept, and at the end."""
         return len(self.members) + self.is_complete
 
     def knows(self, member: str | None) -> bool:
-        """Whether all is known that a condition on this member needs. None stands for all members."""
+        """Whether all is known that a condition on this member needs. None means all members."""
         return self.is_complete or member in self.members
 
     @property
@@ -109,7 +109,7 @@ class Arguments:
         self._end({"true": True, "false": False, "null": None}[word])
 
     def go_on(self) -> None:
-        """Nothing: an item or a member was counted at its end."""
+        """Does nothing: an item or a member was counted at its end."""
 
     def close(self) -> None:
         frame = self._frames.pop()

@@ -12,10 +12,10 @@ from hooks.api.extras import from_extra
 from hooks.builtin.link_rules.hosts import addresses_in
 from hooks.builtin.tool_policy.addresses import hosts_in, is_listed
 from hooks.builtin.tool_policy.arguments import Number
+from hooks.builtin.tool_policy.conversation import Conversation
 from hooks.builtin.tool_policy.hosts import Hosts
 from hooks.builtin.tool_policy.paths import Folders
 from hooks.builtin.tool_policy.places import Pointer, UnreadableError, text_of
-from hooks.builtin.tool_policy.said import Said
 from hooks.builtin.tool_policy.truth import Truth, agreed, all_of, any_of, true_if
 from hooks.builtin.tool_policy.values import as_meant, plain
 
@@ -56,7 +56,7 @@ Written = TypedDict(
     },
     total=False,
 )
-"""A condition as a configuration writes it. All that it says must hold.
+"""A condition as a configuration writes it. All of its tests must hold.
 
 `values`: the value is one of these. `pattern`: it is a text that the pattern matches as a whole. `host`: it
 is an address of one of these hosts, of http or https unless the host is written with another scheme. `links`:
@@ -67,7 +67,7 @@ the most characters of a text or items of an array. `from`: it is in the words o
 """
 with_config(_EXACT)(Written)
 
-Test = Callable[[Any, Said], Truth]
+Test = Callable[[Any, Conversation], Truth]
 """Whether a value is right. Raises `UnreadableError` for a value of another kind: nobody can tell."""
 
 
@@ -82,30 +82,32 @@ class Condition:
         self.pointer = Pointer(pointer)
         alternatives: Sequence[Any] = [written] if isinstance(written, Mapping) else written
         self.reads_prompt = any("from" in one or "links" in one for one in alternatives)
-        """Whether it depends on what the conversation says."""
+        """Whether it depends on the conversation's words."""
         self._is_optional = is_optional
         self._alternatives = [[_TESTS[name](value) for name, value in one.items()] for one in alternatives]
 
-    def holds(self, members: dict[str, Any], said: Said, *, is_for_all: bool) -> Truth:
-        """Whether all values are right, and there is one. Not `is_for_all`: whether one value is right."""
+    def holds(self, members: dict[str, Any], conversation: Conversation, *, is_for_all: bool) -> Truth:
+        """Whether there is a value and all values are right. Not `is_for_all`: whether one value is right."""
         try:
             values = self.pointer.values(members)
         except UnreadableError:
             return Truth.UNKNOWN
         if len(values) > MAX_VALUES:
             return Truth.UNKNOWN
-        right = (self._is_right(value, said) for value in values)
+        right = (self._is_right(value, conversation) for value in values)
         if not is_for_all:
             return any_of(right)
         return all_of(right) if values else true_if(self._is_optional)
 
-    def _is_right(self, value: Any, said: Said) -> Truth:
-        return any_of(all_of(_answer(test, value, said) for test in tests) for tests in self._alternatives)
+    def _is_right(self, value: Any, conversation: Conversation) -> Truth:
+        return any_of(
+            all_of(_answer(test, value, conversation) for test in tests) for tests in self._alternatives
+        )
 
 
-def _answer(test: Test, value: Any, said: Said) -> Truth:
+def _answer(test: Test, value: Any, conversation: Conversation) -> Truth:
     try:
-        return test(value, said)
+        return test(value, conversation)
     except UnreadableError:
         return Truth.UNKNOWN
 
@@ -116,7 +118,7 @@ def _values(allowed: Sequence[_Value]) -> Test:
     meant = {form for one in allowed for form in as_meant(one)}
     has_truth = any(isinstance(one, bool) for one in allowed)
 
-    def test(value: Any, said: Said) -> Truth:
+    def test(value: Any, conversation: Conversation) -> Truth:
         if isinstance(value, Number) and _decimal(value) in numbers:
             return Truth.YES
         if isinstance(value, str | bool) and (type(value), value) in others:
@@ -134,7 +136,7 @@ def _pattern(written: str) -> Test:
     def matches(text: str) -> bool:
         return pattern.fullmatch(text, timeout=TIMEOUT) is not None
 
-    def test(value: Any, said: Said) -> Truth:
+    def test(value: Any, conversation: Conversation) -> Truth:
         text = text_of(value)
         if matches(text):
             return Truth.YES
@@ -153,30 +155,30 @@ def compiled(written: str) -> "regex.Pattern[str]":
 
 def _host(entries: Sequence[str]) -> Test:
     hosts = Hosts(entries)
-    return lambda value, said: hosts.have(_string(value))
+    return lambda value, conversation: hosts.have(_string(value))
 
 
 def _links(globs: Sequence[str]) -> Test:
-    def test(value: Any, said: Said) -> Truth:
+    def test(value: Any, conversation: Conversation) -> Truth:
         text = text_of(value)
         hosts = addresses_in(text).union(hosts_in(text))
         others = {address for address, host in hosts if not is_listed(host, globs)}
         if len(others) > MAX_VALUES:
             return Truth.UNKNOWN
-        return all_of(said.has(address, "user") for address in others)
+        return all_of(conversation.has(address, "user") for address in others)
 
     return test
 
 
 def _path(written: Sequence[str]) -> Test:
     folders = Folders(written)
-    return lambda value, said: folders.have(_string(value))
+    return lambda value, conversation: folders.have(_string(value))
 
 
 def _range(bounds: _Bounds) -> Test:
     least, most = _bounds(bounds)
 
-    def test(value: Any, said: Said) -> Truth:
+    def test(value: Any, conversation: Conversation) -> Truth:
         if not isinstance(value, Number):
             raise UnreadableError
         exact = _decimal(value)
@@ -189,7 +191,7 @@ def _range(bounds: _Bounds) -> Test:
 def _length(bounds: _Bounds) -> Test:
     least, most = _bounds(bounds)
 
-    def test(value: Any, said: Said) -> Truth:
+    def test(value: Any, conversation: Conversation) -> Truth:
         if not isinstance(value, str | list):
             raise UnreadableError
         return true_if(least <= len(value) <= most)
@@ -201,10 +203,10 @@ def _from(origins: Sequence[Origin]) -> Test:
     places = [(one["tool"], Pointer(one["at"])) for one in origins if isinstance(one, Mapping)]
     sources = [one for one in origins if not isinstance(one, Mapping)]
 
-    def test(value: Any, said: Said) -> Truth:
+    def test(value: Any, conversation: Conversation) -> Truth:
         text = text_of(value)
-        by_source = (said.has(text, source) for source in sources)
-        return any_of(chain(by_source, (said.has_result(text, *place) for place in places)))
+        by_source = (conversation.has(text, source) for source in sources)
+        return any_of(chain(by_source, (conversation.has_result(text, *place) for place in places)))
 
     return test
 

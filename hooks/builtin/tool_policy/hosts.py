@@ -40,7 +40,7 @@ _OF_IPV4 = (
 
 class _Host(NamedTuple):
     scheme: str
-    """With its colon; empty: the address has none."""
+    """The port with its colon. Empty: the address has none."""
     name: str
 
 

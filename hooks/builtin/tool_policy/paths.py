@@ -1,4 +1,4 @@
-"""Paths: whether something at a path is in a folder, as far as the path's text says.
+"""Paths: whether something at a path is in a folder, as far as the path's text shows.
 
 A path is read in every way in which a tool may read it: as it is, without blanks around it, without quotes,
 percent-decoded, with compatible characters, and word by word. The answer is the one that all readings give. A
@@ -146,8 +146,8 @@ def _place(text: str) -> _Place:
 
 
 def _has_links(path: str) -> bool:
-    """Whether the path goes through a link of `/proc`, also if it leaves the link again by `..`, or so leaves
-    another folder that is a link."""
+    """Whether the path goes through a link of `/proc`, even if it leaves the link again by `..`, or leaves
+    another folder that is a link by `..`."""
     names = tuple(name.casefold() for name in path.split("/") if name not in ("", "."))
     if path.startswith("/") and _leaves_a_link(names):
         return True

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from hooks.builtin.tool_policy.arguments import Arguments, folded
 from hooks.builtin.tool_policy.conditions import TIMEOUT, Condition, Written, compiled
-from hooks.builtin.tool_policy.said import Said
+from hooks.builtin.tool_policy.conversation import Conversation
 from hooks.builtin.tool_policy.truth import Truth, all_of, true_if
 from hooks.detect.argument_types import blamed_on
 
@@ -35,8 +35,8 @@ class WrittenRule(TypedDict, total=False):
 
 
 class Rule:
-    """Says what happens to a call that it applies to. Where nobody can tell whether it does, a denying rule
-    applies, and an allowing rule does not."""
+    """Allows or denies the calls that it applies to. If that is unknown of a call, a denying rule applies,
+    and an allowing rule does not."""
 
     def __init__(self, written: WrittenRule) -> None:
         """Raises `ValueError` for a condition that cannot be checked."""
@@ -58,12 +58,12 @@ class Rule:
 
     @property
     def reads_prompt(self) -> bool:
-        """Whether it depends on what the conversation says."""
+        """Whether it depends on the conversation's words."""
         return self._asked is not None or any(one.reads_prompt for one in self._conditions)
 
     @property
     def members(self) -> frozenset[str | None]:
-        """The members that it has conditions on. None stands for all members."""
+        """The members that it has conditions on. None means all members."""
         return frozenset(condition.pointer.member for condition in self._conditions)
 
     def is_for(self, tool: str) -> Truth:
@@ -73,16 +73,18 @@ class Rule:
         is_alike = any(fnmatchcase(folded(tool), folded(glob)) for glob in self._globs)
         return Truth.UNKNOWN if is_alike else Truth.NO
 
-    def applies(self, tool: str, arguments: Arguments, said: Said, *, is_tainted: bool) -> bool | None:
+    def applies(
+        self, tool: str, arguments: Arguments, conversation: Conversation, *, is_tainted: bool
+    ) -> bool | None:
         """Whether the rule applies to the call. None: the arguments that follow decide it."""
         known = [one for one in self._conditions if arguments.knows(one.pointer.member)]
         answers = chain(
             (
                 self.is_for(tool),
                 true_if(is_tainted or self._effect != "deny_if_tainted"),
-                self._was_asked(said),
+                self._was_asked(conversation),
             ),
-            (one.holds(arguments.members, said, is_for_all=self.allows) for one in known),
+            (one.holds(arguments.members, conversation, is_for_all=self.allows) for one in known),
         )
         if not self._decided(all_of(answers)):
             return False
@@ -91,11 +93,13 @@ class Rule:
     def _decided(self, answer: Truth) -> bool:
         return answer is Truth.YES or (answer is Truth.UNKNOWN and not self.allows)
 
-    def _was_asked(self, said: Said) -> Truth:
+    def _was_asked(self, conversation: Conversation) -> Truth:
         pattern = self._asked
         if pattern is None:
             return Truth.YES
-        return said.answer("user", lambda words: true_if(bool(pattern.search(words.text, timeout=TIMEOUT))))
+        return conversation.answer(
+            "user", lambda words: true_if(bool(pattern.search(words.text, timeout=TIMEOUT)))
+        )
 
 
 class Policy:
@@ -114,14 +118,20 @@ class Policy:
         return [rule for rule in self.rules if rule.is_for(tool) is not Truth.NO]
 
     def decide(
-        self, tool: str, rules: list[Rule], arguments: Arguments, said: Said, *, is_tainted: bool
+        self,
+        tool: str,
+        rules: list[Rule],
+        arguments: Arguments,
+        conversation: Conversation,
+        *,
+        is_tainted: bool,
     ) -> bool | None:
         """Whether a call is allowed of a tool that has these rules. None: the arguments that follow decide
         it."""
         if not rules:
             return self._allows_others
         for rule in rules:
-            applies = rule.applies(tool, arguments, said, is_tainted=is_tainted)
+            applies = rule.applies(tool, arguments, conversation, is_tainted=is_tainted)
             if applies is not False:
                 return applies and rule.allows
         return False

@@ -22,7 +22,7 @@ def true_if(is_so: bool) -> Truth:
 
 
 def all_of(answers: Iterable[Truth]) -> Truth:
-    """Whether all are so. The rest is not asked for after a no."""
+    """Whether all answers are yes. After a no, the rest is not asked for."""
     least = Truth.YES
     for answer in answers:
         least = min(least, answer)
@@ -32,7 +32,7 @@ def all_of(answers: Iterable[Truth]) -> Truth:
 
 
 def any_of(answers: Iterable[Truth]) -> Truth:
-    """Whether at least one is so. The rest is not asked for after a yes."""
+    """Whether at least one answer is yes. After a yes, the rest is not asked for."""
     most = Truth.NO
     for answer in answers:
         most = max(most, answer)

@@ -16,7 +16,7 @@ _OF_MAIL = frozenset('{|}"')
 """Signs of `_OPENING` that may be inside of a mail address."""
 _LABEL = re.compile(r"(?:\A|[\s(\[{<\"'])[^\W\d_]{2,}:\Z")
 """`to:` or `mailto:`, and no drive."""
-_BEHIND = re.compile(
+_AFTER = re.compile(
     r"""(?:['\u2019]s(?!\w))?(?P<signs>[.!?\u2026:,;'\u2019\u2018`*)\]}>"\u201d\u00bb\u3001\u3002]*)"""
 )
 """Signs that may be after a word, and before them the English genitive."""
@@ -89,14 +89,14 @@ def _begins(text: str, place: int, value: str) -> bool:
 def _ends(text: str, place: int, value: str) -> bool:
     if text[place : place + 1] in ("/", "?", "#", ":") and _IS_HOST(value):
         return True
-    found = _BEHIND.match(text, place)
-    signs, behind = (found["signs"], text[found.end() : found.end() + 2]) if found else ("", "")
-    if behind == "" or (not signs and behind[0] == " "):
+    found = _AFTER.match(text, place)
+    signs, after = (found["signs"], text[found.end() : found.end() + 2]) if found else ("", "")
+    if after == "" or (not signs and after[0] == " "):
         return not (value[-1].isdigit() and _IS_GROUP(text, place + 1))
-    if behind[0] == " ":
+    if after[0] == " ":
         return True
     if not signs:
-        is_unit = behind[0] == "%" or unicodedata.category(behind[0]) == "Sc"
-        return behind[0] in _OPENING or (is_unit and not behind[1:].isalnum())
-    is_number = signs == "," and value[-1].isdigit() and behind[0].isdigit()
+        is_unit = after[0] == "%" or unicodedata.category(after[0]) == "Sc"
+        return after[0] in _OPENING or (is_unit and not after[1:].isalnum())
+    is_number = signs == "," and value[-1].isdigit() and after[0].isdigit()
     return not is_number and not _SEPARATING.isdisjoint(signs)

@@ -1,4 +1,4 @@
-"""The positions of an automaton: each stands for one character of a pattern, and knows what may precede it.
+"""The positions of an automaton: each is one character of a pattern, and has those that may precede it.
 
 This is Glushkov's construction, read backwards. A set of positions is an `int` with a bit for each.
 """
@@ -105,7 +105,7 @@ class Positions:
         return found | self._before_special(special) if special else found
 
     def _of_special(self, positions: int) -> int:
-        """As `before`, for positions that are all special. Results are cached: few such sets ever occur."""
+        """The same for positions that are all special. Results are cached: few such sets ever occur."""
         found = 0
         for alike, before in self._special:
             if positions & alike:

@@ -216,7 +216,7 @@ class _Walk:
         is_ahead = text in ("(?=", "(?!")
         around = {outer.opener for outer in self.groups[: -1 if is_ahead else None]}
         if (is_ahead and around & _AROUND) or (kind in ("boundary", "end") and "(?<!" in around):
-            raise ValueError(f"pattern {token.string!r}: {text} cannot stand within another assertion")
+            raise ValueError(f"pattern {token.string!r}: {text} cannot be within another assertion")
         if kind == "boundary":
             return rf"{self._plain_opener}(?=\Z[\s\S])|{text})"
         if kind == "end":

@@ -37,7 +37,7 @@ class RuleScreen:
         self.anywhere = Mark(0, 0)
 
     def _add(self, sketch: Sketch) -> tuple[int, int]:
-        """Add a rule's positions. Returns those of the character behind a match, and the fewest characters
+        """Add a rule's positions. Returns those of the character after a match, and the fewest characters
         before it."""
         positions = self._positions
         left, _ = left_of(positions, sketch)

@@ -60,7 +60,7 @@ def left_of(positions: Positions, sketch: Sketch) -> tuple[Fragment, bool]:
 
 
 def end_of(sketch: Sketch, match: Node, *, is_rare: bool = False) -> Next:
-    """Return the condition on the character behind a match. `is_rare`: `match` is only a beginning."""
+    """Return the condition on the character after a match. `is_rare`: `match` is only a beginning."""
     patterns = [] if sketch.is_cut or is_rare else [one.pattern for one in conditions_after(match)]
     return Next("".join(reversed(patterns)))
 
@@ -89,7 +89,7 @@ class State(dict[str, "State"]):
         self.going = going
         self.whole = whole
         self.starts = starts
-        """The positions that end a match; none left of the place where a search begins."""
+        """The positions that end a match. There are none before the place where a search begins."""
         self.may_open = automaton.begun(going)
         """The rules, as bits, that may have an open match at the next place."""
         self.may_be = automaton.begun(whole)

@@ -42,14 +42,14 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """A look-ahead: `part` is read, and the pattern continues where the look-ahead stands."""
+    """A look-ahead: `part` is read, and the pattern continues where the look-ahead is."""
 
     part: "Node"
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """A look-behind that reads one character at most. `pattern` matches behind an allowed character."""
+    """A look-behind that reads one character at most. `pattern` matches after an allowed character."""
 
     pattern: str
 
@@ -73,7 +73,7 @@ NOTHING = Join(())
 ANY = Repeat(One(r"(?s:.)"), 0, UNLIMITED)
 _LITERAL = re.compile(r"[^.\\\[]|\\[^\w]")
 _RARE = 4
-"""A match that begins with as many literals is so rare that its other characters need not be known."""
+"""A match that begins with this many literals is so rare that its other characters need not be known."""
 
 
 @lru_cache(maxsize=MOST_PATTERNS)
@@ -227,7 +227,7 @@ class _Parser:
         return text[-1] if self._regards_case and _LITERAL.fullmatch(text) else ""
 
     def _in_context(self, text: str) -> str:
-        """Return the pattern `text` with the flags that hold where it stands."""
+        """Return the pattern `text` with the flags that hold at its place."""
         around = [frame.opener for frame in self._frames if frame.opener.endswith(":")]
         if not any("a" in opener or "u" in opener for opener in around):
             # A group without these flags takes the whole pattern's: see `encoding_of`.

@@ -1,6 +1,6 @@
 """The fate of a token whose text is divided among streams and markers (contract 2.4, 3.11)."""
 
-from engine.parsers.tape import CONTENT, REASONING, Piece, Tape
+from engine.parsers.tape import CONTENT, REASONING, SettledText, Tape
 from engine.protocol import Delta, Token
 
 END = Token(7, "", b"<end>")
@@ -17,16 +17,16 @@ def tape_of(*texts: str, markers: tuple[str, ...] = ()) -> Tape:
 def test_a_token_waits_until_all_of_its_text_is_decided() -> None:
     tape = tape_of("abc")
     tape.give(2, CONTENT)
-    assert (tape.text, tape.take()) == ("c", [])
+    assert (tape.text, tape.drain()) == ("c", [])
     tape.give(1, CONTENT)
-    assert tape.take() == [Piece(CONTENT, "abc", (Token(0, "abc", b"abc", -0.5),))]
+    assert tape.drain() == [SettledText(CONTENT, "abc", (Token(0, "abc", b"abc", -0.5),))]
 
 
 def test_text_without_tokens_does_not_wait() -> None:
     tape = Tape()
     tape.put(Delta(text="abc"))
     tape.give(2, CONTENT)
-    assert tape.take() == [Piece(CONTENT, "ab", ())]
+    assert tape.drain() == [SettledText(CONTENT, "ab", ())]
 
 
 def test_a_part_of_a_token_keeps_the_tokens_scores() -> None:  # contract 2.10
@@ -37,24 +37,24 @@ def test_a_part_of_a_token_keeps_the_tokens_scores() -> None:  # contract 2.10
     tape.drop(3)
     tape.give(2, CONTENT)
     tape.drop(3)
-    tokens = [(t.text, t.scores) for piece in tape.take() for t in piece.tokens]
+    tokens = [(t.text, t.scores) for piece in tape.drain() for t in piece.tokens]
     assert tokens == [("a", (0.5,)), ("b", (0.5,)), ("", (0.5,)), ("c", None)]
 
 
 def test_a_token_of_a_marker_goes_with_the_text_that_follows() -> None:
     tape = tape_of("<m>", "a")
     tape.drop(3)
-    assert tape.take() == []
+    assert tape.drain() == []
     tape.give(1, REASONING)
-    (piece,) = tape.take()
+    (piece,) = tape.drain()
     assert [(t.id, t.text) for t in piece.tokens] == [(0, ""), (1, "a")]
 
 
-def test_text_beside_a_marker_is_one_piece_with_its_token() -> None:
+def test_text_next_to_a_marker_goes_together_with_its_token() -> None:
     tape = tape_of("a<m>")
     tape.give(1, REASONING)
     tape.drop(3)
-    (piece,) = tape.take()
+    (piece,) = tape.drain()
     assert [(t.id, t.text) for t in piece.tokens] == [(0, ""), (None, "a")]
     assert piece.text == "a"
 
@@ -64,9 +64,9 @@ def test_a_token_on_both_sides_of_a_marker_leaves_only_its_text() -> None:
     tape.give(1, REASONING)
     tape.drop(3)
     tape.give(1, CONTENT)
-    assert tape.take() == [
-        Piece(REASONING, "a", (Token(None, "a"),)),
-        Piece(CONTENT, "b", (Token(None, "b"),)),
+    assert tape.drain() == [
+        SettledText(REASONING, "a", (Token(None, "a"),)),
+        SettledText(CONTENT, "b", (Token(None, "b"),)),
     ]
 
 
@@ -83,7 +83,7 @@ def test_no_token_reveals_muted_text() -> None:
     tape.mute(4, 10)
     tape.drop(10)
     tape.give(2, CONTENT)
-    (piece,) = tape.take()
+    (piece,) = tape.drain()
     assert [t.id for t in piece.tokens] == [0, 2]
 
 
@@ -91,6 +91,6 @@ def test_inserted_text_has_no_token() -> None:
     tape = tape_of("a")
     tape.drop(1)
     tape.insert("{}", REASONING)
-    (piece,) = tape.take()
+    (piece,) = tape.drain()
     assert [(t.id, t.text) for t in piece.tokens] == [(0, ""), (None, "{}")]
     assert tape.last == REASONING

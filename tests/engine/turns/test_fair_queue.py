@@ -13,7 +13,7 @@ CALLERS = "abcd"
 def drained(queue: FairQueue[str]) -> str:
     taken = ""
     while (item := queue.first()) is not None:
-        queue.take(item[0], item)
+        queue.dequeue(item[0], item)
         taken += item + " "
     return taken.strip()
 
@@ -66,7 +66,7 @@ def test_no_caller_waits_for_more_than_one_turn_of_each_other_caller(
             waiting[event] += 1
         elif (item := queue.first()) is not None:
             caller, _ = item
-            queue.take(caller, item)
+            queue.dequeue(caller, item)
             waiting[caller] -= 1
             overtaken[caller].clear()
             for other in set(+waiting) - {caller}:

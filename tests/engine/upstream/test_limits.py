@@ -79,19 +79,19 @@ def test_an_echoed_prompt_does_not_count_as_output(prompt: Any) -> None:
 
 def test_without_max_tokens_an_output_has_a_longest_text() -> None:
     count = OutputCount(chat(), "", 100, UsageCount(Usage(0, 0)))
-    assert count.take("content", 60, 1, 1) == Usage(0, 1)
-    assert count.take("echo", 39, 0) == Usage(0, 1)
+    assert count.add("content", 60, 1, 1) == Usage(0, 1)
+    assert count.add("echo", 39, 0) == Usage(0, 1)
     with pytest.raises(TooMuchError, match="an output is too long"):
-        count.take("content", 2, 1, 1)
-    assert count.take("content", 1, 1, 1) == Usage(0, 2)  # what is too much was not counted
+        count.add("content", 2, 1, 1)
+    assert count.add("content", 1, 1, 1) == Usage(0, 2)  # what is too much was not counted
 
 
 def test_an_output_may_come_in_some_pieces_for_each_token() -> None:
     count = OutputCount(chat(sampling=limited(1)), "", 10**6, UsageCount(Usage(0, 0)))
-    count.take("content", 1, 16 + 256, 1)
-    count.take("reasoning", 1, 1, 1)
+    count.add("content", 1, 16 + 256, 1)
+    count.add("reasoning", 1, 1, 1)
     with pytest.raises(TooMuchError, match="max_tokens"):
-        count.take("content", 1, 1, 1)
+        count.add("content", 1, 1, 1)
 
 
 def test_an_event_with_absurdly_many_choices_is_refused() -> None:
@@ -106,7 +106,7 @@ def test_patience_is_renewed_by_each_piece_of_the_answer() -> None:
     patience = Patience(UpstreamOptions(upstream_timeout=7), lambda: clock[0])
     assert patience.deadline == 7
     clock[0] = 5
-    patience.take(has_piece=True)
+    patience.received(has_piece=True)
     assert patience.deadline == 12
 
 
@@ -122,11 +122,11 @@ def test_patience_is_short_after_the_finish_and_is_not_renewed() -> None:
 
 def test_silence_before_the_finish_does_not_count_after_it() -> None:
     patience = Patience(UpstreamOptions(), lambda: 0.0)
-    patience.take(2 * 1024 * 1024)
+    patience.received(2 * 1024 * 1024)
     patience.end()
-    patience.take(1024 * 1024)
+    patience.received(1024 * 1024)
     with pytest.raises(TooMuchError, match="too many bytes without a piece"):
-        patience.take(1)
+        patience.received(1)
 
 
 @given(st.integers(1, 10_000), st.lists(st.tuples(st.integers(1, SLICE), st.booleans()), max_size=50))
@@ -137,21 +137,21 @@ def test_bytes_without_an_answer_are_bounded(max_event: int, parts: list[tuple[i
         silent += num_bytes
         if silent > 2 * (max_event + SLICE):
             with pytest.raises(TooMuchError, match="too many bytes without a piece"):
-                patience.take(num_bytes)
+                patience.received(num_bytes)
             return
-        patience.take(num_bytes)
+        patience.received(num_bytes)
         if has_answer:
-            patience.take(has_piece=True)
+            patience.received(has_piece=True)
             silent = 0
 
 
 def test_a_whole_stream_is_bounded() -> None:
     patience = Patience(options_with(UpstreamOptions, max_upstream_answer=1000), lambda: 0.0)
     for _ in range(10):
-        patience.take(100)
-        patience.take(has_piece=True)
+        patience.received(100)
+        patience.received(has_piece=True)
     with pytest.raises(TooMuchError, match="the stream is too long"):
-        patience.take(1, has_piece=True)
+        patience.received(1, has_piece=True)
 
 
 @pytest.mark.parametrize("flood", [b"\n", b"\r", b":\n", b": hi\n\n", b"id: x\n", b"data: {}\n\n"])

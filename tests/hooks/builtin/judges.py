@@ -171,7 +171,7 @@ Probabilities = Callable[[str], Mapping[str, float]]
 
 class GuardEngine(ScriptedEngine):
     """A guard model that takes token ids. `answer`: the probabilities of the next words; `text`: what it
-    writes behind a prompt."""
+    writes after a prompt."""
 
     fields = FIELDS
 

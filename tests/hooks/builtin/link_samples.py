@@ -146,7 +146,7 @@ REFUSED = [
     '<a href=&#47;/ok.org"@evil.com/x>',
     '<a href=//ok.org"xx@evil.com/x>',
     '<animate attributeName=href values="a;https://ok.org\n.evil.com/a"/>',
-    # names and numbers behind other signs
+    # names and numbers after other signs
     "so...evil.com/x",
     "url:evil.com/x?d=1",
     "curl u:p@evil.com/x",

@@ -18,7 +18,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "remote": {"url": "http://127.0.0.1:1/x"},
     "classifier": {"model": "./nowhere", "labels": ["rude"]},
 }
-"""The arguments that a guard of `WRONG` needs, beside the wrong one."""
+"""The arguments that a guard of `WRONG` needs, without the wrong one."""
 
 ONE = "Value should have at least 1 item"
 A_LIST = "Input should be a valid array"

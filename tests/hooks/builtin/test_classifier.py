@@ -148,7 +148,7 @@ def scores(judge: ClassifierModel, texts: list[str]) -> list[list[torch.Tensor]]
 
 @examples(20)
 @given(texts=st.lists(TEXTS, min_size=1, max_size=12))
-def test_a_text_has_the_same_scores_whatever_it_is_judged_beside(
+def test_a_text_has_the_same_scores_whatever_it_is_judged_with(
     both: list[ClassifierModel], texts: list[str]
 ) -> None:
     for judge in both:

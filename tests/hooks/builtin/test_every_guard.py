@@ -131,7 +131,7 @@ def test_without_logprobs_text_passes_by_the_shorter_way() -> None:
     request = replace(make_request(), sampling=SamplingParams())
     for asked, is_kept in ((request, True), (make_request(), False)):
         context = StreamContext(asked)
-        context.pieces.append("well. ")
+        context.text_diffs.append("well. ")
         assert guard(Chunk(context, "well. ")).alternatives is is_kept
 
 

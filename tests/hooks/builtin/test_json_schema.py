@@ -126,7 +126,7 @@ async def test_an_answer_is_held_to_the_requests_own_schema() -> None:
         assert await answered(guard, "what it likes", extra=asked) == ("what it likes", None)
 
 
-async def test_an_answer_beside_tool_calls_may_be_empty() -> None:
+async def test_an_answer_with_tool_calls_may_be_empty() -> None:
     guard = JsonSchema(schema=PERSON)
     assert await answered(guard, "\n", tools=(SEND,)) == ("\n", None)
     assert await answered(guard, "", tools=(SEND,), tool_choice="none") == ("", "json_incomplete")

@@ -280,7 +280,7 @@ def test_an_empty_policy_is_refused(tmp_path: Path) -> None:
         Judge("chat", policy=tmp_path / "none")
 
 
-def test_a_model_that_reasons_is_read_behind_its_reasoning(tmp_path: Path) -> None:
+def test_a_model_that_reasons_is_read_after_its_reasoning(tmp_path: Path) -> None:
     def write(prompt: str) -> str:
         violation = int(BOMB in prompt.split("User:")[1])
         return f"<|channel|>analysis<|message|>A 0?<|end|><|channel|>final<|message|>{violation}<|return|>"
@@ -377,7 +377,7 @@ def test_requests_keep_their_texts_apart_in_the_cache() -> None:
     assert "Hi" not in shared
 
 
-def test_a_judge_behind_a_cheap_guard_reads_the_whole_stream_once_it_is_suspect() -> None:
+def test_a_judge_after_a_cheap_guard_reads_the_whole_stream_once_it_is_suspect() -> None:
     guard, engine = llama_guard(window=4, only_when="suspect")
     cheap = Script(lambda chunk: suspect("odd") if "odd" in chunk.text else emit(chunk.pending))
     assert text_of(asyncio.run(_through(cheap, guard, words("all is well")))) == "all is well "

@@ -97,7 +97,7 @@ async def judged(engine: LocalEngine, name: str, pieces: list[str]) -> tuple[int
 
 
 def tail_of(name: str, request: GenerationRequest) -> int:
-    """Tokens of a prompt behind the conversation."""
+    """Tokens of a prompt after the conversation."""
     tokenizer, end = tokenizer_of(name), "<END CONVERSATION>"
     (ids,) = request.prompts
     return len(tokenizer.encode(end + tokenizer.decode(cast(Any, ids)).rpartition(end)[2]))

@@ -51,7 +51,7 @@ READ: dict[str, Coding] = {
     "plain": str,
     "unseen tags": lambda text: "".join(chr(0xE0000 + ord(char)) for char in text),
     "base64, then ROT13": lambda text: codecs.encode(base_64(text), "rot13"),
-    "hex behind x": lambda text: percent(text, "x"),
+    "hex after x": lambda text: percent(text, "x"),
     "three digits each": lambda text: "".join(f"{byte:03}" for byte in text.encode()),
     "three octal digits each": lambda text: "".join(f"{byte:03o}" for byte in text.encode()),
     "seven bits each": lambda text: "-".join(f"{byte:07b}" for byte in text.encode()),

@@ -205,7 +205,7 @@ def is_of_list(address: str) -> bool:
 
 @pytest.mark.parametrize("before", ["![a](", "<img src='", "[a]:", "@import '", "<meta content='0;"])
 def test_blanks_without_bound_are_not_held(before: str) -> None:
-    """Behind any number of blanks an address is found, and the blanks leave as they come."""
+    """An address is found after any number of blanks, and the blanks leave as they come."""
     for blank in (" ", "\n> ", "\u2003"):
         text = f"{before}{blank * 2000}https\\://evil.com/x?d=1) '> and so on"
         watch = Watch(Links(allow=ALLOW))

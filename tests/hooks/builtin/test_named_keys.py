@@ -1,4 +1,4 @@
-"""Keys behind a name that ends in "key": a random value is one, and what else has such a name is none."""
+"""Keys after a name that ends in "key": a random value is one, and what else has such a name is none."""
 
 import pytest
 
@@ -89,7 +89,7 @@ def lines(texts: str) -> list[str]:
 
 
 @pytest.mark.parametrize("text", lines(FOUND))
-def test_a_random_value_behind_such_a_name_is_taken_out_alone(text: str) -> None:
+def test_a_random_value_after_such_a_name_is_taken_out_alone(text: str) -> None:
     value = V if V in text else "2afddb81c04e19b7a6d3f5508e9c7721"
     for pieces in ([text], list(text)):
         assert said(ALL, pieces) == text.replace(value, "[PASSWORD]")

@@ -54,7 +54,7 @@ BARE = {
 
 
 @pytest.mark.parametrize(("value", "country", "word"), [(value, *row) for value, row in BARE.items()])
-def test_a_bare_id_counts_behind_its_word_or_if_its_country_is_chosen(
+def test_a_bare_id_counts_after_its_word_or_if_its_country_is_chosen(
     value: str, country: str, word: str
 ) -> None:
     text = f"It is {value}, yes"
@@ -67,7 +67,7 @@ def test_a_bare_id_counts_behind_its_word_or_if_its_country_is_chosen(
     assert [span[:2] for span in cut_by(PII.detector, worded)] == [(worded.index(value), len(worded))]
 
 
-def test_locales_switch_countries_on_beside_what_has_no_country() -> None:
+def test_locales_switch_countries_on_and_keep_entities_without_a_country() -> None:
     guard = Pii(locales=["pl"])
     text = "44051401359, ann@example.org, DNI 12345678Z"
     assert said(guard, [text]) == "[PL_PESEL], [EMAIL_ADDRESS], DNI 12345678Z"

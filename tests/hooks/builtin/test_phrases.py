@@ -219,21 +219,21 @@ def plain_scan(text: str, start: int, is_final: bool, phrases: list[str], bounde
     def of_word(char: str) -> bool:
         return bounded and (char.isalnum() or char == "_") and char != "\u4f60"
 
-    def beside(near: str) -> str:
+    def folded_near(near: str) -> str:
         return "".join("" if char == "_" else folding.character(char) for char in near)
 
     matches, undecided = set(), len(text)
     for i, phrase in ((i, phrase) for i in range(len(folded)) for phrase in wanted):
         begin, rest = chars[i][1], folded[i:]
-        if of_word(folded[i]) and of_word(beside(text[max(0, begin - 16) : begin])[-1:]):
+        if of_word(folded[i]) and of_word(folded_near(text[max(0, begin - 16) : begin])[-1:]):
             continue
         if phrase.startswith(rest) and phrase != rest and len(text) - begin < most + 16:
             undecided = min(undecided, begin)
         end = chars[i + len(phrase) - 1][1] + 1 if rest.startswith(phrase) else begin + most + 1
         near = text[end : end + 16]
-        if end - begin > most or (of_word(phrase[-1]) and of_word(beside(near)[:1])):
+        if end - begin > most or (of_word(phrase[-1]) and of_word(folded_near(near)[:1])):
             continue
-        if of_word(phrase[-1]) and not beside(near) and len(near) < 16 and not is_final:
+        if of_word(phrase[-1]) and not folded_near(near) and len(near) < 16 and not is_final:
             undecided = min(undecided, begin)
         else:
             matches.add(Match(begin, end, "phrase"))

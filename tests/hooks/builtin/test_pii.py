@@ -120,7 +120,7 @@ def test_letters_and_digits_of_other_scripts_do_no_harm() -> None:
     assert cut_by(ALL.detector, "GB29 NWB\u212a 6016 1331 9268 19") == [(0, 27, "IBAN_CODE")]
 
 
-def test_what_stands_behind_a_card_number_is_not_part_of_it() -> None:
+def test_text_after_a_card_number_is_not_part_of_it() -> None:
     assert said(ALL, list("4111 1111 1111 1111 123 12/27")) == "[CREDIT_CARD] 123 12/27"
     assert said(ALL, list("BE68 5390 0754 7034 and")) == "[IBAN_CODE] and"
     assert said(ALL, list("202-555-0142 2024")) == "[PHONE_NUMBER] 2024"
@@ -216,7 +216,7 @@ def test_what_is_found_in_its_writings(entity: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("number", ["+12025550142", "+49 30 901820", "202-555-0142", "(202) 555-0142"])
-def test_a_phone_number_behind_another_one_is_found(number: str) -> None:
+def test_a_phone_number_after_another_one_is_found(number: str) -> None:
     for pieces in ([f"{number} {number}"], list(f"{number} {number}")):
         assert said(ALL, pieces) == "[PHONE_NUMBER] [PHONE_NUMBER]"
 

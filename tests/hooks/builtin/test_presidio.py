@@ -21,7 +21,7 @@ from tests.hooks.builtin.streams import PLACES, Watch, cut, said
 
 
 class FakeAnalyzer:
-    """Takes a capitalised word behind "Dr" in the same sentence for a person."""
+    """Takes a capitalised word after "Dr" in the same sentence for a person."""
 
     def __init__(self) -> None:
         self.sentences: list[str] = []

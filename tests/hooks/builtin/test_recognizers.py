@@ -38,7 +38,7 @@ def test_patterns_and_deny_lists_find_what_they_name(tmp_path: Path) -> None:
     assert said(made, [text]) == said(made, list(text)) == released
 
 
-def test_a_weak_pattern_counts_behind_a_context_word_only(tmp_path: Path) -> None:
+def test_a_weak_pattern_counts_after_a_context_word_only(tmp_path: Path) -> None:
     made = guard(tmp_path, WEAK)
     assert said(made, list("It is 123a.")) == "It is 123a."
     assert said(made, list("The desk is 123a.")) == "The desk is [DESK]."

@@ -45,7 +45,7 @@ def whole(tokenizer: LocalTokenizer, prompt: ReplyPrompt) -> str:
     return tokenizer.decode(prompt.ids) + prompt.lead
 
 
-def test_the_reply_begins_behind_an_empty_block_of_thoughts() -> None:
+def test_the_reply_begins_after_an_empty_block_of_thoughts() -> None:
     tokenizer = tokenizer_with(THINKING)
     prompt = ReplyLayout(tokenizer).prompt(ASKED)
     assert prompt.lead == "\n\n"

@@ -15,7 +15,7 @@ from tests.helpers import draws
 from tests.hooks.builtin.streams import said, ways_to_cut
 
 ALL = Secrets()
-BEHIND = {"sidekiq": "@gems.contribsys.com"}
+ENDINGS = {"sidekiq": "@gems.contribsys.com"}
 """The text that must follow a key."""
 
 
@@ -38,7 +38,7 @@ def keys(family: Family, rng: random.Random, count: int) -> Iterator[tuple[str, 
 def test_a_key_in_a_neutral_sentence_is_found(family: Family) -> None:
     rng = random.Random(family.issuer)
     for before, key in keys(family, rng, draws(10)):
-        after = BEHIND.get(family.issuer.lower(), "")
+        after = ENDINGS.get(family.issuer.lower(), "")
         text = f"Use {before}{key}{after}, then go."
         start = 4 + len(before)
         found = cut_by(ALL.detector, text)
@@ -49,7 +49,7 @@ def test_a_key_in_a_neutral_sentence_is_found(family: Family) -> None:
 def test_where_a_key_is_cut_changes_nothing(family: Family) -> None:
     rng = random.Random(family.issuer)
     ((before, key),) = keys(family, rng, 1)
-    text = f"Use {before}{key}{BEHIND.get(family.issuer.lower(), '')}, then go."
+    text = f"Use {before}{key}{ENDINGS.get(family.issuer.lower(), '')}, then go."
     whole = said(ALL, [text])
     assert key not in whole
     for pieces in ways_to_cut(text, rng, 2):
@@ -83,7 +83,7 @@ FRAMES = (
 
 
 @pytest.mark.parametrize("words", WORDED)
-def test_a_key_behind_its_issuers_name_is_found(words: str) -> None:
+def test_a_key_after_its_issuers_name_is_found(words: str) -> None:
     rng = random.Random(words)
     word = drawn(words, rng)
     for form in WORDED[words]:

@@ -323,7 +323,7 @@ def test_a_prompt_beyond_the_model_s_context_is_refused() -> None:
     assert model.num_open == 0
 
 
-def test_a_reply_that_goes_on_from_a_message_is_read_behind_it() -> None:
+def test_a_reply_that_goes_on_from_a_message_is_read_after_it() -> None:
     model = FakeClassifier(told_of_birds)
     stream = stream_of("bird.", prompt="What is it?", lead="It is a blue")
     assert play(stream, model, asked=None).content == ""
@@ -418,7 +418,7 @@ def test_any_token_classifier_can_judge_by_labels() -> None:
         ({"NAME": 0.5, "PLACE": 0.5}, [0.2, 0.4, 0.0, 0.4, 0.0], ""),
     ],
 )
-def test_a_label_that_reaches_its_threshold_counts_beside_a_likelier_one(
+def test_a_label_that_reaches_its_threshold_counts_with_a_likelier_one(
     thresholds: Mapping[str, float], probabilities: list[float], found: str
 ) -> None:
     heads, _ = heads_of(BIO, HeadOptions(labels=("NAME", "PLACE"), thresholds=thresholds))

@@ -12,6 +12,6 @@ def mode() -> str:
     return "no hooks"
 
 
-async def test_a_long_text_is_tokenized_beside_the_event_loop_and_a_short_one_at_once() -> None:
+async def test_a_long_text_is_tokenized_on_a_thread_and_a_short_one_at_once() -> None:
     assert await tokenize(10, threading.current_thread) is threading.current_thread()
     assert await tokenize(100_000, threading.current_thread) is not threading.current_thread()

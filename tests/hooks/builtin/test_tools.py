@@ -169,7 +169,7 @@ async def test_a_condition_is_for_every_value_of_an_argument(condition: Any, rig
     assert await allows({"when": {"/a/*": condition}}, {"a": right}, request)
 
 
-def test_an_address_that_readers_disagree_on_stays_so_beside_one_of_the_same_host() -> None:
+def test_an_address_that_readers_disagree_on_stays_so_with_one_of_the_same_host() -> None:
     unclear, clear = r"[a](http:&#47;/x.com&#92;b)", "http://x.com/a"
     for text in (f"{unclear} {clear}", f"{clear} {unclear}"):
         assert addresses_in(text) >= {("http://x.com", None), ("http://x.com", "x.com")}

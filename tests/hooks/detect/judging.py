@@ -18,7 +18,7 @@ async def at_once() -> None:
 
 
 class PatternJudge:
-    """Objects to a pattern's first match behind the last one, at the first text that shows it whole.
+    """Objects to a pattern's first match after the last one, at the first text that shows it whole.
 
     It leaves the last `num_undecided` characters of a text unjudged, as a rule does that needs to see more.
     """

@@ -1,4 +1,4 @@
-"""A cascade: `phrases` says `suspect`, and the hook behind knows it when it sees the phrase."""
+"""A cascade: `phrases` returns `suspect`, and the hook after it knows this when it sees the phrase."""
 
 import asyncio
 from typing import Any, NamedTuple
@@ -19,11 +19,11 @@ WRITTEN["tool_call"] = ["blue key", r"blu\u0065 key", r"\u0062lue ke\u0079"]
 
 
 class Text(NamedTuple):
-    """A text with a phrase: what stands before it, the phrase as written, and what stands behind."""
+    """A text with a phrase: the text before it, the phrase as written, and the text after it."""
 
     before: str
     phrase: str
-    behind: str
+    after: str
 
     @property
     def whole(self) -> str:
@@ -36,11 +36,11 @@ FILLER = st.lists(st.sampled_from(["so ", "blue ", "blue keys ", "a blue, "])).m
 @st.composite
 def texts(draw: st.DrawFn, channel: str) -> Text:
     """The phrase may end the text: then it is decided where the channel ends."""
-    behind = draw(st.sampled_from(["", "", "_", ".", " a"]))
+    after = draw(st.sampled_from(["", "", "_", ".", " a"]))
     before, phrase = draw(FILLER), draw(st.sampled_from(WRITTEN[channel]))
     if channel == "tool_call":
-        return Text(draw(st.sampled_from(['{"a": "', '"'])) + before, phrase, behind)
-    return Text(before, phrase, behind)
+        return Text(draw(st.sampled_from(['{"a": "', '"'])) + before, phrase, after)
+    return Text(before, phrase, after)
 
 
 @st.composite
@@ -60,7 +60,7 @@ def interleaved(draw: st.DrawFn) -> tuple[dict[str, Text], list[Delta]]:
     return said, [*deltas, Delta(channel=last.channel, tool_call=last.tool_call, finish_reason=end)]
 
 
-class Behind:
+class Later:
     """Notes how much it was shown of each channel, and whether it knew then that the request is suspect."""
 
     def __init__(self) -> None:
@@ -76,13 +76,13 @@ def test_a_suspicion_comes_no_later_than_the_text_that_it_is_about(  # contract 
     stream: tuple[dict[str, Text], list[Delta]],
 ) -> None:
     said, deltas = stream
-    behind = Behind()
+    later = Later()
     phrases = Phrases(["blue key"], action="suspect")
-    released = asyncio.run(guard_all(pipeline_of(phrases, behind), deltas))
-    for channel, length, suspicion in behind.shown:
+    released = asyncio.run(guard_all(pipeline_of(phrases, later), deltas))
+    for channel, length, suspicion in later.shown:
         assert suspicion == "phrase" or length <= len(said[channel].before)
     if len(said) == 1:
-        assert {why for c, length, why in behind.shown if length <= len(said[c].before)} <= {None}
+        assert {why for c, length, why in later.shown if length <= len(said[c].before)} <= {None}
     for channel, text in said.items():
         assert text_of(released, channel) == text.whole
 
@@ -97,4 +97,4 @@ def test_a_judge_of_suspect_requests_lets_no_phrase_pass(
     released = asyncio.run(guard_all(pipeline_of(phrases, judge), deltas))
     for channel, text in said.items():
         is_no_call = channel == "tool_call" and text.phrase  # contract 3.20
-        assert text_of(released, channel) == ("" if is_no_call else text.before + text.behind)
+        assert text_of(released, channel) == ("" if is_no_call else text.before + text.after)

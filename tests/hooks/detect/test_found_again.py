@@ -49,7 +49,7 @@ async def collected(guard: Any, deltas: list[Delta], *others: Any) -> list[Delta
 
 def state_after(guard: Any, text: str) -> dict[Any, Any]:
     context = StreamContext(replace(make_request(), sampling=SamplingParams()))
-    context.pieces.append(text)
+    context.text_diffs.append(text)
     guard(Chunk(context, text))
     return context.state
 
@@ -124,7 +124,7 @@ def test_it_is_found_again_in_arguments_of_a_tool() -> None:
         assert said(GUARD, pieces, "tool_call") == whole
 
 
-def test_a_number_behind_a_word_is_found_again() -> None:
+def test_a_number_after_a_word_is_found_again() -> None:
     guard = Pii(entities=["US_SSN"])
     text = "My social security number is 536-22-8145; so 536-22-8145 and 536-22-81451."
     whole = said(guard, [text])
@@ -164,7 +164,7 @@ def test_a_copy_of_a_streams_state_is_as_good() -> None:  # contract 3.19
     for one in (copied, state):
         context = StreamContext(make_request())
         context.state = one
-        context.pieces.append(f"{V} or")
+        context.text_diffs.append(f"{V} or")
         results.append(GUARD(Chunk(context, f"{V} or")))
     assert results[0] == results[1]
     assert copied["excerpt"].again is not state["excerpt"].again

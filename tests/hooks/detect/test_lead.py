@@ -49,7 +49,7 @@ def said(guard: Any, lead: str, output: str, **options: Any) -> str:
         # a match from the lead meets another one
         ("project blue", "bird song", "[phrase]"),
         ("project blue", "bird hunter2", "[phrase] [phrase]"),
-        # it is found behind escapes and markup, as within an output
+        # it is found after escapes and markup, as within an output
         (r"Say \u0070roject <b>blue", "bird</b> now", "[phrase]</b> now"),
     ],
 )

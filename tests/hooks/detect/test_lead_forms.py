@@ -47,10 +47,10 @@ def test_a_match_is_found_though_a_template_trims_or_joins_the_texts(role: str, 
 def test_no_text_before_the_last_hides_a_match(role: str) -> None:  # contract 2.8
     guard = Phrases(["bluebird"])
     earlier = {"role": role, "content": "x"}
-    beside = {"role": role, "reasoning_content": "x", "content": parts("Bl", "ue")}
+    with_reasoning = {"role": role, "reasoning_content": "x", "content": parts("Bl", "ue")}
     assert play(guard, continued(role, "Blue", earlier)).content == "[phrase] it is"
     assert play(guard, continued(role, parts("x", "Blue"))).content == "[phrase] it is"
-    assert play(guard, continued(role, None, earlier, beside)).content == "[phrase] it is"
+    assert play(guard, continued(role, None, earlier, with_reasoning)).content == "[phrase] it is"
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -98,7 +98,7 @@ def test_a_row_of_hidden_characters_reads_the_same_at_every_cut(hidden: str) -> 
 
 
 @pytest.mark.parametrize("hidden", ["\u200b", "\u00ad" * 8, "&shy;"])
-def test_a_private_key_goes_on_behind_hidden_characters(hidden: str) -> None:
+def test_a_private_key_goes_on_after_hidden_characters(hidden: str) -> None:
     lines = "MIIEpAIBAAKCAQEA1c7x9z5Pad7OejecsQ0bu3aozN3tihPmljnnudb9G3HE\nlWu2a1gB9JW5TBQzAVpum9Ok"
     text = f"-----BEGIN PRIVATE KEY-----\n{hidden.join(lines)}\n-----END PRIVATE KEY----- ok"
     for pieces in ([text], list(text), [text[i : i + 3] for i in range(0, len(text), 3)]):

@@ -216,7 +216,7 @@ def test_ids_and_logprobs_of_what_came_back_are_withheld() -> None:
 
 
 @pytest.mark.parametrize("channel", ["content", "tool_call"])
-def test_a_guard_behind_lets_what_came_back_pass(channel: Any) -> None:
+def test_a_later_guard_lets_a_restored_value_pass(channel: Any) -> None:
     """What stands before a value may make it a find of the second guard, which never saw it in the prompt."""
     model: Model = lambda masked: pieces(  # noqa: E731
         f'"password: {asked(masked)} {MAIL}x other@example.org"',

@@ -44,7 +44,7 @@ def test_the_text_directly_before_a_match_is_required_or_forbidden() -> None:
     assert found("pin: 1234 id: 5678", unless="pin: ") == ["5678"]
 
 
-def test_a_second_length_is_asked_only_behind_its_own_text() -> None:
+def test_a_second_length_is_asked_only_after_its_own_text() -> None:
     also = Also("pin=", len)
     rule = Rule(
         "ID", r"(?<==)\d{1,4}+", length=lambda text: 4 * (len(text) == 4), behind="(?:pin|no)=", also=also

@@ -117,7 +117,7 @@ def assert_clears(detector: Detector, screen: Screen, text: str) -> None:
 
 
 def resumed(screen: Screen, text: str, undecided: int) -> Any:
-    """The mark behind `text`, from no more than the text that is in reach."""
+    """The mark after `text`, from no more than the text that is in reach."""
     mark = screen.start if undecided <= screen.width else screen.anywhere
     for char in text[max(0, undecided - screen.width) : undecided]:
         mark = screen.step_over(mark, char)

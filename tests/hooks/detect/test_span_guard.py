@@ -141,7 +141,7 @@ def test_a_long_prompt_is_redacted_as_a_short_one(text: str, size: int) -> None:
     """It is looked at in pieces; where they end makes no difference."""
     guard = Phrases(PHRASES, prompt="redact")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(span_guard, "_PIECE", size)
+        patch.setattr(span_guard, "_PART", size)
         made = [guard._redacted(text_of(text)), json.loads(guard._redacted(text_of(json.dumps(text), True)))]
     expected = replaced(text, PhraseDetector(PHRASES).scan(text)[0])
     assert made == [expected, expected]
@@ -167,7 +167,7 @@ def test_the_text_that_is_kept_of_a_stream_does_not_grow(guard: Pii | Secrets) -
     kept = []
     context = StreamContext(request_for("Hi"))
     for piece in ["The harbour was quiet: zoe@millrace.example.com, "] + ["and 3 of 4 herons waited. "] * 700:
-        context.pieces.append(piece)
+        context.text_diffs.append(piece)
         assert not isinstance(guard(Chunk(context, piece)), hold)
         kept.append(len(context.state["excerpt"].text))
     assert max(kept) == max(kept[:-200])

@@ -125,7 +125,7 @@ def withheld(detector: Detector, lead: str, output: str) -> set[int]:
 @pytest.mark.parametrize("name", GUARDED)
 @given(data=st.data(), places=PLACES, request_for=st.sampled_from([completion, continued]))
 @examples(150)
-async def test_exactly_what_is_found_behind_the_lead_is_withheld(
+async def test_exactly_the_matches_after_the_lead_are_withheld(
     name: str, data: st.DataObject, places: list[int], request_for: Any
 ) -> None:
     guard, some = GUARDED[name]

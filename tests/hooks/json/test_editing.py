@@ -270,7 +270,7 @@ def test_whatever_is_redacted_parses_and_tells_nothing(
     parsed = json.loads(released)
     assert shape(parsed) == shape(value)
     scan = guard.detector.scan
-    if template == "<{entity}>" and name != "pii":  # others may make a match with what is beside them
+    if template == "<{entity}>" and name != "pii":  # others may make a match with the text next to them
         assert [text for text in texts_in(parsed) if scan(text)[0]] == []
     found = {text for text in texts_in(value) if any(match[:2] == (0, len(text)) for match in scan(text)[0])}
     if template not in found:

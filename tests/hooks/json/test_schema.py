@@ -124,7 +124,7 @@ def test_schemas_for_the_same_value_come_by_role() -> None:
     root = compile_schema(
         {"anyOf": [True, False], "not": {}, "if": {}, "else": {}, "dependentSchemas": {"a": {}}, "items": {}}
     ).root
-    assert [(role, len(schemas)) for role, schemas in root.beside()] == [
+    assert [(role, len(schemas)) for role, schemas in root.in_place()] == [
         ("any", 2),
         ("not", 1),
         ("if", 1),

@@ -298,7 +298,7 @@ WORDS = (
 
 @pytest.mark.parametrize("tool_calls", ["whole", "stream"])
 async def test_a_call_leaves_once_after_rewinds(tool_calls: str) -> None:
-    """Contract 8.3, 3.20: in the call, and in the text behind it."""
+    """Contract 8.3, 3.20: in the call, and in the text after it."""
 
     def tell(words: tuple[str, ...]) -> list[str]:
         word = WORDS[len(words)]
@@ -336,7 +336,7 @@ async def test_the_finish_reason_says_whether_there_is_a_call(
     assert released[-1].finish_reason == told
 
 
-async def test_a_guards_end_stays_a_stop_beside_a_call() -> None:  # contract 3.3
+async def test_a_guards_end_stays_a_stop_with_a_call() -> None:  # contract 3.3
     script = [*call("{}"), *call(ARGUMENTS, index=1), end()]
     released = await guard_all(pipeline_of(ENDS["terminate"], terminate_finish_reason="stop"), script)
     assert calls_of(released) == [("run", "{}")]

@@ -105,7 +105,7 @@ def test_hooks_begin_anew_with_what_stands_and_the_old_stream_has_its_last_call(
     assert first_of_new.text_diff == "Our project is"
 
 
-def test_an_observer_beside_it_is_told_too() -> None:
+def test_another_observer_is_told_too() -> None:
     observer = Script(lambda chunk: emit(chunk.pending))
     run(Teller(BIRDS), observer, Forbid("project bluebird"), observer)
     for state in {id(c.state): c.state for c in observer.chunks}.values():

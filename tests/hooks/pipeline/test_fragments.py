@@ -52,7 +52,7 @@ def test_held_text_is_the_last_part_of_what_came(steps: list[tuple[list[str], in
     chunks: list[tuple[Chunk, str]] = []
     for texts, wanted in steps:
         new = "".join(texts)
-        chunk = Chunk(context, new, held=held.pieces)
+        chunk = Chunk(context, new, held=held.texts)
         chunks.append((chunk, text_of(list(held.fragments)) + new))
         num_held = min(wanted, held.num_characters + len(new))
         came += new

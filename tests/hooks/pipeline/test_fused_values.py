@@ -1,4 +1,4 @@
-"""Values that only the words before them show are found behind guards that one screen reads for."""
+"""Values that only the words before them show are found after guards that one screen reads for."""
 
 import random
 from collections.abc import Sequence
@@ -73,7 +73,7 @@ def test_there_are_samples_of_many_families() -> None:
     with_tokens=st.booleans(),
 )
 @examples(120)
-def test_a_value_is_found_whatever_guards_stand_beside(
+def test_a_value_is_found_whatever_other_guards_there_are(
     number: int, others: list[Any], places: list[int], with_tokens: bool
 ) -> None:
     guard, text, start, end = samples()[number % len(samples())]

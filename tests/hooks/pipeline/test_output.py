@@ -90,7 +90,7 @@ async def test_siblings_of_a_terminated_output_get_their_last_call() -> None:
     assert finals(hook) == [(0, "content", True)]
 
 
-async def test_hooks_beside_one_that_raises_get_their_last_call() -> None:
+async def test_the_other_hooks_get_their_last_call_if_one_raises() -> None:
     before, after = Script(passing), Script(passing)
     fails = Script(lambda c: 1 / 0 if "b" in c.text else emit(c.pending))
     with pytest.raises(HookError):

@@ -203,7 +203,7 @@ async def test_ids_leave_in_the_order_generated_across_channels() -> None:  # co
     assert released[0].tokens == ()
 
 
-async def test_ids_of_released_text_are_not_lost_behind_withheld_ones() -> None:  # contract 3.3
+async def test_ids_of_released_text_are_not_lost_after_withheld_ones() -> None:  # contract 3.3
     def answer(chunk: Chunk) -> Verdict:
         if chunk.channel == "reasoning":
             return hold()
@@ -388,7 +388,7 @@ async def test_textless_tokens_keep_their_place_across_channels() -> None:  # co
     assert ids_of(await guard_all(pipeline_of(Script(passing)), deltas)) == [1, 2, 3]
 
 
-async def test_inserting_behind_a_tokens_released_part_withholds_the_token() -> None:  # contract 3.6
+async def test_inserting_after_a_tokens_released_part_withholds_the_token() -> None:  # contract 3.6
     hook = Script(lambda c: redact([(0, 0, "X")]) if c.is_final else hold(1))
     released = await guard_all(pipeline_of(hook), make_deltas(["abc"]))
     assert (text_of(released), ids_of(released)) == ("abXc", [])

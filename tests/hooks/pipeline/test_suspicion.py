@@ -1,4 +1,4 @@
-"""`suspect` releases the text and tells the hooks behind (contract 3.16)."""
+"""`suspect` releases the text and tells the later hooks (contract 3.16)."""
 
 from typing import Any
 
@@ -39,15 +39,15 @@ async def test_a_suspicion_releases_all_that_is_pending_untouched() -> None:  # 
     assert (text_of(released), ids_of(released)) == ("abc", [0, 1, 2])
 
 
-async def test_hooks_behind_are_told_from_this_chunk_on() -> None:  # contract 3.16, 2.11
-    before, behind = Remembers(), Remembers()
-    await guard_all(pipeline_of(before, Script(suspects_b), behind), make_deltas(["a", "b", "c"]))
+async def test_later_hooks_are_told_from_this_chunk_on() -> None:  # contract 3.16, 2.11
+    before, later = Remembers(), Remembers()
+    await guard_all(pipeline_of(before, Script(suspects_b), later), make_deltas(["a", "b", "c"]))
     assert before.suspicions == [("a", None), ("b", None), ("c", None), ("", None)]
-    assert behind.suspicions == [("a", None), ("b", "b"), ("c", "b"), ("", "b")]
+    assert later.suspicions == [("a", None), ("b", "b"), ("c", "b"), ("", "b")]
 
 
 async def test_a_suspicion_counts_on_every_output_and_channel() -> None:  # contract 3.16
-    behind = Remembers()
+    later = Remembers()
     call = ToolCall(0, "send")
     deltas = [
         Delta(text="a", index=1),
@@ -55,8 +55,8 @@ async def test_a_suspicion_counts_on_every_output_and_channel() -> None:  # cont
         Delta(text="c", index=1),
         Delta(text="{}", channel="tool_call", tool_call=call),
     ]
-    await guard_all(pipeline_of(Script(suspects_b), behind), deltas, make_request(n=2))
-    assert [one for one in behind.suspicions if one[0]] == [("a", None), ("b", "b"), ("c", "b"), ("{}", "b")]
+    await guard_all(pipeline_of(Script(suspects_b), later), deltas, make_request(n=2))
+    assert [one for one in later.suspicions if one[0]] == [("a", None), ("b", "b"), ("c", "b"), ("{}", "b")]
 
 
 async def test_the_first_suspicion_of_the_first_hook_is_told() -> None:
@@ -66,16 +66,16 @@ async def test_the_first_suspicion_of_the_first_hook_is_told() -> None:
     def suspects_all(chunk: Chunk) -> Verdict:
         return suspect(chunk.text_diff)
 
-    behind = Remembers()
-    await guard_all(pipeline_of(Script(suspects_c), Script(suspects_all), behind), make_deltas(["a", "c"]))
-    assert behind.suspicions[:2] == [("a", "a"), ("c", "a")]
+    later = Remembers()
+    await guard_all(pipeline_of(Script(suspects_c), Script(suspects_all), later), make_deltas(["a", "c"]))
+    assert later.suspicions[:2] == [("a", "a"), ("c", "a")]
 
 
 async def test_a_hook_in_shadow_mode_makes_nothing_suspect() -> None:  # contract 3.16, 3.10
-    behind = Remembers()
+    later = Remembers()
     shadow = LoadedHook.of("shadow", Script(suspects_b), is_shadow=True)
-    await guard_all(Pipeline([shadow, LoadedHook.of("behind", behind)]), make_deltas(["b", "c"]))
-    assert behind.suspicions[0] == ("b", None)
+    await guard_all(Pipeline([shadow, LoadedHook.of("later", later)]), make_deltas(["b", "c"]))
+    assert later.suspicions[0] == ("b", None)
 
 
 async def test_a_later_hook_may_act_on_the_text_that_made_it_suspect() -> None:

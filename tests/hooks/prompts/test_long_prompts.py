@@ -21,7 +21,7 @@ from hooks.builtin.secrets import Secrets
 from hooks.decisions.failure import HookError
 from hooks.loading.loader import LoadedHook
 from hooks.loading.options import PipelineOptions
-from hooks.pipeline.driver import READ_BESIDE
+from hooks.pipeline.driver import READ_ON_THREAD
 from hooks.pipeline.pipeline import Pipeline
 from tests.helpers import make_request, text_of, until
 
@@ -56,7 +56,7 @@ class Reader:
         return emit(chunk.pending)
 
     @property
-    def is_beside(self) -> list[tuple[str, bool]]:
+    def is_on_thread(self) -> list[tuple[str, bool]]:
         return [(name, thread is not threading.current_thread()) for name, thread in self.threads]
 
 
@@ -98,13 +98,13 @@ async def test_the_loop_goes_on_while_a_long_prompt_is_read(open_pipeline: Open)
     assert not (await other.admit(make_request())).is_over
     may_end.set()
     assert not (await admitting).is_over
-    assert reader.is_beside == [("on_request", True), ("on_request", False)]
+    assert reader.is_on_thread == [("on_request", True), ("on_request", False)]
     assert pipeline.tallies["hook0"].seconds > 0
 
 
 @pytest.mark.parametrize(
     ("reader", "request_"),
-    [(Careless(), LONG), (Reader(), request_of(READ_BESIDE - 10))],
+    [(Careless(), LONG), (Reader(), request_of(READ_ON_THREAD - 10))],
     ids=["not thread-safe", "short"],
 )
 async def test_other_calls_stay_on_one_thread(
@@ -112,29 +112,29 @@ async def test_other_calls_stay_on_one_thread(
 ) -> None:
     reader.threads.clear()
     await open_pipeline(reader).open(request_).admit(request_)
-    assert reader.is_beside == [("on_request", False)]
+    assert reader.is_on_thread == [("on_request", False)]
 
 
-async def test_prompts_that_are_not_short_are_read_beside(open_pipeline: Open) -> None:
-    for num_characters in (READ_BESIDE, LONG_PROMPT):
+async def test_prompts_that_are_not_short_are_read_on_a_thread(open_pipeline: Open) -> None:
+    for num_characters in (READ_ON_THREAD, LONG_PROMPT):
         reader = Reader()
         request = request_of(num_characters)
         await open_pipeline(reader).open(request).admit(request)
-        assert reader.is_beside == [("on_request", True)]
+        assert reader.is_on_thread == [("on_request", True)]
 
 
 async def test_without_threads_every_prompt_is_read_here() -> None:
     reader = Reader()
     await Pipeline([LoadedHook.of("reader", reader)]).open(LONG).admit(LONG)
-    assert reader.is_beside == [("on_request", False)]
+    assert reader.is_on_thread == [("on_request", False)]
 
 
 async def test_a_refusal_s_text_is_shown_to_later_hooks_on_this_thread(open_pipeline: Open) -> None:
     first, second = Reader(lambda request: refuse("no", "Sorry.")), Reader()
     step = await open_pipeline(first, second).open(LONG).admit(LONG)
     assert text_of(step.released) == "Sorry."
-    assert first.is_beside == [("on_request", True)]
-    assert set(second.is_beside) == {("call", False)}
+    assert first.is_on_thread == [("on_request", True)]
+    assert set(second.is_on_thread) == {("call", False)}
 
 
 async def test_a_failure_on_the_thread_fails_the_request(open_pipeline: Open) -> None:

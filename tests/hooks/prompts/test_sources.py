@@ -9,7 +9,7 @@ from benchmarks.leaks_sources import run
 from engine.protocol.documents import with_documents_as_text
 from hooks import GenerationRequest, PromptText, prompt_texts, with_prompt_texts
 from hooks.builtin.wrap import Wrap
-from hooks.prompts.texts import said_by
+from hooks.prompts.texts import only_from
 from tests.helpers import make_request
 
 
@@ -61,10 +61,10 @@ def test_texts_that_are_rewritten_as_one_become_the_strangers() -> None:
 
 def test_a_guard_is_shown_the_parts_of_its_sources() -> None:
     request = user(text("a"), document("b"))
-    assert said_by(request, {"user"}) == user(text("a"))
-    assert said_by(request, {"document"}) == user(document("b"))
-    assert said_by(request, {"user", "document"}) is request
-    assert said_by(request, {"tool"}).messages == ()
+    assert only_from(request, {"user"}) == user(text("a"))
+    assert only_from(request, {"document"}) == user(document("b"))
+    assert only_from(request, {"user", "document"}) is request
+    assert only_from(request, {"tool"}).messages == ()
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_places_say_where() -> None:
 
 @pytest.mark.parametrize("parts", [["a sec", "ret b"], ["a se", "", "cret", " b"]])
 def test_a_text_that_only_reads_across_parts_is_found(parts: list[str]) -> None:
-    """Templates write them one behind another."""
+    """Templates write them one after another."""
     content = [{"type": "text", "text": part} for part in parts]
     (message,) = with_prompt_texts(chat({"role": "user", "content": content}), upper).messages
     assert message["content"] == [{"type": "text", "text": "a SECRET b"}]

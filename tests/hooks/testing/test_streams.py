@@ -131,7 +131,7 @@ def test_uncut_each_output_channel_and_call_is_one_chunk() -> None:
     assert [delta.usage for delta in deltas_of(made)] == [None] * 5 + [Usage(1, 5)]
 
 
-def test_an_outputs_end_stays_behind_what_else_it_says() -> None:
+def test_an_outputs_end_stays_after_its_text() -> None:
     call = Delta(channel="tool_call", tool_call=ToolCall(0, "f"), text="{}")
     end = Delta(text=" ok", finish_reason="stop", tokens=(make_token(" ok", 1),))
     made = deltas_of(cut(stream(Delta(text="Its"), call, end), (1,)))
@@ -145,7 +145,7 @@ def test_an_outputs_end_stays_behind_what_else_it_says() -> None:
     assert [token.text for delta in made for token in delta.tokens] == ["I", "ts", " ok"]
 
 
-def test_only_what_goes_on_behind_something_else_is_interleaved() -> None:
+def test_only_streams_that_continue_after_another_are_interleaved() -> None:
     assert is_interleaved(MIXED)
     assert not is_interleaved(stream_of("one two"))
     assert not is_interleaved(stream(Delta(text="a", finish_reason="stop"), Delta(text="b", index=1)))

@@ -1,4 +1,4 @@
-"""How a process beside the service is started: with the service's packages, wherever the service runs."""
+"""How another process than the service is started: with the service's packages, wherever the service runs."""
 
 import subprocess
 import sys

@@ -19,7 +19,7 @@ from hooks.decisions.failure import HookError
 from hooks.loading.loader import HookLoadError, HookSpec
 from hooks.loading.options import PipelineOptions
 from hooks.pipeline.admission import RefusedError
-from hooks.pipeline.driver import READ_BESIDE
+from hooks.pipeline.driver import READ_ON_THREAD
 from hooks.pipeline.open_guard import PassThrough
 from hooks.testing.play import vetted
 from hooks.workers.pool import WorkerPool, WorkerProcess
@@ -132,7 +132,7 @@ class Reads:
         text = f"{self.mine[chunk.request_id]} {os.getpid()} " if chunk.text_diff else ""
         return emit(text if chunk.request_id != "weir-self-test" else chunk.pending)
 
-class ReadsBeside(Reads):
+class ReadsOnThread(Reads):
     '''Reads a prompt for as long as its file exists.'''
     thread_safe = True
     def on_request(self, request):
@@ -500,14 +500,15 @@ async def test_others_do_not_wait_for_a_long_prompt_of_a_thread_safe_hook(
 ) -> None:  # contract 8.12
     gate = tmp_path / "gate"
     gate.touch()
-    workers = await pool("ReadsBeside", hook_timeout=60.0)
-    long = asyncio.get_running_loop().create_task(run(workers, "a", **saying(f"{gate}{' ' * READ_BESIDE}")))
+    workers = await pool("ReadsOnThread", hook_timeout=60.0)
+    prompt = saying(f"{gate}{' ' * READ_ON_THREAD}")
+    long = asyncio.get_running_loop().create_task(run(workers, "a", **prompt))
     await until(Path(f"{gate}.begun").exists)
     assert "hi" in text_of(await run(workers, "a", **saying("hi")))
     assert not long.done()
     gate.unlink()
     assert str(gate) in text_of(await long)
-    assert verdicts_of(workers)["ReadsBeside"]["rewrite_prompt"] == 2
+    assert verdicts_of(workers)["ReadsOnThread"]["rewrite_prompt"] == 2
 
 
 async def test_a_client_that_leaves_while_its_long_prompt_is_read_is_forgotten(
@@ -515,9 +516,10 @@ async def test_a_client_that_leaves_while_its_long_prompt_is_read_is_forgotten(
 ) -> None:
     gate = tmp_path / "gate"
     gate.touch()
-    workers = await pool("ReadsBeside", hook_timeout=60.0)
+    workers = await pool("ReadsOnThread", hook_timeout=60.0)
     (process,) = workers._workers
-    long = asyncio.get_running_loop().create_task(run(workers, "a", **saying(f"{gate}{' ' * READ_BESIDE}")))
+    prompt = saying(f"{gate}{' ' * READ_ON_THREAD}")
+    long = asyncio.get_running_loop().create_task(run(workers, "a", **prompt))
     await until(Path(f"{gate}.begun").exists)
     long.cancel()
     await asyncio.gather(long, return_exceptions=True)
@@ -529,10 +531,10 @@ async def test_a_client_that_leaves_while_its_long_prompt_is_read_is_forgotten(
 async def test_a_worker_whose_thread_is_stuck_is_replaced(pool, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     gate.touch()
-    workers = await pool("ReadsBeside", hook_timeout=0.2)
+    workers = await pool("ReadsOnThread", hook_timeout=0.2)
     (process,) = workers._workers
     with pytest.raises(HookError) as caught:
-        await run(workers, "a", **saying(f"{gate}{' ' * READ_BESIDE}"))
+        await run(workers, "a", **saying(f"{gate}{' ' * READ_ON_THREAD}"))
     assert caught.value.hook == "worker"
     await until(lambda: workers.is_ready)
     assert process not in workers._workers

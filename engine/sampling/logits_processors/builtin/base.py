@@ -54,7 +54,7 @@ class Reading:
     def begin(self) -> None:
         """Forget all tokens."""
 
-    def take(self, token_id: int, at: int, is_prompt: bool) -> None:
+    def observe(self, token_id: int, at: int, is_prompt: bool) -> None:
         """Read the next token, which is at place `at` of the sequence."""
 
     def catch_up(self, input_ids: TokenIds) -> None:
@@ -63,5 +63,5 @@ class Reading:
             self._num_read = 0
             self.begin()
         for at in range(self._num_read, len(input_ids)):
-            self.take(input_ids[at], at, at < input_ids.num_prompt_tokens)
+            self.observe(input_ids[at], at, at < input_ids.num_prompt_tokens)
         self._num_read = len(input_ids)

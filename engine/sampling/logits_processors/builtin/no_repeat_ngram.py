@@ -29,7 +29,7 @@ class NoRepeatNGram(Reading, ListedMask):
         self._followed: dict[tuple[int, ...], dict[int, int]] = defaultdict(dict)
         """The tokens that followed a beginning of a run, each with the place where its latest run begins."""
 
-    def take(self, token_id: int, at: int, is_prompt: bool) -> None:
+    def observe(self, token_id: int, at: int, is_prompt: bool) -> None:
         if len(self._last) == self._size - 1:
             self._followed[tuple(self._last)][token_id] = at - self._size + 1
         self._last = [*self._last, token_id][-(self._size - 1) :] if self._size > 1 else []

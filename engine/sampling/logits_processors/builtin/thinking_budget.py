@@ -64,7 +64,7 @@ class ThinkingBudget(Reading):
         self._is_open = False
         self._spent = 0
 
-    def take(self, token_id: int, at: int, is_prompt: bool) -> None:
+    def observe(self, token_id: int, at: int, is_prompt: bool) -> None:
         if token_id == self._ids.end:
             self._is_open = False
         elif token_id == self._ids.start and (is_prompt or not self._is_open):

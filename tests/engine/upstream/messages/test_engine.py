@@ -162,7 +162,7 @@ async def test_a_stream_that_breaks_the_grammar_ends_with_an_error(
     assert caught.value.status == 502
 
 
-async def test_nothing_is_read_behind_the_last_event(upstream: Any) -> None:
+async def test_nothing_is_read_after_the_last_event(upstream: Any) -> None:
     deltas = await ask(upstream, *answer(block(0, "text", "a")), *answer(block(0, "text", "hunter2")), "hang")
     assert text_of(deltas) == "a"
 

@@ -66,7 +66,7 @@ def test_system_messages_in_front_are_the_system_prompt() -> None:
     assert [turn["role"] for turn in body["messages"]] == ["user", "system"]
 
 
-def test_results_of_tools_are_one_turn_with_the_words_behind_them() -> None:
+def test_results_of_tools_are_one_turn_with_the_words_after_them() -> None:
     turns = turns_of(
         *HI,
         {

@@ -185,11 +185,11 @@ def test_each_call_of_a_whole_message_is_one(calls: list[Call], ids: str | None,
 
 
 @pytest.mark.parametrize("call_id", ["c", None])
-@given(at=st.sets(st.integers(1, 10)), behind=st.sampled_from(["}", "}}", " ", "\n}", "</x>"]))
-def test_text_behind_whole_arguments_is_no_call_wherever_it_is_cut(
-    call_id: str | None, at: set[int], behind: str
+@given(at=st.sets(st.integers(1, 10)), after=st.sampled_from(["}", "}}", " ", "\n}", "</x>"]))
+def test_text_after_whole_arguments_is_no_call_wherever_it_is_cut(
+    call_id: str | None, at: set[int], after: str
 ) -> None:
-    text = '{"x":1}' + behind
+    text = '{"x":1}' + after
     bounds = sorted({0, len(text), *(cut for cut in at if cut < len(text))})
     parts = [part(0, call_id, "f", text[a:b]) for a, b in pairwise(bounds)]
     deltas = translated(*({"tool_calls": [one]} for one in parts))
@@ -234,7 +234,7 @@ def test_arguments_that_are_a_string_or_null_are_an_object_wherever_they_are_cut
         assert "".join(delta.text for delta in deltas if delta.tool_call) == meant
 
 
-def test_a_call_behind_one_whose_arguments_are_a_string_does_not_wait_for_the_end() -> None:
+def test_a_call_after_one_whose_arguments_are_a_string_does_not_wait_for_the_end() -> None:
     translator = StreamTranslator(chat())
     made: list[Delta] = []
     for one in (part(0, "c", "f", '"{}"'), part(1, "d", "g", "null"), part(2, "e", "h", '{"b"')):
@@ -298,7 +298,7 @@ def test_reasoning_among_the_parts_of_a_content_is_reasoning() -> None:
     ]
 
 
-def test_a_whole_message_behind_deltas_says_nothing_again() -> None:
+def test_a_whole_message_after_deltas_repeats_nothing() -> None:
     translator = StreamTranslator(chat())
     chunks: list[Any] = [{"choices": [{"delta": {"content": text}}]} for text in ("Hel", "lo")]
     chunks.append(

@@ -443,7 +443,7 @@ def test_an_error_of_the_url_does_not_quote_it(url: str) -> None:
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_password_beside_a_key_is_refused() -> None:
+def test_a_password_with_a_key_is_refused() -> None:
     with pytest.raises(ValueError, match="one of them"):
         OpenAIEngine("http://me:hunter2@host", api_key="key")
 

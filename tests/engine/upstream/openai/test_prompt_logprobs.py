@@ -99,7 +99,7 @@ async def test_an_answer_that_begins_like_the_prompt_is_no_echo(upstream: Any) -
 
 
 async def test_an_echo_with_nothing_generated_has_the_prompt_alone(upstream: Any) -> None:
-    for text in ("The sky is", ""):  # vLLM leaves the text out beside token ids
+    for text in ("The sky is", ""):  # vLLM leaves the text out with token ids
         request = completion("The sky is", sampling=replace(ONE, max_tokens=0), echo=True)
         deltas = await ask(upstream, of_completion(text=text), request)
         assert upstream.bodies[-1]["echo"] is True

@@ -101,7 +101,7 @@ def test_the_echo_of_a_chat_is_not_the_upstreams() -> None:
     assert body["return_token_ids"] is True
 
 
-def test_beside_token_ids_an_upstream_does_not_echo() -> None:
+def test_with_token_ids_an_upstream_does_not_echo() -> None:
     body = request_body(completion("a", echo=True, return_token_ids=True))
     assert "echo" not in body
     assert body["return_token_ids"] is True

@@ -211,7 +211,7 @@ class TestEcho:
         assert told(deltas) == [(" sat", " sat"), (" on", " on"), ("</s>", "")]
         assert all(token.logprob is None for d in deltas for token in d.tokens)
 
-    def test_beside_token_ids_it_is_the_callers_own_text(self) -> None:
+    def test_with_token_ids_it_is_the_callers_own_text(self) -> None:
         request = completion("Once a", echo=True, return_token_ids=True)
         first = piece(" b", " b", token_ids=[7], prompt_token_ids=[1, 2])
         deltas = translate(request, first, piece("Once a", "Once a", finish="stop", token_ids=[8]))

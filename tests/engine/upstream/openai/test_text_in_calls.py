@@ -45,25 +45,25 @@ def test_text_in_the_middle_of_a_call_comes_after_it(channel: str) -> None:
     ]
     deltas = deltas_of(events)
     first = [("content", "a"), ("tool_call", '{"x":1}')]
-    behind = [("content", "bcd")] if channel == "content" else [("reasoning", "bc"), ("content", "d")]
-    assert in_order(deltas) == [*first, *behind]
+    after = [("content", "bcd")] if channel == "content" else [("reasoning", "bc"), ("content", "d")]
+    assert in_order(deltas) == [*first, *after]
     totals = [delta.usage.completion_tokens for delta in deltas if delta.usage]
     assert totals == sorted(totals)
 
 
-def test_text_beside_the_beginning_of_a_call_comes_before_it() -> None:
+def test_text_in_the_event_that_begins_a_call_comes_before_it() -> None:
     events = [{"content": "a", **call('{"x"', "f")}, {"content": "b", **call(":1}")}]
     assert in_order(deltas_of(events)) == [("content", "a"), ("tool_call", '{"x":1}'), ("content", "b")]
 
 
-def test_text_behind_a_call_that_never_ends_is_not_lost() -> None:
+def test_text_after_a_call_that_never_ends_is_not_lost() -> None:
     assert in_order(deltas_of([call('{"x"', "f"), {"content": "b"}])) == [
         ("tool_call", '{"x"'),
         ("content", "b"),
     ]
 
 
-def test_text_behind_a_call_without_arguments_does_not_wait() -> None:
+def test_text_after_a_call_without_arguments_does_not_wait() -> None:
     deltas = deltas_of([call("", "f"), {"content": "b"}])
     assert ("content", "b") in in_order(deltas)
 
@@ -72,7 +72,7 @@ def test_text_behind_a_call_without_arguments_does_not_wait() -> None:
     ("arguments", "meant"),
     [("null", "{}"), ("5", "5"), ('"x"', '"x"'), ("[]", "[]"), ('"{\\"x\\":1}"', '{"x":1}')],
 )
-def test_text_behind_arguments_that_are_no_object_does_not_wait(arguments: str, meant: str) -> None:
+def test_text_after_arguments_that_are_no_object_does_not_wait(arguments: str, meant: str) -> None:
     translator = StreamTranslator(GenerationRequest(request_id="r", model="m", endpoint="chat"))
     events = [call(arguments[:3], "f"), *([call(arguments[3:])] if arguments[3:] else []), {"content": "b"}]
     chunks = [{"choices": [{"index": 0, "delta": event}]} for event in events]

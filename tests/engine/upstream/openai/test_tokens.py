@@ -5,16 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol import Token
-from engine.upstream.openai.tokens import Piece, TokenAligner
+from engine.upstream.openai.tokens import TextAndTokens, TokenAligner
 
 
 def tokens(*strings: str) -> list[Token]:
     return [Token(id=i, text=string, raw=string.encode()) for i, string in enumerate(strings)]
 
 
-def told(piece: Piece) -> tuple[str, list[tuple[str, str]]]:
+def told(released: TextAndTokens) -> tuple[str, list[tuple[str, str]]]:
     """The text, and each token's own string and the text that it was given."""
-    text, given = piece
+    text, given = released
     return text, [(token.raw.decode(), token.text) for token in given]
 
 
@@ -169,7 +169,7 @@ def test_tokens_that_come_after_bare_text_are_not_told() -> None:  # contract 3.
     assert aligner.flush() == ("", ())
 
 
-def test_tokens_that_lag_behind_their_text_are_not_told() -> None:  # contract 3.11
+def test_tokens_that_lag_behind_their_text_are_not_released() -> None:  # contract 3.11
     aligner = TokenAligner()
     assert aligner.feed(tokens("a"), "aQ") == ("aQ", ())
     assert aligner.feed(tokens("Q"), "c") == ("c", ())

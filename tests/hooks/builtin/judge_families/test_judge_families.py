@@ -90,7 +90,7 @@ def test_a_model_of_no_family_needs_a_policy_or_a_family() -> None:
 @pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.parametrize("turns", [[USER], [USER, REPLY], [USER, REPLY, Turn("user", "x\n\ny")]])
 def test_the_ids_are_those_of_the_model_s_own_layout(name: str, turns: list[Turn]) -> None:
-    """Also where a full stop and the line ends behind it are one token."""
+    """Also where a full stop and the line ends after it are one token."""
     tokenizer, family = tokenizer_of(name), family_of(name)
     asked = family.prompt(turns, criteria_of(family)[0])
     if isinstance(asked, Chat):
@@ -146,7 +146,7 @@ def test_llama_guard_judges_the_role_that_spoke_last() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in TEMPLATES if name.startswith("llama-guard")])
-def test_llama_guard_s_verdict_stands_behind_two_line_ends(name: str) -> None:
+def test_llama_guard_s_verdict_comes_after_two_line_ends(name: str) -> None:
     layouts = layouts_of(name)
     told = layouts.layout([USER], "")
     (line,) = layouts.family.lines([USER], "")
@@ -205,7 +205,7 @@ def test_prompts_of_one_layout_share_their_beginning() -> None:
     assert tokenizer_of("qwen3guard-gen").decode(first[:num]).endswith("<BEGIN CONVERSATION>\n\nUSER")
 
 
-def test_granite_asks_for_its_criteria_behind_the_conversation() -> None:
+def test_granite_asks_for_its_criteria_after_the_conversation() -> None:
     layouts = layouts_of("granite-guardian-3.3")
     harm, violence = (layouts.layout([USER, REPLY], one) for one in ("harm", "violence"))
     assert harm.index(mark(1)) < harm.index("### Criteria: harm")
@@ -272,7 +272,7 @@ def test_categories_in_no_form_of_the_family_are_an_error(family: Family, writte
         ("Deny", "unsafe", ()),
     ],
 )
-def test_gpt_oss_safeguard_s_verdict_is_read_behind_its_reasoning(
+def test_gpt_oss_safeguard_s_verdict_is_read_after_its_reasoning(
     answer: str, verdict: str, categories: tuple[str, ...]
 ) -> None:
     family = GptOssSafeguard(POLICY, ("allow", "deny"))

@@ -16,9 +16,9 @@ import pytest
 from benchmarks.nasty_spellings import nasty_address, nasty_path
 from hooks.builtin.tool_policy.arguments import Arguments
 from hooks.builtin.tool_policy.conditions import Condition
+from hooks.builtin.tool_policy.conversation import Conversation
 from hooks.builtin.tool_policy.hosts import Hosts
 from hooks.builtin.tool_policy.paths import Folders
-from hooks.builtin.tool_policy.said import Said
 from hooks.builtin.tool_policy.truth import Truth
 from hooks.builtin.tool_policy.words import Words
 
@@ -199,7 +199,7 @@ def test_a_value_is_what_programs_may_take_it_for(written: Any, value: str, answ
     arguments = Arguments({"a"})
     arguments.feed(f'{{"a": {value}}}')
     condition = Condition("/a", written)
-    assert condition.holds(arguments.members, Said([]), is_for_all=False) is answer
+    assert condition.holds(arguments.members, Conversation([]), is_for_all=False) is answer
 
 
 @pytest.mark.parametrize(

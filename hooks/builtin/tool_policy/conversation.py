@@ -1,4 +1,4 @@
-"""The words of a request's conversation, by who said them: the user, the system, and which tool."""
+"""The words of a request's conversation, by their source: the user, the system, or a tool of some name."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -13,7 +13,7 @@ from hooks.builtin.tool_policy.words import Words
 from hooks.detect.restoring import expanded
 
 
-class Said:
+class Conversation:
     """The texts of a conversation. Each is read when it is first asked for."""
 
     def __init__(
