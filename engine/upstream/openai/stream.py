@@ -17,7 +17,7 @@ from engine.upstream.limits import OutputCount, TooMuchError, UpstreamOptions
 from engine.upstream.openai.calls import Segment, ToolCalls
 from engine.upstream.openai.prompt import PromptReader
 from engine.upstream.openai.request import asks_for_echo
-from engine.upstream.openai.template import TextTemplate, text_in
+from engine.upstream.openai.template import TextTemplate
 from engine.upstream.openai.tokens import TokenAligner, TokenReader, checked_ids, is_id
 from engine.upstream.usage import UsageCount, count_of
 
@@ -70,8 +70,8 @@ class StreamTranslator:
         choices: Sequence[Any] = chunk.get("choices") or ()
         if self._only is not None and len(choices) == 1:  # the usual event; its index may be a counter
             deltas = self._only.feed(choices[0], chunk)
-            if data is not None and self._only.is_plain and (text := text_in(chunk)):
-                self._template.learn(data, text)
+            if data is not None and self._only.is_plain:
+                self._template.learn(data, chunk)
         else:
             deltas = self._feed_all(choices, chunk)
         self.alike = self._template.delta_of if self._only is not None and self._only.is_plain else None

@@ -25,7 +25,7 @@ _MOST = 8
 """Events that are learned without use. Some upstreams change another field with each event."""
 
 
-def text_in(chunk: Mapping[str, Any]) -> str:
+def _text_in(chunk: Mapping[str, Any]) -> str:
     """The content of a chunk that has one choice with content, and nothing else. Empty for other chunks."""
     choices: Sequence[Any] = chunk.get("choices") or ()
     if chunk.get("usage") or chunk.get("error") or len(choices) != 1:
@@ -76,13 +76,13 @@ class TextTemplate:
             return None  # the texts before the one that is too much are good
         return Delta(text=text, usage=usage)
 
-    def learn(self, data: bytes, text: str) -> None:
-        """Learn the event `data`, whose text is `text`.
+    def learn(self, data: bytes, chunk: Mapping[str, Any]) -> None:
+        """Learn the event `data`, whose chunk is `chunk`, if the chunk has content alone.
 
         A mark takes the place of the text. If the mark is then the event's text, the place is the text's:
         inside another string the quotes around the mark would end that string, or belong to it.
         """
-        if not self._left:
+        if not self._left or not (text := _text_in(chunk)):
             return
         self._left -= 1
         if _MARK in data or b"\n" in data:
@@ -90,7 +90,7 @@ class TextTemplate:
         # A text may have half a character, which `dumps` refuses, and the mark may stand for a name.
         with suppress(ValueError, TypeError, AttributeError, LookupError):
             before, found, after = data.rpartition(orjson.dumps(text))
-            if found and text_in(orjson.loads(b'%b"%b"%b' % (before, _MARK, after))) == _MARK.decode():
+            if found and _text_in(orjson.loads(b'%b"%b"%b' % (before, _MARK, after))) == _MARK.decode():
                 self._before, self._after = b"data: " + before, after + b"\n\n"
                 self._between = self._after + self._before
                 self._shortest = len(self._between) + len(b'""')

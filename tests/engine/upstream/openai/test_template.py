@@ -215,7 +215,8 @@ def test_events_that_differ_in_their_text_alone_are_not_parsed() -> None:
 )
 def test_a_string_elsewhere_is_no_place_for_a_text(event: bytes, text: str) -> None:
     template, string = empty_template(), orjson.dumps(text)
-    template.learn(event % (string, string), text)
+    data = event % (string, string)
+    template.learn(data, read_object(data))
     assert template.delta_of(frame(event % (string, b'"other"'))) is None
 
 
@@ -224,7 +225,7 @@ def test_a_string_elsewhere_is_no_place_for_a_text(event: bytes, text: str) -> N
 )
 def test_other_bytes_than_one_string_are_no_text(text: bytes) -> None:
     template = empty_template()
-    template.learn(EVENT % b'"a"', "a")
+    template.learn(EVENT % b'"a"', read_object(EVENT % b'"a"'))
     assert template.delta_of(frame(EVENT % b'"b"')) == Delta(text="b", usage=Usage(0, 1))
     assert template.delta_of(frame(EVENT % text)) is None
 
@@ -249,13 +250,13 @@ def test_other_bytes_than_one_string_are_no_text(text: bytes) -> None:
 )
 def test_only_bytes_that_are_whole_events_are_alike(data: bytes) -> None:
     template = empty_template()
-    template.learn(EVENT % b'"a"', "a")
+    template.learn(EVENT % b'"a"', read_object(EVENT % b'"a"'))
     assert template.delta_of(data) is None
 
 
 def test_an_event_of_several_lines_is_not_learned() -> None:
     template, event = empty_template(), EVENT.replace(b",", b",\n")
-    template.learn(event % b'"a"', "a")
+    template.learn(event % b'"a"', read_object(event % b'"a"'))
     assert template.delta_of(frame(event % b'"b"')) is None
 
 
