@@ -141,8 +141,8 @@ class _Output:
         self._index = index
         self._channel: Channel = "content"
         self._halves = HalfCharacters()
-        self._seen_parts: set[Channel] = set()
-        """The parts that deltas have had: reasoning, content, calls."""
+        self._has_reasoning = self._has_content = self._has_calls = False
+        """Whether a delta has had such a part."""
         # Most outputs have no tokens and no calls. Their readers are made when the first ones come.
         self._tokens: TokenReader | None = None
         self._aligner: TokenAligner | None = None
@@ -170,13 +170,13 @@ class _Output:
             if self._prompts is not None or self._has_own_echo:
                 deltas = self._read_prompt(choice)
             self.has_begun = True
-        tokens: list[Token] = []
+        tokens: Sequence[Token] = ()
         if choice.get("logprobs") or choice.get("token_ids"):
             tokens = self._read_tokens(choice)
         segments = self._segments(choice) or [(self._channel, None, "")]
         for number, segment in enumerate(segments, start=1):
             self._put(deltas, segment, tokens, more=number < len(segments))
-            tokens = []
+            tokens = ()
         if reason := choice.get("finish_reason"):
             if reason in _FAILURES:
                 raise stream_broke()
@@ -186,8 +186,7 @@ class _Output:
         if self._prompt_token_ids is not None:
             deltas = self._begun(deltas)
         is_content = self._is_bare and self._channel == "content" and self._prompt_token_ids is None
-        in_call = self._calls is not None and self._calls.in_call
-        self.is_plain = is_content and not (self._halves or in_call)
+        self.is_plain = is_content and not (self._halves or (self._calls and self._calls.in_call))
         return deltas
 
     def end(self, reason: str | None, stop_reason: str | int | None, deltas: list[Delta]) -> list[Delta]:
@@ -256,18 +255,17 @@ class _Output:
             thoughts = [part.get("thinking") for part in content if part.get("type") == "thinking"]
             reasoning = "".join(map(_text, thoughts))
         calls = delta.get("tool_calls") or delta.get("function_call")
-        parts: tuple[tuple[Channel, Any], ...]
-        parts = ("reasoning", reasoning), ("content", content), ("tool_call", calls)
         segments: list[Segment] = []
-        for channel, part in parts:
-            if not part or (is_whole and channel in self._seen_parts):
-                continue
-            if not is_whole:
-                self._seen_parts.add(channel)
-            if channel != "tool_call":
-                text = part if isinstance(part, str) else _text(part)
-                segments.append((channel, None, self._halves.join(channel, text)))
-                continue
+        if reasoning and not (is_whole and self._has_reasoning):
+            self._has_reasoning = not is_whole
+            text = reasoning if isinstance(reasoning, str) else _text(reasoning)
+            segments.append(("reasoning", None, self._halves.join("reasoning", text)))
+        if content and not (is_whole and self._has_content):
+            self._has_content = not is_whole
+            text = content if isinstance(content, str) else _text(content)
+            segments.append(("content", None, self._halves.join("content", text)))
+        if calls and not (is_whole and self._has_calls):
+            self._has_calls = not is_whole
             if self._calls is None:
                 self._calls = ToolCalls(self.count)
             segments += self._calls.feed(delta, are_whole=is_whole)
