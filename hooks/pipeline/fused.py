@@ -1,15 +1,16 @@
 """The stage of fused guards (`hooks.loading.fuse`): it reads one stream for their stages, which follow it.
 
 While it reads, none of the guards is called, and it holds all text that any of them would hold. Where the
-automaton gives up, the stage passes all text on, and each guard is called. It reads again as soon as the
-automaton accepts the text that the guards hold. A guard that changes text shows those after it another text
-than it was shown; then the stage waits until the change is out of reach.
-"""
+automaton gives up, the stage passes all text on, and each guard is called. After some chunks, the more the
+oftener it gave up, it reads again if the automaton accepts the text that the guards hold. A guard that
+changes text shows those after it another text than it was shown; then the stage waits until the change is out
+of reach. """
 
 from collections import Counter
 from collections.abc import Sequence
 
 from hooks.api import Chunk, StreamContext, hold
+from hooks.decisions.failure import HookFailure
 from hooks.loading.fuse import Run
 from hooks.loading.screen import Screened, State
 from hooks.pipeline.ask import Ask, Asking, Reply
@@ -102,8 +103,8 @@ class Reading:
             for stage in self._stages:
                 stage.has_changed = False
             self._base, self._num_after, self._unknown = self._screen.anywhere, 0, self._screen.width
-        if self._num_to_wait:
-            self._num_to_wait -= 1
+        if self._num_to_wait or self._held.texts is not None:
+            self._num_to_wait = max(0, self._num_to_wait - 1)
             return None
         num_held = sum([stage.held.num_characters for stage in self._stages])
         if num_held > min(MOST_READ, self._num_after) or not all(map(_may_skip, self._guards, self._stages)):
@@ -122,11 +123,6 @@ class Reading:
             stage.held.replace(())
         self._num_read = 0
         return state
-
-    def leave(self) -> None:
-        if self._state is not None:
-            self._leave(self._state)
-            self._num_to_wait = self._wait
 
     def _leave(self, state: State) -> None:
         """Have the guards called with the text that is held here, and with all later text."""
@@ -160,8 +156,11 @@ class FusedStage(HookStage):
         self.tally = type(stages[0].tally)()
         self.ask = Ask(run.hook, self.tally, self._reading, False)
 
-    def leave(self) -> None:
-        self._reading.leave()
+    def leave(self) -> Asking[None]:
+        chunk = self.ask.shown = Chunk(self.context, "", (), True)  # a final chunk ends the reading
+        yield self.ask
+        if isinstance(self.ask.reply, HookFailure):
+            self.settle(chunk, self.ask.reply, [], None)
 
     def lets_through(self, chunk: Chunk, reply: Reply, piece: Piece) -> bool:
         return type(reply) is hold and reply.n == 0 and self.held.texts is None

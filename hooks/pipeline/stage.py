@@ -261,8 +261,9 @@ class HookStage:
             logger.warning("hook %s failed on an aborted stream: %s", self.hook.name, place_of(reply.error))
         discard(reply)
 
-    def leave(self) -> None:
-        """Have the stages for which this one reads called with the next text."""
+    def leave(self) -> Asking[None]:
+        """Have the stages that this one reads for called with the next text. Raises `HookError`."""
+        yield from ()
 
     def _close(self, *, gets_last_call: bool = False) -> None:
         """The hook is shown no more text of this stream. `gets_last_call`: `abort` calls it, once."""

@@ -138,7 +138,7 @@ class Stream:
         """
         ended: Ending | None = None
         for stage in self.stages[:begin]:
-            stage.leave()
+            yield from stage.leave()
         place = begin if answered is None else answered.place
         while place < len(self.stages):
             stage = self.stages[place]
@@ -156,7 +156,7 @@ class Stream:
                 yield stage.ask
                 reply = stage.ask.reply
                 if reply is not APART:
-                    place += stage.num_fused
+                    place += stage.num_fused  # the fused stage has read the piece for its guards
                 if stage.lets_through(chunk, reply, piece):
                     continue
             fragments, ends = stage.settle(chunk, reply, piece.fragments, num_decided)

@@ -9,7 +9,8 @@ import pytest
 
 from engine.protocol import Channel, Delta
 from engine.upstream.echo import EchoEngine
-from hooks import Chunk, Verdict, emit
+from hooks import Chunk, Verdict, emit, terminate
+from hooks.decisions.failure import HookError
 from hooks.loading.loader import HookLoadError, HookSpec, LoadedHook
 from hooks.loading.options import PipelineOptions
 from hooks.loading.screen import Mark, Screened
@@ -160,3 +161,24 @@ async def test_fused_guards_have_their_last_call_when_the_client_has_left() -> N
 async def test_a_screen_that_fails_nowhere_passes_the_self_test() -> None:  # contract 4.5
     pipeline = await Pipeline.load([screens("raises in step", "z"), screens("is late", "z")])
     await pipeline.start()
+
+
+class Ends(Screens):
+    """The second guard: its closing text on another channel is shown to the guards after it alone."""
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        if chunk.channel == "reasoning" and "end" in chunk.pending:
+            return terminate("ended", text="That is all.")
+        return super().__call__(chunk)
+
+
+async def test_a_screen_that_fails_where_a_closing_text_comes_is_a_hook_that_fails() -> None:
+    """Contract 3.3, 4.5: the guards after the one that ends go on from the text that was read for them."""
+    hooks = [Screens("raises in skip", ""), Ends("", ""), Screens("", "")]
+    pipeline = Pipeline([LoadedHook.of(str(i), hook) for i, hook in enumerate(hooks)])
+    guard = pipeline.open(make_request())
+    for piece in ("one ", "two ", "three "):
+        await guard.feed(Delta(text=piece))
+    with pytest.raises(HookError, match="A guardrail failed"):
+        await guard.feed(Delta(text="the end", channel="reasoning"))
+    assert verdicts_of(pipeline)["0"]["error"] == 1
