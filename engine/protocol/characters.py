@@ -13,20 +13,13 @@ ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 def whole_characters(text: str) -> str:
     """The text with its pairs of halves joined, and U+FFFD for any other half."""
-    if has_whole_characters(text):
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def has_whole_characters(text: str) -> bool:
-    """Whether the text has no half of a character."""
     if text.isascii():
-        return True
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
 
 
 def with_whole_characters(value: Any, open_texts: frozenset[str] = frozenset()) -> Any:

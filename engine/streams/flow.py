@@ -49,15 +49,13 @@ class Stage:
 
 
 class _Gate(Stage):
-    """Keeps deltas while the stages after it wait. Open, it is passed by: its source feeds the next stage."""
+    """Keeps deltas while the stages after it wait: its source then feeds it. Open, it is passed by: its
+    source feeds the next stage."""
 
     __slots__ = ("kept",)
 
     def __init__(self) -> None:
         self.kept: list[Delta] = []
-
-    def shut(self) -> None:
-        self.source.next = self
 
     def feed(self, delta: Delta) -> None:
         self.kept.append(delta)
@@ -110,15 +108,32 @@ class StagedFlow:
         for stage in stages:
             stage.flow, stage.source, source.next = self, source, stage
             source = stage
-        self._gate.open()
         # Stages run in the caller's context, whoever feeds.
         self._in_context = copy_context().run
         self._engine = asyncio.get_running_loop().create_task(self._feed_all(self))
         self._engine.add_done_callback(self._wake)
         try:
-            await self._work_until_end(has_fed_all=self._engine.done)
-            if not self.is_over:
-                self._engine.result()
+            while True:
+                while self._works:
+                    await self._works[0]
+                    del self._works[0]
+                self.is_full = False
+                self._gate.open()
+                if self._works:
+                    continue
+                if self._error is not None:
+                    raise self._error
+                self._room.set()
+                if self.is_over:
+                    break
+                if self._engine.done():
+                    self._engine.result()
+                    break
+                self._sleep = asyncio.get_running_loop().create_future()
+                try:
+                    await self._sleep
+                finally:
+                    self._sleep = None
         finally:
             self._end()
             await self._close(stages)
@@ -128,7 +143,8 @@ class StagedFlow:
             return
         try:
             if self.on_first is not None:
-                self._begin(self.on_first)
+                on_first, self.on_first = self.on_first, None
+                on_first()
             self._in_context(self.next.feed, delta)
         except BaseException as error:  # noqa: BLE001 - `run` raises it
             self._error = error
@@ -143,7 +159,7 @@ class StagedFlow:
         """Await `work`, after all earlier work. Until all work has ended, the gate keeps deltas."""
         self._works.append(work)
         self.is_full = True
-        self._gate.shut()
+        self._gate.source.next = self._gate
         self._wake()
 
     def finish(self) -> None:
@@ -156,26 +172,6 @@ class StagedFlow:
             self._room.clear()
             await self._room.wait()
 
-    async def _work_until_end(self, has_fed_all: Callable[[], bool]) -> None:
-        while True:
-            while self._works:
-                await self._works[0]
-                del self._works[0]
-            self.is_full = False
-            self._gate.open()
-            if self._works:
-                continue
-            if self._error is not None:
-                raise self._error
-            self._room.set()
-            if self.is_over or has_fed_all():
-                return
-            self._sleep = asyncio.get_running_loop().create_future()
-            try:
-                await self._sleep
-            finally:
-                self._sleep = None
-
     def _end(self) -> None:
         """Cancel the engine's work, also while a stage waits: a slow client must not keep it."""
         self.is_over = True
@@ -186,10 +182,6 @@ class StagedFlow:
     def _wake(self, _: object = None) -> None:
         if self._sleep is not None and not self._sleep.done():
             self._sleep.set_result(None)
-
-    def _begin(self, on_first: Callable[[], None]) -> None:
-        self.on_first = None
-        on_first()
 
     async def _close(self, stages: Sequence[Stage]) -> None:
         for work in self._works:

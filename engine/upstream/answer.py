@@ -10,11 +10,10 @@ from engine.protocol.flow import Flow
 from engine.upstream.body import Body
 from engine.upstream.call import Call
 from engine.upstream.errors import stream_error
-from engine.upstream.events import EventReader
-from engine.upstream.json_text import read_event
+from engine.upstream.json_text import OPEN_TEXTS, read_object
 from engine.upstream.limits import LONG_TEXT, Patience
 from engine.upstream.request_tracker import TrackedRequest
-from engine.upstream.sse import Event
+from engine.upstream.sse import Event, EventReader
 
 _BURST = 64
 """Events of one read after which other tasks get a turn: an upstream may send thousands at once."""
@@ -42,7 +41,7 @@ class UpstreamAnswer:
             data = await body.read()
             if self.flow.is_full:
                 await self.flow.has_room()
-                self.patience.renew()
+                self.patience.received(has_piece=True)
             # Most reads are events like those before them.
             if self.feed_alike(data):
                 continue
@@ -78,7 +77,7 @@ class UpstreamAnswer:
                 await asyncio.sleep(0)
             if self.flow.is_full:
                 await self.flow.has_room()
-            self.patience.renew()
+            self.patience.received(has_piece=True)
         if error is not None:
             try:
                 raise error
@@ -100,7 +99,7 @@ class UpstreamAnswer:
                 data = event.data.lstrip()
                 if not data.startswith(b"{") and (translator.is_finished or data.rstrip() in _VOID):
                     continue  # the answer has its finish, or goes on with the next event
-                chunk = read_event(event.data)
+                chunk = read_object(event.data, OPEN_TEXTS)
                 if event.event == "error" or chunk.get("error"):
                     begun = self.has_begun or bool(deltas)
                     raise stream_error(chunk, begun=begun, fields=self.call.fields, statuses=self.statuses)

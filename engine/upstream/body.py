@@ -121,7 +121,8 @@ class Body:
         self._content = response.content
         self._requests = requests
         self._patience = patience
-        self._inflater = _inflater(response.headers.get("Content-Encoding", "identity").strip().lower())
+        encoding = response.headers.get("Content-Encoding", "").strip().lower()
+        self._inflater = _inflater(encoding) if encoding not in ("", "identity") else None
         self._unread = b""
         """Bytes that were received, and neither returned nor decompressed."""
         self._is_reading = False
@@ -228,9 +229,7 @@ class Body:
             self._listener.wake()
 
 
-def _inflater(encoding: str) -> "zlib._Decompress | None":
-    if encoding in ("identity", ""):
-        return None
+def _inflater(encoding: str) -> "zlib._Decompress":
     if encoding not in ("gzip", "x-gzip", "deflate"):
         raise ValueError("the body has an unknown compression")
     return zlib.decompressobj(zlib.MAX_WBITS | 32)  # 32: zlib finds the format from the first bytes

@@ -24,12 +24,11 @@ from engine.upstream.body import Body
 from engine.upstream.call import Call
 from engine.upstream.certificate import UNTRUSTED, certificate_fault
 from engine.upstream.errors import upstream_error
-from engine.upstream.events import EventReader
 from engine.upstream.health import UNREACHABLE, UpstreamHealth
 from engine.upstream.json_text import read_object, strict_json
 from engine.upstream.limits import Patience, TooMuchError, UpstreamOptions
 from engine.upstream.request_tracker import TrackedEngine, TrackedRequest
-from engine.upstream.sse import Event, EventTooLongError, SSEDecoder
+from engine.upstream.sse import Event, EventReader, EventTooLongError, SSEDecoder
 
 _KEEPALIVE = 4.0
 """Seconds that an idle connection is kept. uvicorn closes idle connections after 5, so ours close first."""

@@ -6,9 +6,10 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from engine.protocol import Channel, GenerationRequest, Prompt, Usage
-from engine.upstream.sse import MAX_EVENT
 from engine.upstream.usage import UsageCount
 
+MAX_EVENT = 4 * 1024 * 1024
+"""Bytes of an event. An answer of 8,000 tokens with their top alternatives needs about two million."""
 SLICE = 16 * 1024
 """Bytes of a stream that are read at a time. Other tasks get a turn between two slices."""
 LONG_TEXT = 2048
@@ -62,7 +63,7 @@ class Patience:
         self._left = options.max_upstream_answer
         self._num_silent = 0
         self.has_finish = False
-        self.renew()
+        self.received(has_piece=True)
 
     def is_over(self) -> bool:
         """Whether the deadline has passed."""
@@ -73,14 +74,10 @@ class Patience:
         if not self.has_finish:
             self.has_finish = True
             self._seconds = min(self._seconds, _AFTER_FINISH)
-            self.renew()
+            self.received(has_piece=True)
             self._max_silent = min(self._max_silent, _MOST_AFTER_FINISH)
 
-    def renew(self) -> None:
-        """A piece of the answer came, and its reader has taken it."""
-        self.received(0, has_piece=True)
-
-    def received(self, num_bytes: int, *, has_piece: bool = False) -> None:
+    def received(self, num_bytes: int = 0, *, has_piece: bool = False) -> None:
         """Count bytes of the stream. Raises `TooMuchError`, and counts nothing then. `has_piece`: a piece of
         the answer came with them, and its reader has taken it."""
         if self._num_silent + num_bytes > self._max_silent:
@@ -111,6 +108,11 @@ class OutputCount:
             num_tokens = request.sampling.max_tokens + (len(prompt) if request.echo else 0)
             self._pieces_left = _PIECES_PER_TOKEN * num_tokens + _SLACK
             self._text_left = _CHARS_PER_TOKEN * (num_tokens + _PIECES_PER_TOKEN)
+
+    @property
+    def usage(self) -> Usage:
+        """The request's usage so far."""
+        return self._count.usage
 
     def add(self, channel: Channel, num_chars: int, num_pieces: int, num_tokens: int = 0) -> Usage:
         """Count a piece of the output: its characters, the pieces that it came in, and its tokens. Returns

@@ -4,17 +4,16 @@ The format: https://html.spec.whatwg.org/multipage/server-sent-events.html. Pack
 HTTP client of their own, or block, and none limits the size of an event.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from engine.upstream.limits import MAX_EVENT, Patience, TooMuchError
 
 
 @dataclass(slots=True)
 class Event:
     data: bytes
     event: str = "message"
-
-
-MAX_EVENT = 4 * 1024 * 1024
-"""Bytes of an event. An answer of 8,000 tokens with their top alternatives needs about two million."""
 
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -46,31 +45,6 @@ class SSEDecoder:
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that `data` completes. Raises `EventTooLongError`."""
-        *lines, rest = self._with_newlines(data).split(b"\n")
-        if lines and self._unfinished:
-            lines[0] = bytes(self._unfinished) + lines[0]
-            self._unfinished.clear()
-        self._unfinished += rest
-        events: list[Event] = []
-        for line in lines:
-            if line:
-                self._read(line)
-            elif self._data:
-                events.append(Event(b"\n".join(self._data), self._event or "message"))
-                self._data, self._size, self._event = [], 0, ""
-            else:
-                self._event = ""
-        if rest:
-            self._check_size(len(self._unfinished))
-        self.is_between = not (self._unfinished or self._size or self._event)
-        return events
-
-    def flush(self) -> list[Event]:
-        """The stream has ended: the last event, if its empty line is missing."""
-        return self.feed(b"\n\n")
-
-    def _with_newlines(self, data: bytes) -> bytes:
-        """The data without a byte order mark before the stream. Each line ends with LF."""
         if not self._has_begun:
             data = bytes(self._unfinished) + data
             self._unfinished.clear()
@@ -80,18 +54,74 @@ class SSEDecoder:
             data = b"\r" * self._has_return + data
             self._has_return = data.endswith(b"\r")
             data = data[: len(data) - self._has_return].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        return data
+        *lines, rest = data.split(b"\n")
+        if lines and self._unfinished:
+            lines[0] = bytes(self._unfinished) + lines[0]
+            self._unfinished.clear()
+        self._unfinished += rest
+        events: list[Event] = []
+        for line in lines:
+            if not line:
+                if self._data:
+                    events.append(Event(b"\n".join(self._data), self._event or "message"))
+                    self._data, self._size = [], 0
+                self._event = ""
+                continue
+            if self._size + len(line) > self.max_event:
+                raise self._too_long()
+            field, _, value = line.partition(b":")
+            if field == b"data":
+                self._data.append(value.removeprefix(b" "))
+                self._size += len(line) + 1
+            elif field == b"event":
+                self._event = value.removeprefix(b" ").decode("utf-8", "replace")
+        if rest and self._size + len(self._unfinished) > self.max_event:
+            raise self._too_long()
+        self.is_between = not (self._unfinished or self._size or self._event)
+        return events
 
-    def _read(self, line: bytes) -> None:
-        self._check_size(len(line))
-        field, _, value = line.partition(b":")
-        if field == b"data":
-            self._data.append(value.removeprefix(b" "))
-            self._size += len(line) + 1
-        elif field == b"event":
-            self._event = value.removeprefix(b" ").decode("utf-8", "replace")
+    def flush(self) -> list[Event]:
+        """The stream has ended: the last event, if its empty line is missing."""
+        return self.feed(b"\n\n")
 
-    def _check_size(self, num_more: int) -> None:
-        """Raise `EventTooLongError` for a line of so many bytes after the event's lines so far."""
-        if self._size + num_more > self.max_event:
-            raise EventTooLongError(f"an event of more than {self.max_event} bytes")
+    def _too_long(self) -> EventTooLongError:
+        return EventTooLongError(f"an event of more than {self.max_event} bytes")
+
+
+@dataclass(slots=True)
+class EventReader:
+    """The events of an answer within its bounds, up to the one for which `is_last` is true. Once the answer
+    has its finish, the stream may end in any way."""
+
+    patience: Patience
+    decoder: SSEDecoder
+    is_last: Callable[[Event], bool]
+    has_ended: bool = False
+    is_complete: bool = False
+    """Whether the last event came."""
+    max_alike: int = 0
+    """Bytes of whole events that may be read in another way now, without `feed`. None inside an event."""
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that `data` completes. `data`: the next bytes; empty at the end.
+
+        Raises `TooMuchError` and `EventTooLongError`.
+        """
+        try:
+            self.patience.received(len(data))
+            self.has_ended = not data
+            if data:
+                events = self.decoder.feed(data)
+            else:  # the last event may lack its empty line; one that the deadline cuts off is dropped
+                events = [] if self.patience.is_over() else self.decoder.flush()
+        except (TooMuchError, EventTooLongError):
+            if not self.patience.has_finish:
+                raise
+            self.has_ended = True
+            return []
+        self.max_alike = self.decoder.max_event if self.decoder.is_between else 0
+        for number, event in enumerate(events):
+            if self.is_last(event):
+                self.is_complete = self.has_ended = True
+                return events[:number]
+        return events

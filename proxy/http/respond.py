@@ -5,6 +5,7 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from time import monotonic, perf_counter
 from types import TracebackType
 from typing import Any, Self
@@ -97,33 +98,32 @@ class EventStream:
             await self.write(self._filler)
 
 
+@dataclass(eq=False)
 class AnswerStage(Stage):
     """The last stage: gives each delta to the answer, and counts it for the metrics."""
 
-    def __init__(self, take: Callable[[Delta], bytes | None], metrics: RequestMetrics) -> None:
-        """`take`: the answer's `chunk`, or its `fold`."""
-        self._take = take
-        self._metrics = metrics
-        self._latency = metrics.inter_token_latency
-        self._released: dict[int, float] = {}
-        """The time of the last text of each output."""
+    take: Callable[[Delta], bytes | None]
+    """The answer's `chunk`, or its `fold`."""
+    metrics: RequestMetrics
+    _released: dict[int, float] = field(default_factory=dict)
+    """The time of the last text of each output."""
 
     def feed(self, delta: Delta) -> None:
-        frames = self._take(delta)
+        frames = self.take(delta)
         index, now = delta.index, perf_counter()
         last = self._released.get(index)
         if last is None:
-            self._metrics.begin(now)
+            self.metrics.begin(now)
             self._released[index] = now
         elif delta.text:
-            latency, seconds = self._latency, now - last
+            latency, seconds = self.metrics.inter_token_latency, now - last
             latency.counts[bisect_left(latency.bounds, seconds)] += 1  # as `observe`, without its call
             latency.sum += seconds
             self._released[index] = now
         if delta.usage is not None:
-            self._metrics.usage = delta.usage
+            self.metrics.usage = delta.usage
         if delta.finish_reason is not None:
-            self._metrics.finish(delta.finish_reason)
+            self.metrics.finish(delta.finish_reason)
         if frames:
             self.send(frames)
 

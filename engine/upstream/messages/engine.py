@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from engine.protocol import GenerationRequest
 from engine.upstream.call import Call
 from engine.upstream.engine import UpstreamEngine
-from engine.upstream.json_text import read_event
+from engine.upstream.json_text import read_object
 from engine.upstream.messages.fields import FIELDS
 from engine.upstream.messages.options import MessagesOptions
 from engine.upstream.messages.request import count_body, headers_of, request_body
@@ -60,7 +60,7 @@ class MessagesEngine(UpstreamEngine):
     @staticmethod
     def _is_last(event: Event) -> bool:
         # Inside of a text, the quotation marks would have backslashes.
-        return _LAST in event.data and bool(read_event(event.data)["type"] == "message_stop")
+        return _LAST in event.data and bool(read_object(event.data)["type"] == "message_stop")
 
     def _call(self, request: GenerationRequest) -> Call:
         fields = request_body(request, self._messages, self.model, self._signatures)

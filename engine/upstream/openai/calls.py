@@ -7,11 +7,12 @@ Arguments may be an object in the place of its text, its text once more as a str
 """
 
 from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
-from engine.protocol import Channel, ToolCall
+from engine.protocol import Channel, Delta, ToolCall
 from engine.protocol.characters import whole_characters, with_whole_characters
 from engine.upstream.arguments import Arguments
 from engine.upstream.json_text import HalfCharacters
@@ -105,15 +106,15 @@ class ToolCalls:
         self._num_left = 0
         """Calls that are whole and have left."""
         self._num_open = 0
+        """Calls of which more arguments must come."""
         self._halves = HalfCharacters()
+        self.in_call = False
+        """Whether the deltas so far end in a call whose arguments are not whole."""
+        self._after_call: list[Delta] = []
+        """Text that came in the middle of a call."""
 
     def __bool__(self) -> bool:
         return bool(self._calls)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether more arguments of a call must come."""
-        return self._num_open > 0
 
     def feed(self, delta: Mapping[str, Any], *, are_whole: bool = False) -> Iterator[Segment]:
         """At least one segment for each part. An empty one marks the tokens of the same choice as a call's.
@@ -139,6 +140,21 @@ class ToolCalls:
             call.end()
             if call.has_more or not call.is_sent:
                 yield call.segment()
+
+    def in_order(self, deltas: list[Delta], *, is_last: bool = False) -> list[Delta]:
+        """Text that came in the middle of a call comes after it. The totals of a request never decrease."""
+        is_open = self._num_open > 0 and not is_last
+        if not (is_open or self.in_call):
+            return deltas
+        channels = [delta.channel for delta in deltas]
+        begin = channels.index("tool_call") if "tool_call" in channels and not self.in_call else 0
+        ordered = [delta for at, delta in enumerate(deltas) if at < begin or delta.channel == "tool_call"]
+        self._after_call += [delta for delta in deltas[begin:] if delta.channel != "tool_call"]
+        self.in_call = is_open
+        if not is_open:
+            ordered += [replace(delta, usage=self._count.usage) for delta in self._after_call]
+            self._after_call = []
+        return ordered
 
     def _add_part(self, part: Mapping[str, Any], *, is_whole: bool) -> None:
         function = part.get("function") or {}

@@ -17,7 +17,7 @@ from engine.upstream.limits import OutputCount, TooMuchError, UpstreamOptions
 from engine.upstream.openai.calls import Segment, ToolCalls
 from engine.upstream.openai.prompt import PromptReader
 from engine.upstream.openai.request import asks_for_echo
-from engine.upstream.openai.template import TextTemplate, text_alone, text_in
+from engine.upstream.openai.template import TextTemplate
 from engine.upstream.openai.tokens import TokenAligner, TokenReader, checked_ids, is_id
 from engine.upstream.usage import UsageCount, count_of
 
@@ -48,16 +48,19 @@ class StreamTranslator:
 
     def __init__(self, request: GenerationRequest, options: UpstreamOptions | None = None) -> None:
         most = (options or UpstreamOptions()).max_upstream_output
-        prompt_tokens = sum(len(prompt) for prompt in request.prompts if not isinstance(prompt, str))
-        self._count = UsageCount(Usage(prompt_tokens=prompt_tokens, completion_tokens=0))
+        num_prompt_tokens = 0
+        for prompt in request.prompts:
+            num_prompt_tokens += 0 if isinstance(prompt, str) else len(prompt)
+        self._count = UsageCount(Usage(prompt_tokens=num_prompt_tokens, completion_tokens=0))
         asks_for_prompt = request.sampling.prompt_logprobs is not None
         prompts = PromptReader(request.num_prompt_logprobs or 0) if asks_for_prompt else None
-        outputs = range(request.num_outputs)
-        self._outputs = [_Output(request, index, self._count, most, prompts) for index in outputs]
+        self._outputs: list[_Output] = []
+        for index in range(request.num_outputs):
+            self._outputs.append(_Output(request, index, self._count, most, prompts))
         self._only = self._outputs[0] if len(self._outputs) == 1 else None
         self.is_finished = False
         """Whether every output has its finish reason."""
-        self._last: list[Delta] = []
+        self._last: Delta | None = None
         self._template = TextTemplate(self._outputs[0].count)
         self.alike: TranslateAlike | None = None
 
@@ -67,8 +70,8 @@ class StreamTranslator:
         choices: Sequence[Any] = chunk.get("choices") or ()
         if self._only is not None and len(choices) == 1:  # the usual event; its index may be a counter
             deltas = self._only.feed(choices[0], chunk)
-            if data is not None and self._only.is_plain and (text := text_in(chunk)):
-                self._template.learn(data, text)
+            if data is not None and self._only.is_plain:
+                self._template.learn(data, chunk)
         else:
             deltas = self._feed_all(choices, chunk)
         self.alike = self._template.delta_of if self._only is not None and self._only.is_plain else None
@@ -76,7 +79,9 @@ class StreamTranslator:
         if (usage := chunk.get("usage")) and not (choices and self._only is None):
             self._count.usage = _usage(usage, self._count.usage)
             deltas = [replace(delta, usage=self._count.usage) for delta in deltas]
-        return self._without_last(deltas)
+        if deltas and deltas[-1].finish_reason is not None:
+            self._keep_last(deltas)
+        return deltas
 
     def _feed_all(self, choices: Sequence[Mapping[str, Any]], chunk: Mapping[str, Any]) -> list[Delta]:
         if len(choices) > _MAX_CHOICES * len(self._outputs):
@@ -100,15 +105,19 @@ class StreamTranslator:
                 if not complete or not output.has_begun:
                     raise stream_broke()
                 deltas += output.end(None, None, [])
-        deltas = self._without_last(deltas)
-        return [*deltas, *(replace(delta, usage=self._count.usage) for delta in self._last)]
-
-    def _without_last(self, deltas: list[Delta]) -> list[Delta]:
-        is_end = deltas and deltas[-1].finish_reason is not None
-        if is_end and all(output.is_finished for output in self._outputs):
-            self.is_finished = True
-            self._last = [deltas.pop()]
+        if deltas:
+            self._keep_last(deltas)
+        if self._last is not None:
+            deltas.append(replace(self._last, usage=self._count.usage))
         return deltas
+
+    def _keep_last(self, deltas: list[Delta]) -> None:
+        """Keep the last of the deltas, which ends an output, if it ends the answer."""
+        for output in self._outputs:
+            if not output.is_finished:
+                return
+        self.is_finished = True
+        self._last = deltas.pop()
 
 
 class _Output:
@@ -125,89 +134,93 @@ class _Output:
         prompt = request.prompts[index // request.sampling.n] if request.prompts else ""
         self.is_finished = False
         self.has_begun = False
-        self._index = index
         self.is_plain = False
         """Whether text without tokens continues the content as it comes."""
         self.count = OutputCount(request, prompt, most, count)
-        self._usage = count
-        self._tokens = TokenReader(request, () if isinstance(prompt, str) else prompt)
-        self._stop = request.sampling.stop
-        self._stop_token_ids = request.sampling.stop_token_ids
-        self._aligner = TokenAligner(self._stop)
+        self._sampling = request.sampling
+        self._index = index
         self._channel: Channel = "content"
-        self._calls = ToolCalls(self.count)
         self._halves = HalfCharacters()
-        self._seen_parts: set[str] = set()
-        """The parts that deltas have had: reasoning, content, calls."""
-        self._in_call = False
-        """Whether a call's arguments are not whole."""
-        self._after_call: list[Delta] = []
-        """Text that came in the middle of a call."""
-        self._prompt_token_ids = None if isinstance(prompt, str) else prompt
-        # An echoed text is recognized by its text, echoed ids are recognized by their number.
-        self._echo_text = prompt if asks_for_echo(request) and isinstance(prompt, str) else ""
-        self._echo_ids = prompt if asks_for_echo(request) and not isinstance(prompt, str) else ()
-        self._prompt = prompt if request.prompts else None
-        self._has_own_echo = request.echo and not asks_for_echo(request)
+        self._has_reasoning = self._has_content = self._has_calls = False
+        """Whether a delta has had such a part."""
+        # Most outputs have no tokens and no calls. Their readers are made when the first ones come.
+        self._tokens: TokenReader | None = None
+        self._aligner: TokenAligner | None = None
+        self._is_bare = False
+        """Whether no further token is released (rule 5 of `tokens`). Then all text passes as it comes."""
+        self._calls: ToolCalls | None = None
         self._prompts = prompts
-        self._waiting = ""
+        self._prompt = prompt if request.prompts else None
+        self._prompt_token_ids = None if isinstance(prompt, str) else prompt
+        is_echoed = request.echo and asks_for_echo(request)
+        self._has_own_echo = request.echo and not is_echoed
+        # An echoed text is recognized by its text, echoed ids are recognized by their number.
+        self._echo_text = prompt if is_echoed and isinstance(prompt, str) else ""
+        self._echo_ids = prompt if is_echoed and not isinstance(prompt, str) else ()
         self._num_echoed = 0
+        self._waiting = ""
 
     def feed(self, choice: Mapping[str, Any], chunk: Mapping[str, Any]) -> list[Delta]:
         if self.is_finished:
             return []
-        if self.is_plain and (text := text_alone(choice)):
-            return [self._delta("content", text)]
-        deltas = self._read(choice, chunk)
-        is_bare = self._aligner.is_bare and self._channel == "content"
-        self.is_plain = is_bare and not (self.is_finished or self._halves or self._in_call)
-        return deltas
-
-    def _read(self, choice: Mapping[str, Any], chunk: Mapping[str, Any]) -> list[Delta]:
-        prompt_token_ids = choice.get("prompt_token_ids") or chunk.get("prompt_token_ids")
-        if prompt_token_ids and not self.has_begun:
-            self._prompt_token_ids = tuple(checked_ids(prompt_token_ids))
-        deltas = [] if self.has_begun else self._read_prompt(choice)
-        self.has_begun = True
-        tokens = self._tokens.read(choice)
-        ends_early = choice.get("finish_reason") not in (None, "", "length")
-        if ends_early and tokens and tokens[-1].id in self._stop_token_ids:
-            tokens.pop()  # it may have text, and this text, like a stop string, is not shown to guards
-        segments = list(self._segments(choice)) or [(self._channel, None, "")]
+        deltas: list[Delta] = []
+        if not self.has_begun:
+            if prompt_token_ids := choice.get("prompt_token_ids") or chunk.get("prompt_token_ids"):
+                self._prompt_token_ids = tuple(checked_ids(prompt_token_ids))
+            if self._prompts is not None or self._has_own_echo:
+                deltas = self._read_prompt(choice)
+            self.has_begun = True
+        tokens: Sequence[Token] = ()
+        if choice.get("logprobs") or choice.get("token_ids"):
+            tokens = self._read_tokens(choice)
+        segments = self._segments(choice) or [(self._channel, None, "")]
         for number, segment in enumerate(segments, start=1):
-            deltas += self._put(segment, tokens, more=number < len(segments))
-            tokens = []
+            self._put(deltas, segment, tokens, more=number < len(segments))
+            tokens = ()
         if reason := choice.get("finish_reason"):
             if reason in _FAILURES:
                 raise stream_broke()
             return self.end(reason, choice.get("stop_reason", choice.get("matched_stop")), deltas)
-        return self._begun(self._in_order(deltas))
+        if self._calls is not None:
+            deltas = self._calls.in_order(deltas)
+        if self._prompt_token_ids is not None:
+            deltas = self._begun(deltas)
+        is_content = self._is_bare and self._channel == "content" and self._prompt_token_ids is None
+        self.is_plain = is_content and not (self._halves or (self._calls and self._calls.in_call))
+        return deltas
 
     def end(self, reason: str | None, stop_reason: str | int | None, deltas: list[Delta]) -> list[Delta]:
         """`deltas`, then the rest of the output. The last delta has the finish reason."""
-        self.is_finished = True
+        self.is_finished, self.is_plain = True, False
         reason = reason and str(reason).lower()
-        finish_reason = _FINISH_REASONS.get(reason, "stop") if reason else self._calls_reason
-        for segment in self._last_segments(is_cut=finish_reason in ("length", "content_filter")):
-            deltas += self._put(segment, [], more=False)
-        text, tokens = self._aligner.flush()
-        if self._stop_token_ids and reason != "length":
-            tokens = _without_nameless_end(tokens)
-        if text or tokens:
-            deltas += self._release(text, tokens)
-        deltas = self._in_order(deltas, is_last=True) or [self._delta("content", "")]
+        finish_reason: FinishReason = "tool_calls" if self._calls else "stop"
+        if reason:
+            finish_reason = _FINISH_REASONS.get(reason, "stop")
+        if self._halves or self._waiting or self._calls:
+            for segment in self._last_segments(is_cut=finish_reason in ("length", "content_filter")):
+                self._put(deltas, segment)
+        if self._aligner is not None:
+            text, tokens = self._aligner.flush()
+            has_stop_id = self._sampling.stop_token_ids and reason != "length"
+            if has_stop_id and tokens and tokens[-1].id is None and not tokens[-1].text:
+                tokens = tokens[:-1]  # it may be the stop id's: the upstream does not say ids
+            self._release(deltas, text, tokens)
+        if self._calls is not None:
+            deltas = self._calls.in_order(deltas, is_last=True)
+        deltas = deltas or [self._delta("content", "")]
         # Any text but the caller's own stop strings could be output that no hook has seen.
-        is_own = is_id(stop_reason) or stop_reason in self._stop
+        is_own = stop_reason is not None and (stop_reason in self._sampling.stop or is_id(stop_reason))
         deltas[-1] = replace(
             deltas[-1],
             finish_reason=finish_reason,
             stop_reason=stop_reason if is_own else None,
             is_cut=reason not in _OWN_ENDS,
         )
-        return self._begun(deltas)
+        return self._begun(deltas) if self._prompt_token_ids is not None else deltas
 
     def _begun(self, deltas: list[Delta]) -> list[Delta]:
-        if deltas and self._prompt_token_ids is not None:
+        """The first delta has the ids of the prompt."""
+        if deltas:
             deltas[0] = replace(deltas[0], prompt_token_ids=self._prompt_token_ids)
             self._prompt_token_ids = None
         return deltas
@@ -215,38 +228,50 @@ class _Output:
     def _read_prompt(self, choice: Mapping[str, Any]) -> list[Delta]:
         """The prompt, if the caller wants its logprobs, or if the upstream does not echo it."""
         if self._prompts is None:
-            is_own = self._has_own_echo and isinstance(self._prompt, str)
-            return [self._delta("echo", str(self._prompt))] if is_own else []
+            return [self._delta("echo", self._prompt)] if isinstance(self._prompt, str) else []
         entries = choice.get("prompt_logprobs")
         return [self._delta("echo", *self._prompts.read(entries, self._prompt_token_ids, self._prompt))]
 
-    @property
-    def _calls_reason(self) -> FinishReason:
-        return "tool_calls" if self._calls else "stop"
+    def _read_tokens(self, choice: Mapping[str, Any]) -> list[Token]:
+        if self._tokens is None:
+            self._tokens = TokenReader(self._sampling.logprobs, self._echo_ids)
+        tokens = self._tokens.read(choice)
+        ends_early = choice.get("finish_reason") not in (None, "", "length")
+        if ends_early and tokens and tokens[-1].id in self._sampling.stop_token_ids:
+            tokens.pop()  # it may have text, and this text, like a stop string, is not shown to guards
+        return tokens
 
-    def _segments(self, choice: Mapping[str, Any]) -> Iterator[Segment]:
+    def _segments(self, choice: Mapping[str, Any]) -> list[Segment]:
+        """The texts of a choice.
+
+        A whole message continues the answer, but for the parts that a delta has had: it repeats those.
+        """
         delta, is_whole = choice.get("delta") or {}, False
         if (message := choice.get("message")) and not any(map(delta.get, _TEXT_FIELDS)):
             delta, is_whole = message, True
         content = delta.get("content") or delta.get("refusal")
-        reasoning = delta.get("reasoning_content") or delta.get("reasoning") or _thinking(content)
-        if reasoning and self._is_new("reasoning", is_whole=is_whole):
-            yield "reasoning", None, self._halves.join("reasoning", _text(reasoning))
-        if content and self._is_new("content", is_whole=is_whole):
-            yield "content", None, self._halves.join("content", _text(content))
-        has_calls = delta.get("tool_calls") or delta.get("function_call")
-        if has_calls and self._is_new("calls", is_whole=is_whole):
-            yield from self._calls.feed(delta, are_whole=is_whole)
-        if text := _text(choice.get("text")):
-            yield from self._without_echo(self._halves.join("text", text))
-
-    def _is_new(self, part: str, *, is_whole: bool) -> bool:
-        """Whether a part of a delta or of a whole message continues the answer. A message's part does not if
-        a delta has had this part: such a message repeats the deltas before it."""
-        if is_whole:
-            return part not in self._seen_parts
-        self._seen_parts.add(part)
-        return True
+        reasoning = delta.get("reasoning_content") or delta.get("reasoning")
+        if not reasoning and isinstance(content, list):  # Mistral
+            thoughts = [part.get("thinking") for part in content if part.get("type") == "thinking"]
+            reasoning = "".join(map(_text, thoughts))
+        calls = delta.get("tool_calls") or delta.get("function_call")
+        segments: list[Segment] = []
+        if reasoning and not (is_whole and self._has_reasoning):
+            self._has_reasoning = not is_whole
+            text = reasoning if isinstance(reasoning, str) else _text(reasoning)
+            segments.append(("reasoning", None, self._halves.join("reasoning", text)))
+        if content and not (is_whole and self._has_content):
+            self._has_content = not is_whole
+            text = content if isinstance(content, str) else _text(content)
+            segments.append(("content", None, self._halves.join("content", text)))
+        if calls and not (is_whole and self._has_calls):
+            self._has_calls = not is_whole
+            if self._calls is None:
+                self._calls = ToolCalls(self.count)
+            segments += self._calls.feed(delta, are_whole=is_whole)
+        if (given := choice.get("text")) is not None and (text := _text(given)):
+            segments += self._without_echo(self._halves.join("text", text))
+        return segments
 
     def _last_segments(self, *, is_cut: bool) -> Iterator[Segment]:
         """The text that waits at the end."""
@@ -256,7 +281,8 @@ class _Output:
         yield from self._without_echo(self._halves.end("text"))
         if self._waiting:
             yield "content", None, self._waiting
-        yield from self._calls.end(is_cut=is_cut)
+        if self._calls is not None:
+            yield from self._calls.end(is_cut=is_cut)
 
     def _without_echo(self, text: str) -> Iterator[Segment]:
         """Separate the echoed prompt from the content. If the upstream does not echo, all text is content."""
@@ -271,36 +297,42 @@ class _Output:
         if text:
             yield "content", None, text
 
-    def _put(self, segment: Segment, tokens: Sequence[Token], *, more: bool) -> list[Delta]:
+    def _put(
+        self, deltas: list[Delta], segment: Segment, tokens: Sequence[Token] = (), *, more: bool = False
+    ) -> None:
+        """Add to `deltas` the text of a segment that is settled, with its tokens. `more`: more segments
+        follow for these tokens."""
         channel, call, text = segment
-        deltas: list[Delta] = []
-        if channel != self._channel and self._aligner.waits:
-            deltas += self._release(self._aligner.mute(), ())
+        aligner = self._aligner
+        # The upstream's parser made a call's text from other text: no token has it.
+        if channel == "tool_call" or (aligner is not None and aligner.waits and channel != self._channel):
+            if aligner is not None:
+                self._release(deltas, aligner.mute(), ())
+            self._aligner = aligner = None
+            self._is_bare = True
         if channel == "tool_call":
-            # The upstream's parser made this text from other text: no token has it.
             self._channel = "content"
-            self._aligner.mute()
-            return [*deltas, self._delta("tool_call", text, call=call)] if call is not None else deltas
+            if call is not None:
+                deltas.append(self._delta("tool_call", text, call=call))
+            return
         self._channel = channel
-        text, settled = self._aligner.feed(tokens, text, more=more)
-        return [*deltas, *self._release(text, settled)] if text else deltas
+        if aligner is None and tokens and not self._is_bare:
+            self._aligner = aligner = TokenAligner(self._sampling.stop)
+        if aligner is not None:
+            text, settled = aligner.feed(tokens, text, more=more)
+            self._release(deltas, text, settled)
+            if aligner.is_bare:
+                self._aligner, self._is_bare = None, True
+        elif text:
+            self._is_bare = True
+            deltas.append(self._delta(channel, text))
 
-    def _in_order(self, deltas: list[Delta], *, is_last: bool = False) -> list[Delta]:
-        """Text that came in the middle of a call comes after it. The totals of a request never decrease."""
-        is_open = self._calls.is_open and not is_last
-        if not (is_open or self._in_call):
-            return deltas
-        channels = [delta.channel for delta in deltas]
-        begin = channels.index("tool_call") if "tool_call" in channels and not self._in_call else 0
-        ordered = [delta for at, delta in enumerate(deltas) if at < begin or delta.channel == "tool_call"]
-        self._after_call += [delta for delta in deltas[begin:] if delta.channel != "tool_call"]
-        self._in_call = is_open
-        if not is_open:
-            ordered += [replace(delta, usage=self._usage.usage) for delta in self._after_call]
-            self._after_call = []
-        return ordered
-
-    def _release(self, text: str, tokens: tuple[Token, ...]) -> list[Delta]:
+    def _release(self, deltas: list[Delta], text: str, tokens: tuple[Token, ...]) -> None:
+        """Add text with its tokens, and separate the echoed ids' from the output's."""
+        if not tokens:
+            if text:
+                deltas.append(self._delta(self._channel, text))
+            return
         echo = tokens[: len(self._echo_ids) - self._num_echoed]
         echo_text = "".join(token.text for token in echo)
         rest = tokens[len(echo) :]
@@ -308,11 +340,10 @@ class _Output:
             echo, rest = (), tokens  # prompt and output came in one piece
             self._num_echoed = len(self._echo_ids)
         self._num_echoed += len(echo)
-        deltas = [self._delta("echo", echo_text, echo)] if echo else []
-        if rest or not tokens:
-            text = text[len(echo_text) :] if echo else text
-            deltas.append(self._delta(self._channel, text, rest))
-        return deltas
+        if echo:
+            deltas.append(self._delta("echo", echo_text, echo))
+        if rest:
+            deltas.append(self._delta(self._channel, text[len(echo_text) :] if echo else text, rest))
 
     def _delta(
         self, channel: Channel, text: str, tokens: tuple[Token, ...] = (), call: ToolCall | None = None
@@ -324,23 +355,11 @@ class _Output:
         return Delta(self._index, text, tokens, channel, call, usage=usage)
 
 
-def _without_nameless_end(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
-    """The tokens without a last one that may be the stop id's. The upstream gives no ids."""
-    return tokens[:-1] if tokens and tokens[-1].id is None and not tokens[-1].text else tokens
-
-
 def _text(value: Any) -> str:
     """The text of a string, or of a list of parts."""
     if value is None or isinstance(value, str):
         return value or ""
     return "".join(_text(part.get("text")) for part in value if part.get("type", "text") == "text")
-
-
-def _thinking(content: Any) -> str:
-    """The reasoning among the parts of a content that is a list (Mistral)."""
-    if not isinstance(content, list):
-        return ""
-    return "".join(_text(part.get("thinking")) for part in content if part.get("type") == "thinking")
 
 
 def _usage(reported: Any, counted: Usage) -> Usage:

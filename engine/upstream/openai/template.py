@@ -13,39 +13,28 @@ from typing import Any
 import orjson
 
 from engine.protocol import Delta
-from engine.protocol.characters import has_whole_characters
 from engine.upstream.limits import LONG_TEXT, OutputCount, TooMuchError
 
 _MARK = b"WeirTextMark"
 """Letters that are no JSON without quotes."""
+_OTHER_FIELDS = ("finish_reason", "logprobs", "token_ids", "text")
+"""The fields of a choice that have other text, tokens and an end."""
 _OTHER_TEXT = ("reasoning_content", "reasoning", "tool_calls", "function_call")
 """The fields of a chat's delta that have other text than content."""
 _MOST = 8
 """Events that are learned without use. Some upstreams change another field with each event."""
 
 
-def _text_in_json(data: bytes) -> str:
-    """The same for a chunk's JSON: see `text_in`. Raises `ValueError`."""
-    return text_in(orjson.loads(data))
-
-
-def text_in(chunk: Mapping[str, Any]) -> str:
+def _text_in(chunk: Mapping[str, Any]) -> str:
     """The content of a chunk that has one choice with content, and nothing else. Empty for other chunks."""
     choices: Sequence[Any] = chunk.get("choices") or ()
-    has_more = chunk.get("usage") or chunk.get("error") or len(choices) != 1
-    return "" if has_more else text_alone(choices[0])
-
-
-def text_alone(choice: Mapping[str, Any]) -> str:
-    """The content of a chat's choice without other text, tokens and an end. Empty for other choices."""
-    if choice.get("finish_reason") or choice.get("logprobs") or choice.get("token_ids") or choice.get("text"):
+    if chunk.get("usage") or chunk.get("error") or len(choices) != 1:
         return ""
+    choice = choices[0]
     delta = choice.get("delta") or {}
     content = delta.get("content")
-    if not isinstance(content, str) or (len(delta) > 1 and any(map(delta.get, _OTHER_TEXT))):
-        return ""
-    # Half a character is joined with the other half, which another event has.
-    return content if has_whole_characters(content) else ""
+    has_more = any(map(choice.get, _OTHER_FIELDS)) or any(map(delta.get, _OTHER_TEXT))
+    return content if isinstance(content, str) and not has_more else ""
 
 
 class TextTemplate:
@@ -87,20 +76,21 @@ class TextTemplate:
             return None  # the texts before the one that is too much are good
         return Delta(text=text, usage=usage)
 
-    def learn(self, data: bytes, text: str) -> None:
-        """Learn the event `data`, whose text is `text`.
+    def learn(self, data: bytes, chunk: Mapping[str, Any]) -> None:
+        """Learn the event `data`, whose chunk is `chunk`, if the chunk has content alone.
 
         A mark takes the place of the text. If the mark is then the event's text, the place is the text's:
         inside another string the quotes around the mark would end that string, or belong to it.
         """
-        if not self._left:
+        if not self._left or not (text := _text_in(chunk)):
             return
         self._left -= 1
-        before, found, after = data.rpartition(orjson.dumps(text))
-        if not found or _MARK in data or b"\n" in data:
+        if _MARK in data or b"\n" in data:
             return
-        with suppress(ValueError, TypeError, AttributeError, LookupError):  # the mark may stand for a name
-            if _text_in_json(b'%b"%b"%b' % (before, _MARK, after)) == _MARK.decode():
+        # A text may have half a character, which `dumps` refuses, and the mark may stand for a name.
+        with suppress(ValueError, TypeError, AttributeError, LookupError):
+            before, found, after = data.rpartition(orjson.dumps(text))
+            if found and _text_in(orjson.loads(b'%b"%b"%b' % (before, _MARK, after))) == _MARK.decode():
                 self._before, self._after = b"data: " + before, after + b"\n\n"
                 self._between = self._after + self._before
                 self._shortest = len(self._between) + len(b'""')

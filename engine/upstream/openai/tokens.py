@@ -26,9 +26,8 @@ from collections.abc import Mapping, Sequence
 from itertools import islice, takewhile, zip_longest
 from typing import Any
 
-from engine.protocol import GenerationRequest, Token, TopLogprob
+from engine.protocol import Token, TopLogprob
 from engine.text.alignment import LOGPROB_FLOOR, align_tokens, cut_tokens
-from engine.upstream.openai.request import asks_for_echo
 
 TextAndTokens = tuple[str, tuple[Token, ...]]
 """A text and its tokens, whose texts joined are the text. Or a text without tokens."""
@@ -42,13 +41,13 @@ _PARTS = re.compile("\ufffd+")  # parts of split characters, which are not ASCII
 class TokenReader:
     """One output's tokens. A token's `text` is the upstream's string for it, or U+FFFD without one.
 
-    Logprobs that Weir asked for, but not the caller, are left out. `prompt`: the prompt's ids, if the caller
-    gave ids. If the prompt is echoed, the first tokens get these ids.
+    `num_top`: the alternatives of each token. None: logprobs are left out, because Weir asked for them, and
+    the caller did not. `echo_ids`: the prompt's ids, if they are echoed. The first tokens get these ids.
     """
 
-    def __init__(self, request: GenerationRequest, prompt: Sequence[int]) -> None:
-        self._num_top = request.sampling.logprobs
-        self._echo_ids = list(prompt) if asks_for_echo(request) else []
+    def __init__(self, num_top: int | None, echo_ids: Sequence[int]) -> None:
+        self._num_top = num_top
+        self._echo_ids = list(echo_ids)
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def read(self, choice: Mapping[str, Any]) -> list[Token]:
@@ -121,9 +120,8 @@ class TokenAligner:
         self._max_waiting = 32 + max(map(len, stop), default=0)
         self._tokens: list[Token] = []
         self._text = ""
-        self._muted = False
         self.is_bare = False
-        """Whether text was released without tokens. Then all text passes as it comes, without tokens."""
+        """Whether no further token is released (rule 5). Then all text passes as it comes."""
 
     @property
     def waits(self) -> bool:
@@ -134,12 +132,11 @@ class TokenAligner:
         """Add tokens and text. Returns those that are settled. A token's `text` is its string. `more`: more
         text follows for these tokens."""
         self._text += text
-        if tokens and self.is_bare:
+        if self.is_bare:
             return self.mute(), ()
-        if not self._muted:
-            self._tokens += tokens
+        self._tokens += tokens
         if not self._tokens:
-            self.is_bare = self.is_bare or bool(text)
+            self.is_bare = bool(text)
             return self._release(0, len(self._text), ())
         fitted, length = self._fit()
         if length < len(self._text):
@@ -154,7 +151,7 @@ class TokenAligner:
 
     def mute(self) -> str:
         """Release no further tokens, not even those that wait. Returns the text that waits."""
-        self._muted = True
+        self.is_bare = True
         text, self._text = self._text, ""
         self._tokens.clear()
         return text

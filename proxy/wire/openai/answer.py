@@ -129,6 +129,8 @@ class ChoicesAnswer(Answer):
         self._head = orjson.dumps(self._identity)[:-1] + b',"choices":'
         # Most chunks differ only in their text: the bytes before and after it, by output and channel.
         self._around: dict[tuple[int, str], tuple[bytes, bytes]] = {}
+        self._empty_first = range(0)
+        """The outputs that have an empty chunk before all others."""
         self._gives_text_alone = not (
             self._continuous_usage or self.gives_ids or request.sampling.logprobs is not None
         )
@@ -155,22 +157,22 @@ class ChoicesAnswer(Answer):
 
     def chunk(self, delta: Delta) -> bytes:
         around = self._around.get((delta.index, delta.channel))
-        if around is None or not delta.text or delta.tool_call or delta.finish_reason:
-            return self.new_chunk(delta)
-        self._usage = delta.usage or self._usage
-        return around[0] + orjson.dumps(delta.text) + around[1]
-
-    def new_chunk(self, delta: Delta) -> bytes:
-        """The events for a delta that does not only add text."""
+        if around is not None and delta.text and not (delta.tool_call or delta.finish_reason):
+            self._usage = delta.usage or self._usage
+            return around[0] + orjson.dumps(delta.text) + around[1]
+        before = b""
+        if self._empty_first:
+            before = b"".join([self._event(Delta(index=i)) for i in self._empty_first])
+            self._empty_first = range(0)
         shown = self._taken(delta)
         if shown is not delta and shown.finish_reason is None and shown.prompt_token_ids is None:
-            return b""  # nothing of it is shown
-        first = self._event(shown)  # a first chunk also has a role
+            return before  # nothing of it is shown
+        events = before + self._event(shown)  # a first chunk also has a role
         if self._gives_text_alone and shown.text and not shown.tool_call and not shown.finish_reason:
             like_it = Delta(index=shown.index, channel=shown.channel, text=_MARK)
-            begin, _, end = self._event(like_it).rpartition(orjson.dumps(_MARK))
-            self._around[shown.index, shown.channel] = begin, end
-        return first
+            head, _, tail = self._event(like_it).rpartition(orjson.dumps(_MARK))
+            self._around[shown.index, shown.channel] = head, tail
+        return events
 
     def beside_choices(self, choices: list[JSONObject]) -> JSONObject:
         """Fields to take out of the choices, because they are beside `choices`."""
@@ -178,7 +180,7 @@ class ChoicesAnswer(Answer):
 
     def _event(self, delta: Delta) -> bytes:
         choice = self.chunk_choice(delta)
-        beside = self.beside_choices([choice])
+        beside = self.beside_choices([choice]) if PROMPT_FIELDS & choice.keys() else None
         body = self._head + orjson.dumps([choice])
         if beside:
             body += b"," + orjson.dumps(beside)[1:-1]
@@ -196,14 +198,10 @@ class ChoicesAnswer(Answer):
 
     def fold(self, delta: Delta) -> None:
         pieces = self._pieces.get((delta.index, delta.channel))
-        if pieces is None or not delta.text or delta.tool_call or delta.finish_reason:
-            self._fold_new(delta)
+        if pieces is not None and delta.text and not (delta.tool_call or delta.finish_reason):
+            self._usage = delta.usage or self._usage
+            pieces.append(delta.text)
             return
-        self._usage = delta.usage or self._usage
-        pieces.append(delta.text)
-
-    def _fold_new(self, delta: Delta) -> None:
-        """Add a delta that does not only add text."""
         delta = self._taken(delta)
         whole = self._whole_choice(delta.index)
         if delta.channel == "echo" and self._num_prompt_logprobs is not None:

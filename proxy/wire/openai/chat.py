@@ -142,18 +142,11 @@ class ChatAnswer(ChoicesAnswer):
         self._calls: defaultdict[int, list[int]] = defaultdict(list)
         """The engine's indices of each output's tool calls, in the order released. A client's indices have no
         gaps."""
-
-    def new_chunk(self, delta: Delta) -> bytes:
-        """The events for a delta that does not only add text.
-
-        With several outputs or with logprobs, an empty chunk for each output comes first, in order. OpenAI's
-        SDKs need them in their stream helpers: the one for Python takes the first chunk that has a new index
-        for the next choice, and both count the logprobs of that chunk twice.
-        """
-        if self._begun or (self.request.num_outputs == 1 and self.request.sampling.logprobs is None):
-            return super().new_chunk(delta)
-        begin = [self._event(Delta(index=i)) for i in range(self.request.num_outputs)]
-        return b"".join([*begin, super().new_chunk(delta)])
+        # OpenAI's SDKs need an empty chunk for each output first, in order, in their stream helpers: the one
+        # for Python takes the first chunk that has a new index for the next choice, and both count the
+        # logprobs of that chunk twice.
+        if request.num_outputs > 1 or request.sampling.logprobs is not None:
+            self._empty_first = range(request.num_outputs)
 
     def begin_choice(self, delta: Delta) -> JSONObject:
         logprobs: JSONObject | None = None

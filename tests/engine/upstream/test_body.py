@@ -91,7 +91,7 @@ async def test_one_timer_serves_all_reads(monkeypatch: pytest.MonkeyPatch) -> No
         for _ in range(100):
             response.content.feed_data(b"a")
             assert await body.read() == b"a"
-            bounds.renew()
+            bounds.received(has_piece=True)
     assert timers == 1
 
 

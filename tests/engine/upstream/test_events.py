@@ -1,8 +1,7 @@
 import pytest
 
-from engine.upstream.events import EventReader
 from engine.upstream.limits import Patience, TooMuchError, UpstreamOptions
-from engine.upstream.sse import Event, SSEDecoder
+from engine.upstream.sse import Event, EventReader, SSEDecoder
 from tests.helpers import options_with
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.protocol import Delta, GenerationRequest, SamplingParams
 from engine.protocol.characters import whole_characters, with_whole_characters
-from engine.upstream.json_text import HalfCharacters, read_event, read_object, strict_json
+from engine.upstream.json_text import OPEN_TEXTS, HalfCharacters, read_object, strict_json
 from engine.upstream.limits import UpstreamOptions
 from engine.upstream.messages.engine import MessagesEngine
 from engine.upstream.messages.stream import StreamTranslator as MessagesTranslator
@@ -90,7 +90,7 @@ def translated(request: GenerationRequest, *chunks: Any) -> list[Delta]:
     for chunk in chunks:
         data = json_of(chunk)
         alike = translator.alike and translator.alike(b"data: %b\n\n" % data)
-        deltas += translator.feed(read_event(data), data) if alike is None else [alike]
+        deltas += translator.feed(read_object(data, OPEN_TEXTS), data) if alike is None else [alike]
     return deltas + translator.finish(complete=True)
 
 
@@ -175,7 +175,7 @@ def test_every_block_is_the_same_wherever_it_is_cut(kind: str, units: list[int],
     parts = pieces_of(units, cuts)
     events = [begin(), start(0, kind), *(piece(0, kind, one) for one in parts), stop(0), end()]
     translator = MessagesTranslator(chat(), UpstreamOptions())
-    deltas = [delta for event in events for delta in translator.feed(read_event(json_of(event)))]
+    deltas = [delta for event in events for delta in translator.feed(read_object(json_of(event), OPEN_TEXTS))]
     deltas += translator.finish(complete=True)
     check_whole(deltas)
     said = "".join(delta.text for delta in deltas)
@@ -212,7 +212,7 @@ def test_json_that_is_strict_already_stays_as_it_is() -> None:
 )
 def test_other_json_is_read_as_it_is(value: Any) -> None:
     assert with_whole_characters(value) == value
-    assert read_event(orjson.dumps({"content": value})) == {"content": value}
+    assert read_object(orjson.dumps({"content": value}), OPEN_TEXTS) == {"content": value}
 
 
 EVENTS = [

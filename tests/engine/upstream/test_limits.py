@@ -106,7 +106,7 @@ def test_patience_is_renewed_by_each_piece_of_the_answer() -> None:
     patience = Patience(UpstreamOptions(upstream_timeout=7), lambda: clock[0])
     assert patience.deadline == 7
     clock[0] = 5
-    patience.renew()
+    patience.received(has_piece=True)
     assert patience.deadline == 12
 
 
@@ -141,7 +141,7 @@ def test_bytes_without_an_answer_are_bounded(max_event: int, parts: list[tuple[i
             return
         patience.received(num_bytes)
         if has_answer:
-            patience.renew()
+            patience.received(has_piece=True)
             silent = 0
 
 
@@ -149,7 +149,7 @@ def test_a_whole_stream_is_bounded() -> None:
     patience = Patience(options_with(UpstreamOptions, max_upstream_answer=1000), lambda: 0.0)
     for _ in range(10):
         patience.received(100)
-        patience.renew()
+        patience.received(has_piece=True)
     with pytest.raises(TooMuchError, match="the stream is too long"):
         patience.received(1, has_piece=True)
 

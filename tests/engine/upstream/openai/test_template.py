@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from engine.protocol import Delta, EngineError, Usage
 from engine.protocol.deltas import join
-from engine.upstream.events import EventReader
-from engine.upstream.json_text import read_event
+from engine.upstream.json_text import OPEN_TEXTS, read_object
 from engine.upstream.limits import LONG_TEXT, OutputCount, Patience, UpstreamOptions
 from engine.upstream.openai.stream import StreamTranslator
 from engine.upstream.openai.template import TextTemplate
-from engine.upstream.sse import SSEDecoder
+from engine.upstream.sse import EventReader, SSEDecoder
 from engine.upstream.usage import UsageCount
 from tests.engine.upstream.openai.asked import chat
 from tests.helpers import examples, options_with
@@ -43,7 +42,7 @@ def deltas_of(events: list[bytes], *, by_template: bool) -> tuple[list[Any], int
                 num_alike += 1
                 said.append(delta)
             else:
-                said += translator.feed(read_event(data), data if by_template else None)
+                said += translator.feed(read_object(data, OPEN_TEXTS), data if by_template else None)
         said += translator.finish(complete=True)
     except (LookupError, TypeError, AttributeError, ValueError, EngineError) as error:
         said.append(type(error))
@@ -158,7 +157,9 @@ def test_a_template_changes_no_delta_of_a_stream_wherever_it_is_cut(
                     said.append(delta)
                     continue
                 for event in reader.feed(data):
-                    said += translator.feed(read_event(event.data), event.data if by_template else None)
+                    said += translator.feed(
+                        read_object(event.data, OPEN_TEXTS), event.data if by_template else None
+                    )
         except (LookupError, TypeError, AttributeError, ValueError, EngineError) as error:
             said.append(type(error))
         return said
@@ -214,7 +215,8 @@ def test_events_that_differ_in_their_text_alone_are_not_parsed() -> None:
 )
 def test_a_string_elsewhere_is_no_place_for_a_text(event: bytes, text: str) -> None:
     template, string = empty_template(), orjson.dumps(text)
-    template.learn(event % (string, string), text)
+    data = event % (string, string)
+    template.learn(data, read_object(data))
     assert template.delta_of(frame(event % (string, b'"other"'))) is None
 
 
@@ -223,7 +225,7 @@ def test_a_string_elsewhere_is_no_place_for_a_text(event: bytes, text: str) -> N
 )
 def test_other_bytes_than_one_string_are_no_text(text: bytes) -> None:
     template = empty_template()
-    template.learn(EVENT % b'"a"', "a")
+    template.learn(EVENT % b'"a"', read_object(EVENT % b'"a"'))
     assert template.delta_of(frame(EVENT % b'"b"')) == Delta(text="b", usage=Usage(0, 1))
     assert template.delta_of(frame(EVENT % text)) is None
 
@@ -248,13 +250,13 @@ def test_other_bytes_than_one_string_are_no_text(text: bytes) -> None:
 )
 def test_only_bytes_that_are_whole_events_are_alike(data: bytes) -> None:
     template = empty_template()
-    template.learn(EVENT % b'"a"', "a")
+    template.learn(EVENT % b'"a"', read_object(EVENT % b'"a"'))
     assert template.delta_of(data) is None
 
 
 def test_an_event_of_several_lines_is_not_learned() -> None:
     template, event = empty_template(), EVENT.replace(b",", b",\n")
-    template.learn(event % b'"a"', "a")
+    template.learn(event % b'"a"', read_object(event % b'"a"'))
     assert template.delta_of(frame(event % b'"b"')) is None
 
 
@@ -279,14 +281,14 @@ def test_a_text_that_is_no_longer_the_content_is_not_read_by_a_template() -> Non
 def test_events_that_come_together_are_one_delta() -> None:
     translator = StreamTranslator(chat())
     for text in (b'"a"', b'"b"'):
-        translator.feed(read_event(EVENT % text), EVENT % text)
+        translator.feed(read_object(EVENT % text, OPEN_TEXTS), EVENT % text)
     assert alike(translator, EVENT % b'"c"', EVENT % b'"d"') == Delta(text="cd", usage=Usage(0, 4))
     assert alike(translator, EVENT % b'"e"', EVENT % b'""') is None
 
 
 def test_a_text_that_is_long_is_left_to_be_cut_in_pieces() -> None:
     translator = StreamTranslator(chat())
-    translator.feed(read_event(EVENT % b'"a"'), EVENT % b'"a"')
+    translator.feed(read_object(EVENT % b'"a"', OPEN_TEXTS), EVENT % b'"a"')
     long = EVENT % orjson.dumps("b" * (LONG_TEXT // 2 + 1))
     assert alike(translator, long) is not None
     assert alike(translator, long, long) is None
@@ -294,7 +296,7 @@ def test_a_text_that_is_long_is_left_to_be_cut_in_pieces() -> None:
 
 def test_events_that_are_too_much_are_left_to_be_counted_one_by_one() -> None:
     translator = StreamTranslator(chat(), options_with(UpstreamOptions, max_upstream_output=3))
-    translator.feed(read_event(EVENT % b'"a"'), EVENT % b'"a"')
+    translator.feed(read_object(EVENT % b'"a"', OPEN_TEXTS), EVENT % b'"a"')
     assert alike(translator, EVENT % b'"b"', EVENT % b'"cd"') is None
     assert alike(translator, EVENT % b'"bc"') == Delta(text="bc", usage=Usage(0, 2))
     assert alike(translator, EVENT % b'"d"') is None
