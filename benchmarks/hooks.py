@@ -110,7 +110,7 @@ class Nowhere(Stage):
 
 def pipeline(*hooks: Callable[..., Any], fused: bool = True) -> Pipeline:
     loaded = [LoadedHook.of(f"h{i}", hook) for i, hook in enumerate(hooks)]
-    return Pipeline([replace(hook, may_fuse=fused) for hook in loaded])
+    return Pipeline(loaded if fused else [replace(hook, screened=None) for hook in loaded])
 
 
 def cpu_per_chunk(

@@ -1,12 +1,13 @@
 """One request's deltas on their way from the engine to the client.
 
-    engine ─feed─► echo ─feed─► rewindable ─feed─► parsers ─feed─► gate ─feed─► guard ─feed─► answer
-           ◄─ rewind                                                    ◄─ wait_for, finish
+    engine ─feed─► counting ─► echo ─► rewindable ─► parsers ─► gate ─► guard ─► answer
+           ◄─ rewind, is_full, cancel
 
-Each stage feeds the next one in the same turn of the event loop, and takes all that it is fed. Back go a
-rewind of an output, and the flow's end: whatever ends it, the engine's work is cancelled. Only the stages
-after the gate can wait: a hook for what it awaits, and the answer for its client. Meanwhile the gate keeps
-the deltas that come, and joins them. Afterwards these stages catch up in fewer and longer deltas.
+Each stage feeds the next one in the same turn of the event loop, and takes all that it is fed. The engine's
+task feeds. Back go a rewind of an output, whether the flow is full, and the flow's end: whatever ends it, the
+engine's task is cancelled. Only the stages after the gate can wait, in the request's task: a hook for what it
+awaits, and the answer for its client. Meanwhile the flow is full, and the gate keeps the deltas that still
+come, and joins them. Afterwards these stages catch up in fewer and longer deltas.
 
 The gate holds at most the rest of the request's outputs. An upstream is read no further while the flow is
 full. An engine in this process goes on: a paused output would keep its blocks of the cache from other

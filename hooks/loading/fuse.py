@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hooks.loading.loader import LoadedHook
 from hooks.loading.screen import JointScreen, Screen, Screened
@@ -27,8 +26,8 @@ def fuse(hooks: Sequence[LoadedHook], screens: dict[tuple[Screened, ...], JointS
     guards: list[Screened] = []
     found: list[Screen] = []
     for place, hook in enumerate((*hooks, None)):
-        guard: Any = hook.call if hook is not None and hook.may_fuse and not hook.is_shadow else None
-        if isinstance(guard, Screened) and (screen := guard.screen) is not None:
+        guard = None if hook is None or hook.is_shadow else hook.screened
+        if guard is not None and (screen := guard.screen) is not None:
             guards.append(guard)
             found.append(screen)
         elif guards:

@@ -23,6 +23,7 @@ from hooks.api.probe_needs import ProbeNeeds
 from hooks.loading.alarm import interrupting
 from hooks.loading.arguments import ArgumentError, check_arguments
 from hooks.loading.async_call import AsyncCall
+from hooks.loading.screen import Screened
 
 logger = logging.getLogger("weir.hooks")
 
@@ -113,8 +114,11 @@ class LoadedHook:
     """The most characters that the hook leaves undecided. None: the hook declares no bound."""
     place: str = ""
     """The file and the line of its `__call__`, in brackets."""
-    may_fuse: bool = True
-    """Whether one automaton may read text in place of this hook and others (`hooks.loading.fuse`)."""
+    screened: Screened | None = None
+    """The hook's instance, if one automaton may read text in its place (`hooks.loading.fuse`)."""
+    wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+    """Puts a limit round a plain method of the hook's, and round what reads in its place. None: there is
+    none."""
     late: set[asyncio.Task[None]] = field(default_factory=set, compare=False, repr=False)
     """Calls that continue though their deadlines have passed."""
 
@@ -157,6 +161,7 @@ class LoadedHook:
             getattr(instance, "needs_probe", None),
             _max_hold_of(instance),
             _line_of(instance),
+            screened=instance if isinstance(instance, Screened) and instance.screen is not None else None,
         )
 
     @property
@@ -171,7 +176,7 @@ class LoadedHook:
 
     def wrapped(self, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> "LoadedHook":
         """The same hook, with its plain methods replaced by `wrap(method)`."""
-        hook = self if self.is_async else replace(self, call=wrap(self.call))
+        hook = self if self.is_async else replace(self, call=wrap(self.call), wrap=wrap)
         if hook.on_decision is not None:
             hook = replace(hook, on_decision=wrap(hook.on_decision))
         if hook.on_request is None or hook.is_request_async:
@@ -277,6 +282,8 @@ def _load(spec: HookSpec) -> LoadedHook:
         return LoadedHook.of(spec.label, instance, is_shadow=spec.mode == "shadow")
     except TypeError as error:
         raise HookLoadError(f"hook {spec.path!r}: {error}") from error
+    except Exception as error:
+        raise HookLoadError(f"hook {spec.path!r} could not be read for: {describe(error)}") from error
 
 
 def _find_class(path: str) -> type:

@@ -1,8 +1,8 @@
 """Runs guards: `admit` before the engine, `Guarding` after it, and the driver of the guard's machine.
 
-The driver calls plain hooks, awaits async ones, and reports decisions to listeners. Time, tasks, cancellation
-and deadlines live here and nowhere else. The service and the hook workers both use it.
-"""
+The driver calls plain hooks, awaits async ones, and reports decisions to listeners. The time of calls,
+cancellation and deadlines are here; `hooks.loading.async_call` has the deadline of one async call. The
+service and the hook workers both use it."""
 
 import asyncio
 import contextlib

@@ -154,7 +154,8 @@ class FusedStage(HookStage):
         self._reading = Reading(run, stages, self.held)
         self.num_fused = len(stages)
         self.tally = type(stages[0].tally)()
-        self.ask = Ask(run.hook, self.tally, self._reading, False)
+        reading = self._reading if run.hook.wrap is None else run.hook.wrap(self._reading)
+        self.ask = Ask(run.hook, self.tally, reading, False)
 
     def leave(self) -> Asking[None]:
         chunk = self.ask.shown = Chunk(self.context, "", (), True)  # a final chunk ends the reading
@@ -163,6 +164,8 @@ class FusedStage(HookStage):
             self.settle(chunk, self.ask.reply, [], None)
 
     def lets_through(self, chunk: Chunk, reply: Reply, piece: Piece) -> bool:
+        if chunk.is_final:
+            self._share_counts()
         return type(reply) is hold and reply.n == 0 and self.held.texts is None
 
     def settle(
@@ -174,18 +177,22 @@ class FusedStage(HookStage):
 
     def abort(self) -> Asking[None]:
         self._close()
+        self._share_counts()
         yield from ()
 
-    def _close(self, *, gets_last_call: bool = False) -> None:
-        super()._close(gets_last_call=gets_last_call)
-        share = self.tally.seconds / self.num_fused
+    def _fail(self, error: BaseException, fragments: list[Fragment]) -> None:
+        super()._fail(error, fragments)
+        self._share_counts()
+
+    def _share_counts(self) -> None:
+        """Give the guards the counts. The stream has ended."""
+        counts = self.tally.drain()
         for place, stage in enumerate(self._stages):
-            stage.tally.seconds += share
+            stage.tally.seconds += counts.seconds / self.num_fused
             for holds, num_chunks in self._reading.counts.items():
                 if holds[place]:
                     stage.tally.num_holds += num_chunks
                 else:
                     stage.tally.num_emitted += num_chunks
-        self._stages[0].tally.others.update(self.tally.others)
+        self._stages[0].tally.others.update(counts.others)
         self._reading.counts.clear()
-        self.tally.drain()

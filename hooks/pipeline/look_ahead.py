@@ -22,11 +22,8 @@ def look_ahead(guarded: GuardedRequest, stream: Stream | None) -> Asking[str | N
     way, or it would fail."""
     if stream is None:
         return ""
-    try:
-        for stage in stream.stages:
-            yield from stage.leave()
-    except HookError:
-        return None
+    for stage in stream.stages:
+        yield from stage.leave()
     stages = [stage for stage in stream.stages if not (stage.hook.is_shadow or stage.is_closed)]
     while stages and not stages[0].held.num_characters:
         del stages[0]  # hooks before the first one that holds text have released all that they were shown

@@ -224,9 +224,17 @@ class Output:
         content = self.streams.get("content")
         if content is None:
             content = self.streams["content"] = Stream(self._guarded, Delta(index=self.index))
+        out: list[Fragment] = []
+        for before, stage in enumerate(content.stages[: place + 1]):
+            if stage.num_fused and not stage.is_closed:  # its guards are shown what it holds for them
+                yield from stage.leave()
+                held = Piece.of([*stage.held.fragments], self.ledger)
+                stage.held.replace(())
+                yield from content.feed(held, is_final=False, begin=before + 1)
+                out += held.fragments
         closing = Piece.of([Fragment(verdict.text or "")], self.ledger)
         ends = yield from content.feed(closing, is_final=True, begin=place + 1)
-        out = closing.fragments
+        out += closing.fragments
         if self.delivery is not None:
             out = self.delivery.depart(content, [], out, verdict)
         if isinstance(ends, terminate) and weight(ends) > weight(verdict):

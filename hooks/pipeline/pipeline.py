@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -139,7 +139,7 @@ class Pipeline:
         if request.hooks:
             check_named(request, self.allowed)
             hooks += [self.allowed[name] for name in request.hooks]
-            runs = fuse(hooks, self._screens)
+            runs = [*self._runs, *self._runs_of(request.hooks)]
         if num_repeated:
             runs = []  # such a guard looks ahead at each question, and each hook is called for that
         if not hooks:
@@ -157,6 +157,13 @@ class Pipeline:
             runs=runs,
         )
 
+    def _runs_of(self, named: Sequence[str]) -> Iterator[Run]:
+        """The runs of allowed hooks. Each is fused alone: an automaton for each order of names has no
+        bound."""
+        for place, name in enumerate(named, len(self.hooks)):
+            for run in fuse([self.allowed[name]], self._screens):
+                yield replace(run, start=place)
+
     async def start(self, models: GuardModels | None = None) -> None:
         """Start every hook, and run its self-test with the hook alone (contract 1.4, 1.9). Raises
         `HookLoadError`, with the hook's own error: no user's text is in the self-test."""
@@ -165,7 +172,7 @@ class Pipeline:
             # A deadline that interrupts plain calls, so that a hanging hook can be named.
             limited = hook.wrapped(interrupting(self.options.hook_timeout))
             try:
-                await self._test(limited, {hook.name: SilentTally()}, fuse([hook], self._screens))
+                await self._test(limited, {hook.name: SilentTally()}, fuse([limited], self._screens))
             except HookError as error:
                 reason = describe(error.__cause__ or error)
                 if isinstance(error.__cause__, BadVerdictError):

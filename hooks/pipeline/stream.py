@@ -42,7 +42,8 @@ class Stream:
             state, keeps_text = guarded.states[id(hook)], hook.reads_text or self.tool_call is not None
             context = StreamContext(*which, place, guarded.suspicions, state, keeps_text, guarded.values)
             self.stages.append(HookStage(guarded, hook, context, call_index))
-        for run in reversed(guarded.runs):
+        runs = guarded.runs if self.tool_call is None else ()  # guards read arguments as JSON, by themselves
+        for run in reversed(runs):
             context = StreamContext(*which, run.start, keeps_text=self.tool_call is not None)
             fused = self.stages[run.start : run.start + len(run.guards)]
             self.stages.insert(run.start, FusedStage(guarded, run, context, fused))
@@ -137,8 +138,6 @@ class Stream:
         content alone: otherwise it is in the verdict only. Raises `HookError`.
         """
         ended: Ending | None = None
-        for stage in self.stages[:begin]:
-            yield from stage.leave()
         place = begin if answered is None else answered.place
         while place < len(self.stages):
             stage = self.stages[place]

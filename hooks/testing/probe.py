@@ -64,7 +64,8 @@ class Probe:
         """`judgements`: a list to add to, which hooks may share; None: no judgement is kept."""
         self._call: Callable[..., Any] = hook.call
         self._judgements = judgements
-        self.hook = replace(hook, call=self._look_async if hook.is_async else self._look, reads_text=True)
+        call = self._look_async if hook.is_async else self._look
+        self.hook = replace(hook, call=call, reads_text=True, screened=None)  # it sees each call
         self.reset()
 
     def reset(self) -> None:

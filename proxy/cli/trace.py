@@ -34,7 +34,7 @@ def trace_hooks(options: argparse.Namespace) -> None:
     with leaving("weir hooks trace", OSError, ValueError, HookLoadError):
         settings = chosen_settings(options, options.config, options.hook)
         loaded = load_named(chosen_policy(settings, options.policy).hooks)
-        hooks = [replace(hook, may_fuse=False) for hook in loaded]  # each is called with each chunk
+        hooks = [replace(hook, screened=None) for hook in loaded]  # each is called with each chunk
         released = play_loaded(hooks, _stream(options, hooks))
     for line in trace(released):
         print(harmless(line))

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -249,3 +250,23 @@ def test_the_counts_of_a_reading_do_not_grow_with_the_stream() -> None:
     assert sum(reading.counts.values()) > 1000
     assert len(reading.counts) <= 2**2
     assert len(reading._text) < 2000
+
+
+@pytest.mark.parametrize("step", [1, 3, 100])
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_closing_text_comes_after_the_text_that_fused_guards_held(step: int, joint: bool) -> None:
+    """Contract 3.3: what leaves does not depend on the cut."""
+    hooks = [(Phrases(["enough"], action="terminate", text="Sorry."), False), (Phrases(["the weir"]), False)]
+    text = "Here is the harbour, and the we"
+    deltas = deltas_of(cut(text, range(step, len(text), step)), with_tokens=False, channel="content")
+    offence = deltas_of(["That is enough", " now. "], with_tokens=False, channel="reasoning")
+    texts, *_ = everything(hooks, [*deltas, *offence], REQUEST, joint=joint)
+    assert texts[0] == f"{text}Sorry."
+
+
+def test_the_orders_in_which_clients_name_hooks_make_no_automaton_each() -> None:
+    allowed = [LoadedHook.of(f"h{i}", Phrases([f"word{i}"])) for i in range(4)]
+    pipeline = Pipeline([LoadedHook.of("pii", Pii())], allowed)
+    for names in permutations(hook.name for hook in allowed):
+        pipeline.open(replace(REQUEST, hooks=names))
+    assert len(pipeline._screens) == 5
