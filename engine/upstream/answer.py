@@ -60,10 +60,10 @@ class UpstreamAnswer:
         delta = translate(data)
         if delta is None:
             return False
+        self.patience.received(len(data), has_piece=True)
         if delta.usage is not None:
             self.tracked.usage = delta.usage
         self.flow.feed(delta)
-        self.patience.received(len(data), has_piece=True)
         return True
 
     async def feed(self, deltas: Sequence[Delta], error: Exception | None = None) -> None:

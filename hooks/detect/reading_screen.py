@@ -7,9 +7,9 @@ from hooks.loading.screen import Mark, Screen
 
 _OF_VALUE = re.compile(r"[\w/+=.~-]").match
 _NONE, _SMALL, _VALUE = range(3)
-"""What the characters before a place are: of no value, the last one a small letter, or maybe those of a value
-that goes on after a line break and blanks. It has a digit, or a small letter before a capital one:
-`VALUES`."""
+"""The characters before a place: no part of a value, ending in a small letter, or maybe a part of a value
+that continues after a line break and blanks. Such a part has a digit, or a small letter before a capital one,
+as `VALUES` has it."""
 
 
 class ReadingScreen:

@@ -283,7 +283,8 @@ def _load(spec: HookSpec) -> LoadedHook:
     except TypeError as error:
         raise HookLoadError(f"hook {spec.path!r}: {error}") from error
     except Exception as error:
-        raise HookLoadError(f"hook {spec.path!r} could not be read for: {describe(error)}") from error
+        reason = describe(error)
+        raise HookLoadError(f"hook {spec.path!r} has a screen that cannot be made: {reason}") from error
 
 
 def _find_class(path: str) -> type:

@@ -1,10 +1,13 @@
 """The stage of fused guards (`hooks.loading.fuse`): it reads one stream for their stages, which follow it.
 
-While it reads, none of the guards is called, and it holds all text that any of them would hold. Where the
-automaton gives up, the stage passes all text on, and each guard is called. After some chunks, the more the
-oftener it gave up, it reads again if the automaton accepts the text that the guards hold. A guard that
-changes text shows those after it another text than it was shown; then the stage waits until the change is out
-of reach."""
+While it reads, none of the guards is called. The stage holds all text that any of them would hold. Where the
+automaton gives up, the stage passes all text on, and each guard is called. The stage then waits for up to
+`MOST_WAIT` chunks, longer each time that it has read few. It reads again if the automaton accepts the text
+that the guards hold.
+
+A guard that changes text shows the next guards another text than it was shown. The stage then waits until the
+change is out of reach.
+"""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -85,7 +85,7 @@ class HookStage:
         self._is_simple = not hook.is_shadow and not hook.judges
         """Whether a hold of the hook only moves text. It has effect, and no judged tokens are counted."""
         self.has_changed = False
-        """The hook has changed text. Those who look at it set it back."""
+        """The hook has changed text. The fused stage before it resets this."""
         self.is_closed = False
         """The hook is shown no more text of this stream."""
         self.is_suppressed = False

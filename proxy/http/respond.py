@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -116,9 +115,7 @@ class AnswerStage(Stage):
             self.metrics.begin(now)
             self._released[index] = now
         elif delta.text:
-            latency, seconds = self.metrics.inter_token_latency, now - last
-            latency.counts[bisect_left(latency.bounds, seconds)] += 1  # as `observe`, without its call
-            latency.sum += seconds
+            self.metrics.inter_token_latency.observe(now - last)
             self._released[index] = now
         if delta.usage is not None:
             self.metrics.usage = delta.usage

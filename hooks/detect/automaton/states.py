@@ -22,12 +22,11 @@ from hooks.detect.automaton.tree import (
     conditions_after,
     conditions_before,
 )
+from hooks.loading.screen import MAX_STEPS
 
 Place = tuple[int, int, int]
 """A place, the rules that may have an open match there, and those that may have a whole one, as bits."""
 _NOWHERE: list[Place] = []
-MAX_STEPS = 50_000
-"""Most steps that an automaton keeps. Then it forgets them all."""
 
 
 class Sketch(NamedTuple):

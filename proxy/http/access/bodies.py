@@ -54,10 +54,11 @@ def _default_size(max_model_len: int | None) -> int:
 async def read_json(arrival: Arrival, options: BodyOptions, max_model_lens: Iterable[int | None]) -> Any:
     """The JSON value of the body, which is for one of the models of these lengths (None: not known). Raises
     `APIError` 400, 413 or 429."""
-    limit, num_ids = options.max_body_size or LEAST_BODY, 0
+    limit = num_ids = 0
     for length in max_model_lens:
         limit = options.max_body_size or max(limit, _default_size(length))
         num_ids = max(num_ids, length or 0)
+    limit = limit or LEAST_BODY
     if (arrival.http.content_length or 0) > limit:
         raise _too_large(limit)
     body = await read_body(arrival.http, limit)
@@ -160,8 +161,7 @@ def check_counts(body: Any, options: BodyOptions) -> None:
     """
     if not isinstance(body, dict):
         return
-    if len(body) > options.max_fields:
-        _check(len(body), options.max_fields, "fields", None)
+    _check(len(body), options.max_fields, "fields", None)
     for name in ("messages", "input"):
         if isinstance(items := body.get(name), list):
             _check_messages(items, name, options)
@@ -197,8 +197,7 @@ def _check(number: int, most: int, things: str, param: str | None) -> None:
 def _check_messages(messages: list[Any], name: str, options: BodyOptions) -> None:
     """A chat's messages, or a response's items. The result of a tool may have parts of its own."""
     things = "messages" if name == "messages" else "items"
-    if len(messages) > options.max_messages:
-        _check(len(messages), options.max_messages, things, name)
+    _check(len(messages), options.max_messages, things, name)
     num_parts, max_fields = 0, options.max_fields
     for i, message in enumerate(messages):
         if not isinstance(message, dict):

@@ -292,7 +292,7 @@ class EventsAnswer(Answer):
 
     def _take(self, delta: Delta) -> list[Event]:
         delta = self._taken(delta)
-        first = [] if self._has_begun else self._begin()
+        first = self._begin()
         if delta.finish_reason is not None:
             self._finish = delta
         events = self._add(delta)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.protocol import Delta, GenerationRequest, SamplingParams, Token, Usage
+from engine.protocol import Delta, GenerationRequest, SamplingParams, Token, ToolCall, Usage
 from hooks import Chunk, Verdict, emit, hold
 from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import Phrases
@@ -270,3 +270,46 @@ def test_the_orders_in_which_clients_name_hooks_make_no_automaton_each() -> None
     for names in permutations(hook.name for hook in allowed):
         pipeline.open(replace(REQUEST, hooks=names))
     assert len(pipeline._screens) == 5
+
+
+@given(
+    hooks=st.lists(st.sampled_from(HOOKS), min_size=1, max_size=3),
+    pieces=st.lists(
+        st.tuples(
+            st.integers(0, 1),
+            st.sampled_from(["content", "content", "reasoning", "tool_call"]),
+            st.sampled_from([*WORDS, *MARKS, *VALUES]),
+        ),
+        max_size=40,
+    ),
+    lead=st.sampled_from(["", "the we", "token = ", "T-1"]),
+)
+@examples(200)
+def test_channels_outputs_and_calls_that_take_turns_are_released_the_same(
+    hooks: list[Any], pieces: list[tuple[int, Any, str]], lead: str
+) -> None:
+    messages = ({"role": "user", "content": "Hello?"}, {"role": "assistant", "content": lead})
+    request = replace(REQUEST, messages=messages, sampling=SamplingParams(n=2))
+    deltas = [
+        Delta(index, text, channel=channel, tool_call=ToolCall(0, "f") if channel == "tool_call" else None)
+        for index, channel, text in pieces
+    ]
+    deltas += [Delta(index=index, finish_reason="stop") for index in (0, 1)]
+    ours, theirs = (released_by(hooks, deltas, request, joint=joint) for joint in (True, False))
+    assert ours == theirs
+
+
+def released_by(
+    hooks: Sequence[Any], deltas: Sequence[Delta], request: GenerationRequest, *, joint: bool
+) -> dict[tuple[int, str], str]:
+    _, guard = opened([(hook, False) for hook in hooks], request, joint=joint)
+    texts: dict[tuple[int, str], str] = {}
+
+    async def collect() -> None:
+        async with aclosing(vetted(guard, Source(deltas))) as released:
+            async for delta in released:
+                key = delta.index, delta.channel
+                texts[key] = texts.get(key, "") + delta.text
+
+    asyncio.run(collect())
+    return texts
