@@ -96,7 +96,7 @@ class Guard:
         released: list[Delta] = []
         for output in self._outputs:
             released += yield from output.refuse(text)
-            released.append(output.end(self.guarded.options.terminate_finish_reason, reason))
+            released += output.end(self.guarded.options.terminate_finish_reason, reason)
         return released
 
     def feed(self, delta: Delta) -> Machine:
@@ -148,7 +148,8 @@ class Guard:
             one.is_finished = True
         for one in ended:
             yield from one.abort()
-        return [one.end(self.guarded.options.terminate_finish_reason, verdict.reason) for one in ended]
+        finish_reason = self.guarded.options.terminate_finish_reason
+        return [delta for one in ended for delta in one.end(finish_reason, verdict.reason)]
 
     def _end_differing(self, output: Output) -> Asking[list[Delta]]:
         logger.warning("after a rewind, hooks released different text; the output ends")

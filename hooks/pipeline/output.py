@@ -6,6 +6,7 @@ from engine.protocol import Delta, EngineError, FinishReason, PromptScores, Rewi
 from engine.protocol.deltas import with_own_reason
 from hooks.api import Chunk, rewind, terminate
 from hooks.pipeline.ask import Asking, HookReply
+from hooks.pipeline.channel_order import Waiting, let_leave
 from hooks.pipeline.delivery import Delivery, LastRewind
 from hooks.pipeline.fragments import Fragment, are_bytes_of, fragments_of, spoil
 from hooks.pipeline.guarded_request import GuardedRequest
@@ -28,6 +29,8 @@ class Output:
         "_has_offsets",
         "_has_withheld_call",
         "_prompt_scores",
+        "_running",
+        "_waiting",
         "_waiting_call",
         "delivery",
         "index",
@@ -45,6 +48,9 @@ class Output:
         """The open streams, by channel; a tool call's stream by the call's index."""
         self._ended_calls: set[int] = set()
         """Indices of the tool calls that have ended."""
+        self._running: Stream | None = None
+        """The stream of the last text."""
+        self._waiting = Waiting()
         self._waiting_call: Stream | None = None
         """The tool call that waits for its end."""
         self._has_call = False
@@ -67,8 +73,7 @@ class Output:
             return self._end_without_rewind(delta, self.delivery.last_rewind)
         call = delta.tool_call
         stream = self.streams.get(delta.channel if call is None else call.index)
-        ends_call = self._waiting_call is not None and self._ends_call(delta)
-        if stream is not None and delta.finish_reason is None and not ends_call:
+        if (stream is self._running or not delta.text) and stream is not None and delta.finish_reason is None:
             return self._vet(stream, delta)
         return self._begin_or_end(delta)
 
@@ -88,16 +93,21 @@ class Output:
 
     def _begin_or_end(self, delta: Delta) -> Asking[Vetted]:
         """Vet the first delta of a stream, or the last of the output."""
-        released: list[Delta] = []
         key = _key_of(delta)
+        released, ends = yield from self._end_channel(delta, key)
+        if ends is not None:
+            return released, ends
         if (key not in self.streams and (self.streams or self._ended_calls)) or self._ends_call(delta):
-            released, ends = yield from self._end_earlier(delta)
+            ended, ends = yield from self._end_earlier(delta)
+            released += ended
             if ends is not None:
                 return released, ends
         if key not in self.streams:
             self._prompt_scores = delta.prompt_scores or self._prompt_scores
             self.streams[key] = Stream(self._guarded, delta, self._prompt_scores)
         stream = self.streams[key]
+        if delta.text or delta.tool_call is not None:
+            self._running = stream
         if stream.kept is not None:
             self._waiting_call = stream
         if delta.finish_reason is None:
@@ -125,6 +135,19 @@ class Output:
         )
         end = last.tokens[-1] if last.tokens else None
         return bool(may_stop) and (end is None or bool(end.text) or end.id is None)
+
+    def _end_channel(self, delta: Delta, key: str | int) -> Asking[Vetted]:
+        """What is held of the channel that the engine leaves with `delta` leaves first (contract 2.16)."""
+        stream, goes_on = self._running, delta.text or delta.tool_call is not None
+        if stream is None or stream.key == key or not goes_on or self.delivery is not None:
+            return [], None
+        if stream.channel not in ("content", "reasoning") or stream.key not in self.streams:
+            return [], None
+        left, ends = yield from let_leave(self._guarded, stream, self.ledger)
+        released = self._waiting.order(stream, self.deliver(stream, left), is_over=ends is not None)
+        self._waiting.begin(stream)
+        assert not isinstance(ends, rewind)  # without a delivery, it acts as terminate
+        return released, ends
 
     def _end_earlier(self, delta: Delta) -> Asking[Vetted]:
         """End the streams that another stream's delta ends: the prompt's echo, an earlier tool call."""
@@ -189,6 +212,8 @@ class Output:
             released += closing
         if self.delivery is not None:
             released = self.new(released)
+        else:
+            released = self._waiting.order(stream, released, is_over=ends is not None)
         return released, self._order_rewind(stream, ends) if isinstance(ends, rewind) else ends
 
     def _end_call(self, call: Stream, last: list[Fragment]) -> list[Delta]:
@@ -212,7 +237,9 @@ class Output:
         if not kept:
             return []
         released = [self._announced(call, *leave_together(kept, self.ledger))]
-        return released if self.delivery is None else self.new(released)
+        if self.delivery is not None:
+            return self.new(released)
+        return self._waiting.order(call, released, is_over=False)
 
     def _announced(self, call: Stream, text: str, tokens: tuple[Token, ...]) -> Delta:
         call.is_announced = self._has_call = True
@@ -227,9 +254,7 @@ class Output:
         out: list[Fragment] = []
         for before, stage in enumerate(content.stages[: place + 1]):
             if stage.num_fused and not stage.is_closed:  # its guards are shown what it holds for them
-                yield from stage.leave()
-                held = Piece.of([*stage.held.fragments], self.ledger)
-                stage.held.replace(())
+                held = Piece.of((yield from stage.give_up()), self.ledger)
                 yield from content.feed(held, is_final=False, begin=before + 1)
                 out += held.fragments
         closing = Piece.of([Fragment(verdict.text or "")], self.ledger)
@@ -316,6 +341,7 @@ class Output:
             released += vetted
             if ends is not None:
                 return released, ends
+        released += self._waiting.end()
         released += [one for call in self.streams.values() if call.kept for one in self._let_leave(call)]
         self.is_finished = True
         self.streams.clear()  # each hook had its last call
@@ -349,11 +375,12 @@ class Output:
         self.streams.clear()
         self._waiting_call = None
 
-    def end(self, reason: FinishReason, stop_reason: str | None) -> Delta:
-        """The last delta of an output that a hook ended."""
+    def end(self, reason: FinishReason, stop_reason: str | None) -> list[Delta]:
+        """The last deltas of an output that a hook ended: what waited, and the end."""
         if self.delivery is not None and not self.delivery.is_repeated:
             self.ledger.close()  # the client may have these tokens already, so they are not given here
-        return self._finish_delta(Delta(finish_reason=reason, stop_reason=stop_reason, is_blocked=True))
+        end = Delta(finish_reason=reason, stop_reason=stop_reason, is_blocked=True)
+        return [*self._waiting.end(), self._finish_delta(end)]
 
     def new(self, released: list[Delta]) -> list[Delta]:
         """The part that the client does not have already. Raises `DiffersError`."""

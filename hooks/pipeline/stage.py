@@ -20,7 +20,15 @@ from hooks.decisions.log import StreamDecisions
 from hooks.decisions.tally import JudgedTokens
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.ask import Ask, Asking, Reply
-from hooks.pipeline.fragments import Fragment, HeldText, copies, have_alternatives, without_restored
+from hooks.pipeline.fragments import (
+    Fragment,
+    HeldText,
+    copies,
+    cut,
+    have_alternatives,
+    text_of,
+    without_restored,
+)
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.piece import Piece
 from hooks.pipeline.release import count_judged, decide, num_held_by, without_alternatives
@@ -44,12 +52,14 @@ class HookStage:
         "_is_simple",
         "_keeps_tokens",
         "_suspicions",
+        "ahead",
         "ask",
         "call",
         "context",
         "has_changed",
         "held",
         "hook",
+        "is_ahead",
         "is_closed",
         "is_suppressed",
         "judged",
@@ -84,6 +94,10 @@ class HookStage:
         self.held = HeldText()
         self._is_simple = not hook.is_shadow and not hook.judges
         """Whether a hold of the hook only moves text. It has effect, and no judged tokens are counted."""
+        self.ahead: str | None = None
+        """What left of the held text before the hook decided on it (contract 2.16). None: no such text."""
+        self.is_ahead = False
+        """All that the hook was shown has left, or its verdict at the stream's end will withhold it."""
         self.has_changed = False
         """The hook has changed text. The fused stage before it resets this."""
         self.is_closed = False
@@ -252,7 +266,7 @@ class HookStage:
         self._close()
         chunk = Chunk(self.context, "", (), True, True, self.held.texts)
         if self._decisions is not None:
-            self._decisions.aborted(without_restored(self.held.fragments))
+            self._decisions.aborted("" if self.is_ahead else without_restored(self.held.fragments))
         self._end_judging("aborted")
         self.ask.shown = chunk
         yield self.ask
@@ -261,9 +275,36 @@ class HookStage:
             logger.warning("hook %s failed on an aborted stream: %s", self.hook.name, place_of(reply.error))
         discard(reply)
 
+    def without_ahead(self, released: list[Fragment], ends: Ending | None) -> Settled:
+        """What the hook released now, without the text that has left before. That text cannot be taken back:
+        the output ends if the hook releases other text in its place (contract 2.16)."""
+        closing = released[-1:] if isinstance(ends, terminate) and ends.text else []
+        released = released[: len(released) - len(closing)]
+        ahead, text = self.ahead or "", text_of(released)
+        length = min(len(ahead), len(text))
+        rest = ahead[length:]
+        is_decided = not (self.held.num_characters or self.context.is_cut or isinstance(ends, terminate))
+        self.is_ahead = False
+        if text[:length] != ahead[:length] or (rest and is_decided):
+            name = self.hook.name
+            logger.warning("hook %s changed text after its channel had been left; the output ends", name)
+            return closing, ends if isinstance(ends, terminate) else terminate(name, scope="output")
+        self.ahead = rest or None
+        left, released = cut(released, length)
+        tokens = [Fragment("", f.group, f.is_first, f.is_last) for f in left if f.group is not None]
+        return [*tokens, *released, *closing], ends
+
     def leave(self) -> Asking[None]:
         """Have the stages that this one reads for called with the next text. Raises `HookError`."""
         yield from ()
+
+    def give_up(self) -> Asking[list[Fragment]]:
+        """The text that this stage holds for those that it reads for: they are shown it now. Raises
+        `HookError`."""
+        yield from self.leave()
+        held = [*self.held.fragments]
+        self.held.replace(())
+        return held
 
     def _close(self, *, gets_last_call: bool = False) -> None:
         """The hook is shown no more text of this stream. `gets_last_call`: `abort` calls it, once."""
