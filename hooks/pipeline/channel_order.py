@@ -70,32 +70,28 @@ def _ahead_of(guarded: GuardedRequest, stage: HookStage) -> Asking[list[Fragment
 class Waiting:
     """What hooks released of other channels, while it waits for the held text of an earlier one."""
 
-    def __init__(self) -> None:
-        self._for: Stream | None = None
-        self._room = 0
-        self._deltas: list[Delta] = []
+    def __init__(self, stream: Stream, room: int) -> None:
+        """`room`: characters that may wait."""
+        self.stream = stream
+        self.deltas: list[Delta] = []
+        self._room = room
 
-    def begin(self, stream: Stream) -> None:
+    @classmethod
+    def begin(cls, stream: Stream) -> "Waiting | None":
         """Wait for the rest of the stream's held text, for as many characters as its hooks say that they hold
         at most. A hook that does not say so is not waited for."""
-        if self._for is not None:
-            return
         stages = [one for one in stream.stages if not (one.hook.is_shadow or one.is_ahead)]
         rooms = [stage.hook.max_hold for stage in stages if stage.held.num_characters]
-        self._room = 0 if None in rooms else sum(filter(None, rooms))
-        self._for = stream if self._room else None
+        room = 0 if None in rooms else sum(filter(None, rooms))
+        return cls(stream, room) if room else None
 
-    def order(self, stream: Stream, released: list[Delta], *, is_over: bool) -> list[Delta]:
-        """What leaves now, of that and of what `stream` released. `is_over`: hooks hold nothing of the output
-        any more."""
-        if self._for is None:
-            return released
-        if stream is self._for:
-            return [*released, *self.end()]
-        self._deltas += released
+    @property
+    def is_full(self) -> bool:
+        return self._room < 0
+
+    def add(self, stream: Stream, released: list[Delta]) -> None:
+        if stream is self.stream:
+            self.deltas = [*released, *self.deltas]
+            return
+        self.deltas += released
         self._room -= sum([len(delta.text) for delta in released])
-        return self.end() if self._room < 0 or is_over else []
-
-    def end(self) -> list[Delta]:
-        deltas, self._deltas, self._for = self._deltas, [], None
-        return deltas

@@ -47,15 +47,16 @@ class Guard:
         options: PipelineOptions,
         *,
         can_rewind: bool = False,
+        can_ask: bool = False,
         decisions: DecisionLog | None = None,
         runs: Sequence[Run] = (),
     ) -> None:
-        """`can_rewind`: whether the engine can rewind outputs. `decisions`: gets the hooks'
-        decisions, for the driver to report; None: nobody listens. `runs`: the hooks that are fused. They are
-        not fused if decisions are reported, which name the hook that held a text, or if a hook may rewind."""
+        """`can_rewind`, `can_ask`: see `GuardFactory.open`. `decisions`: gets the hooks' decisions, for the
+        driver to report; None: nobody listens. `runs`: the hooks that are fused. They are not fused if
+        decisions are reported, which name the hook that held a text, or if a hook may rewind."""
         self.may_rewind = can_rewind and any(hook.may_rewind and not hook.is_shadow for hook in hooks)
         """Whether a hook may rewind outputs, and the engine can."""
-        self.guarded = GuardedRequest(request, hooks, tallies, options, decisions)
+        self.guarded = GuardedRequest(request, hooks, tallies, options, decisions, can_ask=can_ask)
         if decisions is None and not self.may_rewind:
             self.guarded.runs = runs
         self._outputs = list(map(self._output, range(request.num_outputs)))
@@ -129,7 +130,7 @@ class Guard:
                 guarded.decisions.forget_repeated(num_decisions)
         if self._released_usage is not None:
             released = [self._released_usage.count(one) for one in released]
-        if self._is_terminated or error is not None:
+        if self._is_terminated or error is not None or guarded.questions:
             yield self._step(released, rewound, error=error)
         else:
             yield Step(released, rewound)
@@ -193,4 +194,5 @@ class Guard:
         error: Exception | None = None,
     ) -> Step:
         is_over = self._is_terminated and all(output.is_finished for output in self._outputs)
-        return Step(released, rewound, is_over, refused, error)
+        questions, self.guarded.questions = self.guarded.questions, []
+        return Step(released, rewound, is_over, refused, questions, error)

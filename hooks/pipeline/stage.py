@@ -5,7 +5,21 @@ A machine without I/O: a hook is asked by yielding an `Ask`, and the verdict com
 
 import logging
 
-from hooks.api import Chunk, Note, StreamContext, Verdict, emit, hold, redact, rewind, suspect, terminate
+from engine.protocol import Delta
+from hooks.api import (
+    Chunk,
+    Note,
+    StreamContext,
+    Verdict,
+    ask,
+    emit,
+    hold,
+    redact,
+    rewind,
+    suppress,
+    suspect,
+    terminate,
+)
 from hooks.api.chunk import NOTHING_KEPT
 from hooks.decisions.failure import (
     BadVerdictError,
@@ -19,7 +33,7 @@ from hooks.decisions.failure import (
 from hooks.decisions.log import StreamDecisions
 from hooks.decisions.tally import JudgedTokens
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.ask import Ask, Asking, Reply
+from hooks.pipeline.ask import Ask, Asking, Question, Reply
 from hooks.pipeline.fragments import (
     Fragment,
     HeldText,
@@ -31,7 +45,7 @@ from hooks.pipeline.fragments import (
 )
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.piece import Piece
-from hooks.pipeline.release import count_judged, decide, num_held_by, without_alternatives
+from hooks.pipeline.release import checked_text, count_judged, decide, num_held_by, without_alternatives
 
 logger = logging.getLogger("weir.hooks")
 
@@ -46,6 +60,7 @@ class HookStage:
     """One hook on one stream: the text that it was shown, the text that it holds, and its state."""
 
     __slots__ = (
+        "_can_ask",
         "_counts_characters",
         "_decisions",
         "_gets_last_call",
@@ -54,6 +69,7 @@ class HookStage:
         "_suspicions",
         "ahead",
         "ask",
+        "asked",
         "call",
         "context",
         "has_changed",
@@ -90,6 +106,9 @@ class HookStage:
             of = context, hook, self.tally, log, guarded.hidden_values
             self._decisions = StreamDecisions(*of, call_index)
         self._suspicions = guarded.suspicions
+        self._can_ask = context.channel == "tool_call" and guarded.can_ask and guarded.keeps_calls
+        self.asked: ask | None = None
+        """The hook has a person decide on the tool call."""
         self._keeps_tokens = guarded.options.rewritten_tokens == "keep"
         self.held = HeldText()
         self._is_simple = not hook.is_shadow and not hook.judges
@@ -162,6 +181,8 @@ class HookStage:
         is_shadow = self.hook.is_shadow
         own = copies(fragments) if is_shadow else fragments
         try:
+            if isinstance(reply, ask):
+                reply = self._ask_or_suppress(reply)
             num_pending = self.held.num_characters + len(chunk.text_diff)
             num_held = num_held_by(reply, chunk, num_pending)
             if type(reply) is hold and self._is_simple and reply.alternatives and reply.unjudged == 0:
@@ -205,6 +226,24 @@ class HookStage:
         if self._decisions is not None:
             self._decisions.moved_on(len(chunk.text_diff), num_pending, num_held)
         return released if verdict.alternatives else without_alternatives(released)
+
+    def _ask_or_suppress(self, verdict: ask) -> Verdict:
+        """The verdict, or a suppress in its place if nobody can be asked (contract 3.21)."""
+        if self.context.channel != "tool_call":
+            raise BadVerdictError("it returned ask() for a text that is no tool call")
+        checked_text(verdict.text or "")
+        if self.hook.is_shadow:
+            return verdict
+        if not self._can_ask:
+            return suppress(verdict.reason)
+        self.asked = self.asked or verdict
+        return verdict
+
+    def question(self, call: Delta, is_first_text: bool, is_only_call: bool) -> Question:
+        """The question to a person about the whole call."""
+        assert self.asked is not None
+        of = self.hook.name, self.context.place, self.asked.reason, self.asked.text
+        return Question(call, *of, is_first_text=is_first_text, is_only_call=is_only_call)
 
     def _end_judging(self, reason: str | None = None) -> None:
         """Report how much of the stream was judged, once. `reason`: why the stream ended early."""

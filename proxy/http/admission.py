@@ -31,6 +31,7 @@ from engine.streams.flow import Stage, StagedFlow
 from engine.streams.rewindable import Rewindable
 from engine.text.chat_echo import ChatEcho, echoed_text
 from hooks.api.decision import Listener
+from hooks.pipeline.ask import Question
 from hooks.pipeline.driver import Guarding, admit, in_own_words
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.deployment.deployment import Route
@@ -85,6 +86,8 @@ class Exchange(Generic[F]):
     """None: the request is not counted as one to a model, and the operator neither sees nor cancels it."""
     guard: OpenGuard | None = None
     """The request's guard, once it is open. It is closed with the exchange."""
+    _listener: Listener | None = None
+    """Receives the decisions of the request."""
 
     @property
     def service(self) -> Service:
@@ -124,12 +127,17 @@ class Exchange(Generic[F]):
         may_parse = model.parsers is not None or admitted.tools
         if may_parse and (parsers := model.parsers_for(admitted)) is not None:
             stages.append(Parsing(parsers, admitted, self.tokenizer))
-        guarding: list[Stage] = [] if isinstance(guard, PassThrough) else [Guarding(guard)]
+        guarding: list[Stage] = [] if isinstance(guard, PassThrough) else [Guarding(guard, self._decide)]
         if self.arrival.decisions is not None:
             guarding.insert(0, Telling(self.arrival.decisions, guard))
         return StagedFlow(
             partial(_in_own_words, guard, partial(model.engine_feed, admitted)), stages, guarding
         )
+
+    async def _decide(self, question: Question) -> bool:
+        """Have a person decide on a tool call of the request."""
+        approvals = self.arrival.service.approvals
+        return await approvals.decide(question, self.route, self.request, self._listener)
 
     def spend_estimate(self) -> None:
         """Count the prompt's tokens, about, for a request without usage."""
@@ -199,9 +207,11 @@ class Exchange(Generic[F]):
         is_heard = feed.subscribers or decisions is not None
         listener = feed.listener(_asker(route), decisions) if is_heard else None
         span = None if CURRENT_SPAN.get() is NO_SPAN else GuardSpan()
+        self._listener = listener
         guard = route.policy.pipeline.open(
             request,
             can_rewind=info.can_rewind and info.can_rewind_for(request),
+            can_ask=True,
             listener=listener if span is None else span.listener(listener),
             min_held=feed.min_held if decisions is None else 0.0,
         )

@@ -299,6 +299,7 @@ class Server:
                 await self.service.operator.write_decisions()
         await self.service.state.aclose()
         await self.service.operator.aclose()
+        await self.service.approvals.aclose()
 
 
 async def _ended(name: str, ending: Awaitable[None], deadline: float) -> None:
