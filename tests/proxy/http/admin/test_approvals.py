@@ -93,7 +93,7 @@ async def test_tools_asks_about_what_its_policy_denies(serve: Serve, approve: bo
 async def test_tools_asks_about_no_call_that_cannot_be_read(serve: Serve, arguments: str) -> None:
     call = ToolCall(0, "write", "own")
     deltas = [Delta(text=arguments, channel="tool_call", tool_call=call), Delta(finish_reason="tool_calls")]
-    rules = [{"tools": ["write"], "when": {"/path": {"values": ["x"]}}}]
+    rules: Any = [{"tools": ["write"], "when": {"/path": {"values": ["x"]}}}]
     pipeline = pipeline_of(Tools(rules, action="ask"))
     client = await serve(ScriptedEngine(lambda _: deltas), pipeline=pipeline, admin_key=[SecretStr(ADMIN)])
     assert names_of(await chat(client)) == []
