@@ -212,15 +212,27 @@ def _check_messages(messages: list[Any], name: str, options: BodyOptions) -> Non
                     parts += inner
             num_parts += len(parts)
             _check(num_parts, options.max_content_parts, "parts and tool calls", name)
+        if isinstance(tools := message.get("tools"), list):
+            _check_tools(tools, f"{name}.{i}.tools", options)
         for one in (message, *parts):
             if isinstance(one, dict) and len(one) > max_fields:
                 _check(len(one), max_fields, "fields", f"{name}.{i}")
 
 
 def _check_tools(tools: list[Any], name: str, options: BodyOptions) -> None:
-    _check(len(tools), options.max_tools, "tools", name)
+    """The tools of a namespace count as well, and each by itself."""
+    num_tools = len(tools)
+    _check(num_tools, options.max_tools, "tools", name)
     for i, tool in enumerate(tools):
-        _check_schema(tool, f"{name}.{i}", options)
+        inner = tool.get("tools") if isinstance(tool, dict) else None
+        if not isinstance(inner, list):
+            _check_schema(tool, f"{name}.{i}", options)
+            continue
+        num_tools += len(inner)
+        _check(num_tools, options.max_tools, "tools", name)
+        _check_schema({**tool, "tools": None}, f"{name}.{i}", options)
+        for j, one in enumerate(inner):
+            _check_schema(one, f"{name}.{i}.tools.{j}", options)
 
 
 def _check_schema(schema: Any, param: str, options: BodyOptions) -> None:

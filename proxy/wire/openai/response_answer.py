@@ -9,7 +9,8 @@ import orjson
 
 from engine.protocol import Delta, GenerationRequest
 from proxy.wire.openai.answer import Event, EventsAnswer, JSONObject, event
-from proxy.wire.openai.response_items import FunctionCall, Message, OutputItem, item_for
+from proxy.wire.openai.response_items import Call, Message, OutputItem, item_for
+from proxy.wire.openai.response_tools import shown
 from proxy.wire.openai.responses import ResponsesRequest
 
 Keep = Callable[[JSONObject], Awaitable[bool]]
@@ -98,7 +99,7 @@ class ResponsesAnswer(EventsAnswer):
             "temperature": fields.temperature,
             "text": {"format": {"type": "text"}, **fields.text.model_dump(exclude_none=True)},
             "tool_choice": fields.tool_choice,
-            "tools": [tool.model_dump() for tool in fields.tools],
+            "tools": shown(fields.tools),
             "top_logprobs": fields.top_logprobs,
             "top_p": fields.top_p,
             "truncation": "disabled",  # also if the caller asked for `auto`
@@ -111,7 +112,7 @@ class ResponsesAnswer(EventsAnswer):
         return response
 
     def _add(self, delta: Delta) -> list[Event]:
-        if delta.tool_call is None and isinstance(self._open, FunctionCall):
+        if delta.tool_call is None and isinstance(self._open, Call):
             self._waiting.append(delta)
             return []
         has_logprobs = delta.channel == "content" and self.request.sampling.logprobs is not None
@@ -131,7 +132,7 @@ class ResponsesAnswer(EventsAnswer):
         if self._open is not None and source == self._source:
             return []
         events = self._close("completed")
-        self._open, self._source = item_for(delta, len(self._items)), source
+        self._open, self._source = item_for(delta, len(self._items), self.fields.toolbox), source
         self._items.append(self._open)
         return events + self._open.begin()
 
