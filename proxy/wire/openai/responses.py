@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from engine.protocol import GenerationRequest, RequestError
 from engine.protocol.fields.support import FieldSupport
@@ -84,6 +84,11 @@ class ResponsesRequest(GenerationFields):
         return self._toolbox
 
     @property
+    def generates(self) -> bool:
+        """Whether the caller wants an answer's text."""
+        return True
+
+    @property
     def shows_reasoning(self) -> bool:
         return self.include_reasoning
 
@@ -149,3 +154,20 @@ class ResponsesRequest(GenerationFields):
     def _reasoning(self) -> JSONObject:
         effort = self.reasoning.effort
         return {} if effort is None else {"reasoning_effort": effort}
+
+
+class ResponseCreate(ResponsesRequest):
+    """A message of a client over a WebSocket. It always asks for a stream."""
+
+    type: Literal["response.create"]
+    stream_id: str | None = Field(None, min_length=1, max_length=256)
+    generate: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_streamed(cls, data: Any) -> Any:
+        return {**data, "stream": True} if isinstance(data, Mapping) else data
+
+    @property
+    def generates(self) -> bool:
+        return self.generate
