@@ -101,12 +101,15 @@ class Exchange(Generic[F]):
     def info(self) -> ModelInfo:
         return self.route.model.engine.info
 
-    async def flow(self) -> StagedFlow:
+    async def flow(self, *, generates: bool = True) -> StagedFlow:
         """The way of the answer's deltas: admit, generate, rewind, parse, guard.
 
-        Run it with the last stage. The hooks admit the prompt here. Raises `RuntimeError` for a request that
-        is not counted: nothing has limited it.
+        Run it with the last stage. The hooks admit the prompt here. `generates`: False for an answer without
+        any text, of whose prompt nothing leaves the service. Raises `RuntimeError` for a request that is not
+        counted: nothing has limited it.
         """
+        if not generates:
+            return StagedFlow(partial(feed_given, [Delta(finish_reason="stop")]))
         model, metrics = self.route.model, self.metrics
         guard = self._opened()
         admitted = await self._admit(guard)

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from time import monotonic, perf_counter
 from types import TracebackType
 from typing import Any, Self
@@ -15,7 +14,6 @@ from aiohttp.abc import AbstractStreamWriter
 
 from engine.protocol import Delta
 from engine.protocol.call_arguments import IGNORED_ARGUMENTS, has_other_arguments
-from engine.streams.feeding import feed_given
 from engine.streams.flow import Stage, StagedFlow
 from proxy.http.admission import Exchange
 from proxy.http.websocket import Socket, frame, messages
@@ -31,8 +29,6 @@ _HEADERS = {
     "Cache-Control": "no-cache",
     "X-Accel-Buffering": "no",  # otherwise nginx collects the stream before it passes it on
 }
-
-_NOTHING = Delta(finish_reason="stop")
 
 
 class EventStream:
@@ -253,7 +249,7 @@ async def respond(exchange: Exchange[Any], answer: Answer) -> web.StreamResponse
     if exchange.tokenizer is not None and has_other_arguments(answer.request.messages):
         ignored.append(IGNORED_ARGUMENTS)  # the chat template of a model in this process gets an object
     headers = answer.headers | ignored_header(ignored) if ignored else answer.headers
-    flow = await exchange.flow() if answer.generates else StagedFlow(partial(feed_given, [_NOTHING]))
+    flow = await exchange.flow(generates=answer.generates)
     if answer.request.stream:
         keep_alive, socket = exchange.arrival.service.settings.keep_alive_interval, exchange.arrival.socket
         stream = (
