@@ -121,10 +121,11 @@ def _by_type(*known: str) -> Discriminator:
     """Tells the classes of tools apart. The space in a tag keeps it out of the field's name in an error."""
 
     def tag(tool: Any) -> str:
-        kind = (
-            tool.get("type", "function") if isinstance(tool, Mapping) else getattr(tool, "type", "function")
-        )
-        return f"a {kind}" if kind in known else "another"
+        fields = tool if isinstance(tool, Mapping) else vars(tool) if isinstance(tool, RequestObject) else {}
+        kind, extra = fields.get("type", "function"), getattr(tool, "model_extra", None) or fields
+        # Without the client, a search is one by OpenAI's servers.
+        is_known = kind in known and (kind != TOOL_SEARCH or extra.get("execution") == "client")
+        return f"a {kind}" if is_known else "another"
 
     return Discriminator(tag)
 
