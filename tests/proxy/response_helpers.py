@@ -85,7 +85,7 @@ def check_events(stream: Events) -> dict[str, Any]:
 
 def text_of(item: dict[str, Any]) -> str:
     fields = {"function_call": "arguments", "custom_tool_call": "input"}
-    if item["type"] == "local_shell_call":
+    if item["type"] in ("local_shell_call", "tool_search_call"):
         return ""
     field = fields.get(item["type"])
     return str(item["content"][0]["text"] if field is None else item[field])

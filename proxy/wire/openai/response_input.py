@@ -80,6 +80,8 @@ Content = Annotated[
 _OPAQUE = {"compaction", "compaction_summary", "context_compaction"}
 """Items that only the server that made them can read. They are left out."""
 _NO_CALLS = _OPAQUE | {"message", "reasoning", "item_reference", "additional_tools"}
+_ADDING = {"additional_tools", "tool_search_output"}
+"""Items whose tools can be called from then on."""
 _OF_OTHERS = {"agent_message", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "program"}
 """Items that are a call and its result in a chat, beside those whose type ends with `_call`."""
 _RESULTS = ("results", "outputs", "result", "error", "tools")
@@ -91,7 +93,7 @@ _NO_ARGUMENTS = {
 
 
 def _only_added(value: Any, read: Callable[[Any], Any], info: ValidationInfo) -> Any:
-    return read(value) if info.data.get("type") == "additional_tools" else value
+    return read(value) if info.data.get("type") in _ADDING else value
 
 
 def _as_it_is(tools: Any) -> Any:
@@ -173,7 +175,7 @@ class InputItem(RequestObject):
     @property
     def added_tools(self) -> list[Tool]:
         """Tools for the rest of the conversation."""
-        return self.tools or [] if self.type == "additional_tools" else []
+        return self.tools or [] if self.type in _ADDING else []
 
     def function(self) -> JSONObject:
         """The function, with its arguments, that stands for a call. One that OpenAI's servers, or a client's
@@ -189,6 +191,8 @@ class InputItem(RequestObject):
         server = self._extra("server_label")
         name = self.name or kind.removesuffix("_call")
         arguments = self.arguments
+        if kind == "tool_search_call" and isinstance(arguments, dict):
+            arguments = _written(arguments)
         if not isinstance(arguments, str):
             arguments = _written(self.model_dump(exclude=_NO_ARGUMENTS, exclude_none=True))
         return {"name": chat_name(name, server if isinstance(server, str) else None), "arguments": arguments}
@@ -203,12 +207,13 @@ class InputItem(RequestObject):
         parts = [part.to_chat() for part in (*(self.content or ()), *(self.output or ()))]
         # The result of this type is an image, in base64.
         others = () if self.type == "image_generation_call" else _RESULTS
-        found = (self._extra(name) for name in others)
+        given = self.model_dump(include={*others}, exclude_none=True)
+        found = (given.get(name) for name in others)
         parts += [{"type": "text", "text": _written(one)} for one in found if one is not None]
         return text_or_parts(parts)
 
     def _extra(self, name: str) -> Any:
-        return self.tools if name == "tools" else (self.model_extra or {}).get(name)
+        return (self.model_extra or {}).get(name)
 
 
 _NEEDED = {

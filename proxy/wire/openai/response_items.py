@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
 from engine.protocol import Delta
-from engine.protocol.call_arguments import is_whole_object
+from engine.protocol.call_arguments import is_whole_object, object_of
 from proxy.wire.openai.answer import Event, JSONObject, new_id
 from proxy.wire.openai.response_tools import Callee, Toolbox, action_of, text_of
 
@@ -146,10 +146,27 @@ class LocalShellCall(Call):
         return []
 
 
+class ToolSearchCall(LocalShellCall):
+    """A search for tools, which the client makes. The API has no events for its parts."""
+
+    prefix = "tsc"
+
+    def json(self) -> JSONObject:
+        return {
+            "type": "tool_search_call",
+            "id": self.id,
+            "call_id": self.call_id,
+            "execution": "client",
+            "arguments": object_of(self.text),
+            "status": self.status,
+        }
+
+
 _CALLS: dict[str, type[Call]] = {
     "function": FunctionCall,
     "custom": CustomCall,
     "local_shell": LocalShellCall,
+    "tool_search": ToolSearchCall,
 }
 
 

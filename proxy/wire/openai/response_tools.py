@@ -23,6 +23,8 @@ CUSTOM_ARGUMENT = "input"
 """The argument of a function that stands for a custom tool."""
 LOCAL_SHELL = "local_shell"
 """The tool's type, and the name of the function that stands for it."""
+TOOL_SEARCH = "tool_search"
+"""As `LOCAL_SHELL`."""
 
 _MAX_NAME = 64
 """Characters of a function's name, in OpenAI's API."""
@@ -52,7 +54,7 @@ _SHELL_PARAMETERS = {
 class Callee(NamedTuple):
     """A tool that the model may call, as the API names it."""
 
-    kind: Literal["function", "custom", "local_shell"]
+    kind: Literal["function", "custom", "local_shell", "tool_search"]
     name: str
     namespace: str | None = None
 
@@ -108,6 +110,19 @@ class LocalShellTool(RequestObject):
         yield Callee("local_shell", LOCAL_SHELL), fields
 
 
+class ToolSearchTool(RequestObject):
+    """The client finds tools that the model does not have yet."""
+
+    type: Literal["tool_search"]
+    execution: Literal["client"]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+    def entries(self, namespace: str | None = None) -> Iterator[Entry]:
+        fields = self.model_dump(include={"description", "parameters"}, exclude_none=True)
+        yield Callee("tool_search", TOOL_SEARCH), fields
+
+
 class OtherTool(RequestObject):
     """A tool that no engine here has."""
 
@@ -122,9 +137,9 @@ def _by_type(*known: str) -> Discriminator:
 
     def tag(tool: Any) -> str:
         fields = tool if isinstance(tool, Mapping) else vars(tool) if isinstance(tool, RequestObject) else {}
-        kind, extra = fields.get("type", "function"), getattr(tool, "model_extra", None) or fields
+        kind = fields.get("type", "function")
         # Without the client, a search is one by OpenAI's servers.
-        is_known = kind in known and (kind != TOOL_SEARCH or extra.get("execution") == "client")
+        is_known = kind in known and (kind != TOOL_SEARCH or fields.get("execution") == "client")
         return f"a {kind}" if is_known else "another"
 
     return Discriminator(tag)
@@ -160,8 +175,9 @@ Tool = Annotated[
     | Annotated[CustomTool, Tag("a custom")]
     | Annotated[LocalShellTool, Tag("a local_shell")]
     | Annotated[NamespaceTool, Tag("a namespace")]
+    | Annotated[ToolSearchTool, Tag("a tool_search")]
     | Annotated[OtherTool, Tag("another")],
-    _by_type("function", "custom", "local_shell", "namespace"),
+    _by_type("function", "custom", "local_shell", "namespace", "tool_search"),
 ]
 
 
@@ -220,7 +236,7 @@ class Toolbox:
         """The name of the function for the tool that a choice names."""
         given = choice if isinstance(choice, Mapping) else {}
         kind, namespace = given.get("type"), given.get("namespace")
-        wanted = LOCAL_SHELL if kind == "local_shell" else given.get("name")
+        wanted = kind if kind in (LOCAL_SHELL, TOOL_SEARCH) else given.get("name")
         for name, callee in self._callees.items():
             is_there = namespace is None or callee.namespace == namespace
             if is_there and (callee.kind, callee.name) == (kind, wanted):

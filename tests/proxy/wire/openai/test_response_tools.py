@@ -424,3 +424,24 @@ async def test_an_upstream_of_chats_gets_functions(serve: Serve) -> None:
     assert (item["type"], item["input"]) == ("custom_tool_call", TEXT)
     request: GenerationRequest = engine.requests[-1]
     assert {tool["type"] for tool in request.tools} == {"function"}
+
+
+async def test_a_client_searches_for_tools_and_the_found_ones_can_be_called(serve: Serve) -> None:
+    search = {"type": "tool_search", "execution": "client", "description": "Finds.", "parameters": {}}
+    engine = calling("tool_search", '{"query": "crm"}')
+    client = await serve(engine)
+    body = await both(client, {**ASK, "tools": [search]})
+    (item,) = body["output"]
+    assert (item["type"], item["execution"]) == ("tool_search_call", "client")
+    assert item["arguments"] == {"query": "crm"}
+    function = engine.requests[-1].tools[0]["function"]
+    assert function == {"name": "tool_search", "description": "Finds.", "parameters": {}}
+    found = {"type": "tool_search_output", "call_id": item["call_id"], "status": "completed", "tools": [CRM]}
+    request = await asked(client, engine, tools=[search], input=[found], previous_response_id=body["id"])
+    assert [tool["function"]["name"] for tool in request.tools] == ["tool_search", "crm__find", "crm__note"]
+    _, assistant, result = request.messages
+    called = {"name": "tool_search", "arguments": '{"query": "crm"}'}
+    assert assistant["tool_calls"][0]["function"] == called
+    assert "Customers." in result["content"]
+    _, _, headers = await client.post(PATH, {**ASK, "tools": [{"type": "tool_search"}]})
+    assert "tools.tool_search" in headers["X-Weir-Ignored-Fields"]
