@@ -104,12 +104,15 @@ class Exchange(Generic[F]):
     def info(self) -> ModelInfo:
         return self.route.model.engine.info
 
-    async def flow(self) -> StagedFlow:
+    async def flow(self, *, generates: bool = True) -> StagedFlow:
         """The way of the answer's deltas: admit, generate, rewind, parse, guard.
 
-        Run it with the last stage. The hooks admit the prompt here. Raises `RuntimeError` for a request that
-        is not counted: nothing has limited it.
+        Run it with the last stage. The hooks admit the prompt here. `generates`: False for an answer without
+        any text, of whose prompt nothing leaves the service. Raises `RuntimeError` for a request that is not
+        counted: nothing has limited it.
         """
+        if not generates:
+            return StagedFlow(partial(feed_given, [Delta(finish_reason="stop")]))
         model, metrics = self.route.model, self.metrics
         guard = self._opened()
         admitted = await self._admit(guard)
@@ -298,23 +301,23 @@ def _asker(route: Route) -> Asker:
     return Asker(route.key.tenant, route.key.name, route.policy.name, route.model.name)
 
 
-_max_model_len = attrgetter("engine.info.max_model_len")
+max_model_len = attrgetter("engine.info.max_model_len")
 
 
 async def _read(arrival: Arrival, kind: type[F]) -> F:
     """The body. Raises `APIError` 400, 413, 415 or 429, and `ValidationError`."""
     http, settings = arrival.http, arrival.service.settings
     # A web page can send any other content type to another site without asking for leave.
-    if http.content_type != "application/json":
+    if arrival.body is None and http.content_type != "application/json":
         raise APIError(415, "The body must be JSON, with the header Content-Type: application/json.")
     encoding = http.headers.get("Content-Encoding", "identity")
-    if encoding != "identity":
+    if arrival.body is None and encoding != "identity":
         raise APIError(415, f"The body must not be compressed: {encoding} is not read here.")
     usable = arrival.deployment.models_of(arrival.key)
-    value = await read_json(arrival, settings, map(_max_model_len, usable))
+    value = await read_json(arrival, settings, map(max_model_len, usable))
     check_counts(value, settings)
     # Others get a turn between two steps that take milliseconds for a large body.
-    is_large = http.content_length is None or http.content_length > SMALL
+    is_large = arrival.body_size is None or arrival.body_size > SMALL
     if is_large:
         await asyncio.sleep(0)
     fields: F = kind.model_validate(value)

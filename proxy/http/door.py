@@ -29,6 +29,7 @@ from proxy.deployment.keys import ANONYMOUS, Key, digest_of
 from proxy.http.access.browser import BrowserRule, is_preflight, preflight_answer
 from proxy.http.dialect import DIALECTS, dialect_of, error_answer, speaks_messages
 from proxy.http.optional import page_paths
+from proxy.http.websocket import Socket
 from proxy.network.connections import Connection
 from proxy.network.errors import SERVER, Handler
 from proxy.service.metrics import RequestMetrics
@@ -75,9 +76,13 @@ class Arrival:
     http: web.Request
     service: Service
     deployment: Deployment
-    """The configuration that the request keeps to its end. A POST counts as running in it."""
+    """The configuration that the request keeps to its end. A POST, or a message, counts as running in it."""
     address: str = ""
     """The client's."""
+    body: bytes | None = None
+    """The body, if the request is a message of a socket. None: it is the HTTP request's own."""
+    socket: Socket | None = None
+    """The socket that the answer goes to."""
     request_id: str = ""
     is_client_id: bool = False
     """Whether the client chose the id."""
@@ -107,6 +112,15 @@ class Arrival:
     status: int = 500
     """The status of the answer, once it is sent, or of a stream whose last byte is sent."""
 
+    @property
+    def body_size(self) -> int | None:
+        """Bytes of the body. None: not known yet."""
+        return self.http.content_length if self.body is None else len(self.body)
+
+    def answer_headers(self) -> dict[str, str]:
+        """The headers that every answer has."""
+        return {"X-Request-Id": self.request_id, **self.headers}
+
     def identify(self, *, needs_key: bool = True) -> None:
         """Finds out who asks. Raises `APIError` 401 for a request without a key that the server accepts.
         `needs_key`: False for the operator's paths, whose caller is an address here."""
@@ -128,7 +142,7 @@ class Arrival:
         unless it is the operator's, as running in its deployment. Raises `APIError` 401, 503 if the server is
         stopping, and 429 if the caller has too many requests."""
         self.identify(needs_key=not is_operators)
-        if self.http.method != hdrs.METH_POST:
+        if self.http.method != hdrs.METH_POST and self.body is None:
             return await handler(self.http)
         service, caller = self.service, self.owner.caller
         if service.stopping.is_set() and not is_operators:
@@ -289,8 +303,7 @@ async def add_headers(http: web.Request, response: web.StreamResponse) -> None:
     it, so that neither waits for the garbage collector."""
     response.headers.update(SERVER)
     if (arrival := http.pop(ARRIVAL, None)) is not None:
-        response.headers["X-Request-Id"] = arrival.request_id
-        response.headers.update(arrival.headers)
+        response.headers.update(arrival.answer_headers())
 
 
 OWN_CHECK = web.AppKey("own_check", bool)

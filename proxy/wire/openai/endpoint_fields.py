@@ -46,6 +46,14 @@ _LIKE = 0.85
 """From this likeness on (difflib's), a name is a known one with a slip of the pen."""
 _MAX_COMPARED = 4
 """Unknown names of a request that are compared with all known ones."""
+_OF_TOOLS = {
+    f"tools.{kind}"
+    for kind in (
+        *("web_search", "web_search_preview", "file_search", "code_interpreter", "image_generation", "mcp"),
+        *("tool_search", "computer", "computer_use_preview", "shell", "apply_patch"),
+    )
+}
+"""Names of known tools that no engine has. Another type of tool is the caller's own word."""
 _NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}", re.ASCII)
 
 
@@ -159,7 +167,7 @@ def known_names(names: Iterable[str]) -> str:
     """The names for the log. A name that Weir does not know is the caller's own words, and is `other`, unless
     it is a known name with a slip of the pen."""
     shown = (
-        name if is_known(name) else "other" if meant is None else f"{name} ({meant}?)"
+        name if is_known(name) or name in _OF_TOOLS else "other" if meant is None else f"{name} ({meant}?)"
         for name, meant in _with_meant(names)
     )
     return ", ".join(dict.fromkeys(shown))
