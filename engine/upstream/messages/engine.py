@@ -44,6 +44,9 @@ class MessagesEngine(UpstreamEngine):
         self._signatures = Signatures()
 
     async def count_tokens(self, request: GenerationRequest) -> int:
+        return await self._system_order.ask(request, self._count)
+
+    async def _count(self, request: GenerationRequest) -> int:
         body = count_body(request_body(request, self._messages, signatures=self._signatures))
         answer = await self._ask(request, "/messages/count_tokens", body, headers_of(request))
         return count_in(answer, "input_tokens")
