@@ -73,6 +73,8 @@ class Step:
     """The reason of a hook that refused the prompt and gave no text to answer with."""
     error: Exception | None = None
     """The error that ends the request: a hook failed, or the engine broke its protocol."""
+    refused_at: str | None = None
+    """The place of the text at fault, if the hook that refused named one."""
 
     def __await__(self) -> Generator[Any, None, "Step"]:
         yield from ()

@@ -7,16 +7,25 @@ have admitted. No other module under `proxy.http` touches an engine.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from aiohttp import web
+from pydantic import ValidationError
 
 from engine.parsers import Parsing
-from engine.protocol import Delta, GenerationRequest, ModelInfo, QueueFullError, RequestError, Tokenizer
+from engine.protocol import (
+    Delta,
+    EngineError,
+    GenerationRequest,
+    ModelInfo,
+    QueueFullError,
+    RequestError,
+    Tokenizer,
+)
 from engine.protocol.documents import with_documents_as_text
 from engine.protocol.fields.asked import steers_end
 from engine.protocol.fields.names import LENGTH_LIMITS
@@ -31,6 +40,7 @@ from engine.streams.flow import Stage, StagedFlow
 from engine.streams.rewindable import Rewindable
 from engine.text.chat_echo import ChatEcho, echoed_text
 from hooks.api.decision import Listener
+from hooks.pipeline.admission import RefusedError
 from hooks.pipeline.driver import Guarding, admit, in_own_words
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.deployment.deployment import Route
@@ -47,6 +57,7 @@ from proxy.telemetry.traced_guard import GuardSpan
 from proxy.wire.answer_decisions import AnswerDecisions, Telling
 from proxy.wire.errors import APIError
 from proxy.wire.messages.fields import CountFields
+from proxy.wire.openai.endpoint_fields import EndpointFields
 
 DECISIONS_HEADER = "X-Weir-Decisions"
 
@@ -163,13 +174,21 @@ class Exchange(Generic[F]):
             guard, relayed, self.route.model.engine, admitted, path, body(admitted)
         )
 
-    async def count_tokens(self) -> int:
-        """The tokens of the prompt, as the hooks let it go on."""
+    async def count_tokens(self) -> tuple[int, bool]:
+        """The tokens of the prompt, as the hooks let it go on, and whether that is an estimate: nothing here
+        can count them."""
         guard, admitted = await self._admitted_or_refused()
         if self.tokenizer is None:
-            return await _in_own_words(guard, counted, self.route.model.engine, admitted)
+            try:
+                engine = self.route.model.engine
+                return await _in_own_words(guard, counted, engine, admitted), False
+            except EngineError as error:
+                if error.status != 501:
+                    raise
+            return max(1, estimated_tokens(admitted)), True
         encode, size = partial(self.tokenizer.encode_chat, admitted), text_size(admitted.messages)
-        return len(await self.service.prompt_threads.run(encode, size=size, caller=admitted.caller))
+        ids = await self.service.prompt_threads.run(encode, size=size, caller=admitted.caller)
+        return len(ids), False
 
     @asynccontextmanager
     async def judged(self, request: GenerationRequest, listener: Listener) -> AsyncIterator[OpenGuard]:
@@ -212,7 +231,13 @@ class Exchange(Generic[F]):
 
     async def _admit(self, guard: OpenGuard) -> GenerationRequest | list[Delta]:
         """As `admit`. The request is for the engine."""
-        admitted = await admit(guard, self.tokenizer)
+        try:
+            admitted = await admit(guard, self.tokenizer)
+        except RefusedError as error:
+            fields: Any = self.fields
+            if isinstance(fields, EndpointFields) and error.place is not None:
+                error.param = fields.place_of(error.place, error.param)
+            raise
         if not isinstance(admitted, GenerationRequest):
             return admitted
         if isinstance(self.fields, CountFields):
@@ -251,7 +276,7 @@ async def admitted(
             model = next((model.name for model in deployment.models_of(key)), "")
             with service.metrics.request(endpoint, model, key.tenant):
                 raise
-    fields = await _read(arrival, kind)
+    fields = await _read(arrival, kind, names_model)
     route = arrival.route = deployment.route(key, fields.model if names_model else None)
     engine, is_counted = route.model.engine, endpoint is not None
     counts = service.metrics.request(endpoint, route.model.name, key.tenant) if endpoint else nullcontext()
@@ -291,7 +316,7 @@ def _asker(route: Route) -> Asker:
 _max_model_len = attrgetter("engine.info.max_model_len")
 
 
-async def _read(arrival: Arrival, kind: type[F]) -> F:
+async def _read(arrival: Arrival, kind: type[F], names_model: bool) -> F:
     """The body. Raises `APIError` 400, 413, 415 or 429, and `ValidationError`."""
     http, settings = arrival.http, arrival.service.settings
     # A web page can send any other content type to another site without asking for leave.
@@ -307,7 +332,14 @@ async def _read(arrival: Arrival, kind: type[F]) -> F:
     is_large = http.content_length is None or http.content_length > SMALL
     if is_large:
         await asyncio.sleep(0)
-    fields: F = kind.model_validate(value)
+    try:
+        fields: F = kind.model_validate(value)
+    except ValidationError:
+        name = value.get("model") if isinstance(value, dict) else None
+        with suppress(APIError):  # for the log
+            if names_model and isinstance(name, str | None):
+                arrival.route = arrival.deployment.route(arrival.key, name)
+        raise
     if is_large:
         await asyncio.sleep(0)
     return fields

@@ -31,7 +31,7 @@ class PreToolUse(BaseModel):
     def answer(self, check: Check, judged: Judgement) -> JSONObject:
         if judged.blocked is None and not judged.changed_call(check):
             return {}
-        found = [one.reason or one.hook for part in judged.all for one in part.findings]
+        found = dict.fromkeys(one.reason or one.hook for part in judged.all for one in part.findings)
         return _denied(f"A guardrail refuses this call: {judged.blocked or ', '.join(found)}")
 
 

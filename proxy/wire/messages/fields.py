@@ -10,7 +10,7 @@ from engine.protocol import GenerationRequest, RequestError
 from engine.protocol.fields.names import is_binding, is_neutral
 from engine.protocol.fields.support import FieldSupport, Treatment
 from proxy.wire.messages.blocks_kept import SWITCHES, is_mark, tools_with_changes, with_changes
-from proxy.wire.messages.turns import Block, Content, Turn, system_text, to_messages
+from proxy.wire.messages.turns import Block, Content, Turn, system_text, to_messages, turn_indices
 from proxy.wire.openai.answer import JSONObject
 from proxy.wire.openai.endpoint_fields import Options, RequestObject
 from proxy.wire.openai.fields import GenerationFields, StopString
@@ -22,6 +22,7 @@ from proxy.wire.openai.other_tools import (
     functions_of,
     not_offered,
     others_named,
+    place_among,
 )
 
 FEWEST_THINKING_TOKENS = 1024
@@ -155,6 +156,15 @@ class CountFields(GenerationFields):
         if other := next((block.type for block in system if block.type != "text"), None):
             raise ValueError(f"a system prompt has no {other} block")
         return system
+
+    def message_place(self, index: int) -> str:
+        has_system = bool(system_text(self.system))
+        if has_system and index == 0:
+            return "system"
+        return f"messages[{turn_indices(self.messages)[index - has_system]}]"
+
+    def tool_place(self, index: int) -> str:
+        return f"tools[{place_among(self.tools, index)}]"
 
     def unread(self, support: FieldSupport) -> Iterator[str]:
         """Also the fields of tools and blocks: `tools.defer_loading`."""

@@ -5,7 +5,7 @@ tool becomes a message of its own, in front of the turn's other blocks.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Annotated, Any, Literal
@@ -188,6 +188,22 @@ def to_messages(turns: Iterable[Turn]) -> list[JSONObject]:
         else:
             messages.append({"role": "system", "content": system_text(blocks)})
     return messages
+
+
+def turn_indices(turns: Sequence[Turn]) -> list[int]:
+    """The turn of each message that `to_messages` makes: the first of those that it is made of."""
+    indices: list[int] = []
+    first = 0
+    for role, run in groupby(turns, attrgetter("role")):
+        own = [[block.type for block in turn.content] for turn in run]
+        if role == "user":
+            results = [i for i, types in enumerate(own) for kind in types if kind == "tool_result"]
+            rest = [i for i, types in enumerate(own) for kind in types if kind != "tool_result"]
+            indices += [first + i for i in [*results, *(rest[:1] or ([] if results else [0]))]]
+        else:
+            indices.append(first)
+        first += len(own)
+    return indices
 
 
 def _of_user(blocks: list[Block]) -> Iterator[JSONObject]:

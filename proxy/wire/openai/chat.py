@@ -13,7 +13,15 @@ from engine.protocol.fields.support import FieldSupport
 from proxy.wire.openai.answer import PROMPT_FIELDS, ChoicesAnswer, JSONObject
 from proxy.wire.openai.endpoint_fields import REQUEST_OBJECT, RequestObject
 from proxy.wire.openai.fields import GenerationFields, PromptLogprobs, TokenId
-from proxy.wire.openai.other_tools import FUNCTION, Other, by_type, functions_of, not_offered, others_named
+from proxy.wire.openai.other_tools import (
+    FUNCTION,
+    Other,
+    by_type,
+    functions_of,
+    not_offered,
+    others_named,
+    place_among,
+)
 
 _as_given = methodcaller("model_dump", exclude_unset=True)
 """The JSON that an object was read from."""
@@ -100,6 +108,9 @@ class ChatRequest(GenerationFields):
     @property
     def shows_reasoning(self) -> bool:
         return self.include_reasoning
+
+    def tool_place(self, index: int) -> str:
+        return f"tools[{place_among(self.tools, index)}]"
 
     def unread(self, support: FieldSupport) -> Iterable[str]:
         return others_named(self.tools)

@@ -46,6 +46,7 @@ _LIKE = 0.85
 """From this likeness on (difflib's), a name is a known one with a slip of the pen."""
 _MAX_COMPARED = 4
 """Unknown names of a request that are compared with all known ones."""
+_PLACE = re.compile(r"(?P<name>messages|tools)\[(?P<index>\d+)\]")
 _NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}", re.ASCII)
 
 
@@ -125,6 +126,28 @@ class EndpointFields(RequestObject):
                     if len(names) > MAX_NAMES:
                         break
         return [*dict.fromkeys([*names, *self.unread(support)])][: MAX_NAMES + 1]
+
+    def place_of(self, place: str, field: str | None) -> str | None:
+        """The place of a prompt's text as the caller's JSON has it. It holds none of the caller's words.
+
+        `place`: `PromptText.place`. `field`: that of the prompt, for a place that cannot be said.
+        """
+        found = _PLACE.match(place)
+        if found is None or self.endpoint not in ("chat", "messages"):
+            return field
+        index = int(found["index"])
+        try:
+            return self.tool_place(index) if found["name"] == "tools" else self.message_place(index)
+        except LookupError:  # a hook has added it
+            return field
+
+    def tool_place(self, index: int) -> str:
+        """The place of one of the request's tools. Raises `LookupError`."""
+        return f"tools[{index}]"
+
+    def message_place(self, index: int) -> str:
+        """The place of one of the request's messages. Raises `LookupError`."""
+        return f"messages[{index}]"
 
     def unread(self, support: FieldSupport) -> Iterable[str]:
         """The names of parts of fields that have no effect with this engine: `tools.defer_loading`."""

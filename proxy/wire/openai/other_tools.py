@@ -41,6 +41,11 @@ def functions_of(tools: Iterable[T | OtherTool]) -> list[T]:
     return [tool for tool in tools if not isinstance(tool, OtherTool)]
 
 
+def place_among(tools: Iterable[Any], index: int) -> int:
+    """The place among all tools of a function. `index`: its place among the functions."""
+    return [i for i, tool in enumerate(tools) if not isinstance(tool, OtherTool)][index]
+
+
 def others_named(tools: Iterable[Any]) -> Iterator[str]:
     """The kinds of the tools that no model is offered, as names of ignored fields."""
     return (f"tools.{tool.type}" for tool in tools if isinstance(tool, OtherTool))
