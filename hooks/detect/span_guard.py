@@ -176,12 +176,19 @@ class SpanGuard(ActingGuard, Screened):
         return self._mask_prompt if self._restores else super().on_request
 
     def _refuse_new(self, request: GenerationRequest) -> PromptReply:
-        found = [(prompt, matches) for prompt in prompt_texts(request) if (matches := self._found_in(prompt))]
-        new = [(prompt, matches) for prompt, matches in found if self._refused.is_new(request, prompt)]
-        if not new:
-            return self._redact_prompt(request) if found else request
-        self._refused.remember(request, (prompt for prompt, _ in new))
-        prompt, matches = new[0]
+        is_new = partial(self._refused.is_new, request)
+
+        def without_old(prompt: PromptText) -> str:
+            return prompt.text if is_new(prompt) else self._redacted(prompt)
+
+        # First the old texts: a match of theirs must not count in a text that they are joined in.
+        shown = with_prompt_texts(request, without_old)
+        new = filter(is_new, prompt_texts(shown))
+        found = [(prompt, matches) for prompt in new if (matches := self._found_in(prompt))]
+        if not found:
+            return shown
+        self._refused.remember(request, (prompt for prompt, _ in found))
+        prompt, matches = found[0]
         return self._answer_prompt(request, matches, prompt.place)
 
     def _redact_prompt(self, request: GenerationRequest) -> GenerationRequest:

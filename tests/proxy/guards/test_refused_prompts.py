@@ -146,3 +146,19 @@ async def test_the_log_names_the_field_the_code_and_the_model_of_a_bad_request(
     line = await line_of(caplog)
     assert (line["error_field"], line["error_code"], line["model"]) == ("messages[1]", "string_type", "m")
     assert MAIL not in str(line)
+
+
+async def test_an_agent_goes_on_after_a_tools_result_was_refused(serve: Serve) -> None:
+    """It sends the result again, beside the user's next words."""
+    engine = ScriptedEngine(hello)
+    client = await serve(engine, Pii(prompt="refuse_new"))
+    said = [HI, {"role": "assistant", "content": [CALL]}]
+    for blocks, status in (
+        ([RESULT], 400),
+        ([RESULT, {"type": "text", "text": "Go on."}], 200),
+        ([RESULT, {"type": "text", "text": MAIL}], 400),
+        ([RESULT, {"type": "text", "text": MAIL}, {"type": "text", "text": "So?"}], 200),
+    ):
+        turn = {"role": "user", "content": blocks}
+        assert (await client.post(MESSAGES, asked(MESSAGES, [*said, turn])))[0] == status
+    assert MAIL not in str([request.messages for request in engine.requests])
