@@ -33,7 +33,13 @@ class RefusedError(RequestError):
             f"The prompt was refused: {reason}", param=request.prompt_field, code="content_filter"
         )
         self.reason = reason
-        self.place = place
+        self._place = place
+
+    def named_by(self, place_of: Callable[[str, str | None], str | None] | None) -> "RefusedError":
+        """The error with the caller's name of the place. `place_of` takes the hook's, and the prompt's field."""
+        if place_of is not None and self._place is not None:
+            self.param = place_of(self._place, self.param)
+        return self
 
 
 def ask_prompt(guarded: GuardedRequest, hook: LoadedHook) -> Asking[Refusal | None]:

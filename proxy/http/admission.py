@@ -17,15 +17,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from engine.parsers import Parsing
-from engine.protocol import (
-    Delta,
-    EngineError,
-    GenerationRequest,
-    ModelInfo,
-    QueueFullError,
-    RequestError,
-    Tokenizer,
-)
+from engine.protocol import Delta, GenerationRequest, ModelInfo, QueueFullError, RequestError, Tokenizer
 from engine.protocol.documents import with_documents_as_text
 from engine.protocol.fields.asked import steers_end
 from engine.protocol.fields.names import LENGTH_LIMITS
@@ -57,7 +49,6 @@ from proxy.telemetry.traced_guard import GuardSpan
 from proxy.wire.answer_decisions import AnswerDecisions, Telling
 from proxy.wire.errors import APIError
 from proxy.wire.messages.fields import CountFields
-from proxy.wire.openai.endpoint_fields import EndpointFields
 
 DECISIONS_HEADER = "X-Weir-Decisions"
 
@@ -178,17 +169,12 @@ class Exchange(Generic[F]):
         """The tokens of the prompt, as the hooks let it go on, and whether that is an estimate: nothing here
         can count them."""
         guard, admitted = await self._admitted_or_refused()
-        if self.tokenizer is None:
-            try:
-                engine = self.route.model.engine
-                return await _in_own_words(guard, counted, engine, admitted), False
-            except EngineError as error:
-                if error.status != 501:
-                    raise
-            return max(1, estimated_tokens(admitted)), True
-        encode, size = partial(self.tokenizer.encode_chat, admitted), text_size(admitted.messages)
-        ids = await self.service.prompt_threads.run(encode, size=size, caller=admitted.caller)
-        return len(ids), False
+        if self.tokenizer is not None:
+            encode, size = partial(self.tokenizer.encode_chat, admitted), text_size(admitted.messages)
+            ids = await self.service.prompt_threads.run(encode, size=size, caller=admitted.caller)
+            return len(ids), False
+        num_tokens = await _in_own_words(guard, counted, self.route.model.engine, admitted)
+        return (estimated_tokens(admitted) or 1, True) if num_tokens is None else (num_tokens, False)
 
     @asynccontextmanager
     async def judged(self, request: GenerationRequest, listener: Listener) -> AsyncIterator[OpenGuard]:
@@ -234,10 +220,7 @@ class Exchange(Generic[F]):
         try:
             admitted = await admit(guard, self.tokenizer)
         except RefusedError as error:
-            fields: Any = self.fields
-            if isinstance(fields, EndpointFields) and error.place is not None:
-                error.param = fields.place_of(error.place, error.param)
-            raise
+            raise error.named_by(getattr(self.fields, "place_of", None)) from None
         if not isinstance(admitted, GenerationRequest):
             return admitted
         if isinstance(self.fields, CountFields):
