@@ -36,7 +36,7 @@ class RefusedError(RequestError):
         self._place = place
 
     def named_by(self, place_of: Callable[[str, str | None], str | None] | None) -> "RefusedError":
-        """The error with the caller's name of the place. `place_of` takes the hook's, and the prompt's field."""
+        """The error with the caller's name of the place. `place_of`: takes the hook's, and the field."""
         if place_of is not None and self._place is not None:
             self.param = place_of(self._place, self.param)
         return self
