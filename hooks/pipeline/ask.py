@@ -93,6 +93,8 @@ class Step:
     """The tool calls that a person is asked about from now on. They are not in `released`."""
     error: Exception | None = None
     """The error that ends the request: a hook failed, or the engine broke its protocol."""
+    refused_at: str | None = None
+    """The place of the text at fault, if the hook that refused named one."""
 
     def __await__(self) -> Generator[Any, None, "Step"]:
         yield from ()

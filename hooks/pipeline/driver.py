@@ -56,7 +56,7 @@ async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> Generat
         return asked  # no hook in force reads prompts, so nothing is refused
     step = await guard.admit(shown)
     if step.refused is not None:
-        raise RefusedError(step.refused, guard.request)
+        raise RefusedError(step.refused, guard.request, step.refused_at)
     if step.is_over:
         return step.released
     admitted = await in_ids(guard.request, asked, shown, tokenizer)

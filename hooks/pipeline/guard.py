@@ -73,6 +73,7 @@ class Guard:
         guarded.request = shown
         released: list[Delta] = []
         refused: str | None = None
+        place: str | None = None
         error: Exception | None = None
         try:
             for i, hook in enumerate(guarded.hooks):
@@ -81,14 +82,16 @@ class Guard:
                 if (refusal := (yield from ask_prompt(guarded, hook))) is None:
                     continue
                 if refusal.text is None:
-                    refused = refusal.reason
+                    refused, place = refusal.reason, refusal.place
                 else:
                     guarded.hooks, guarded.runs = guarded.hooks[i + 1 :], ()
                     released = yield from self._answer(refusal.text, refusal.reason)
                 break
         except EndsRequest as failure:
             error = failure
-        yield self._step(released, refused=refused, error=error)
+        step = self._step(released, refused=refused, error=error)
+        step.refused_at = place
+        yield step
 
     def _answer(self, text: str, reason: str) -> Asking[list[Delta]]:
         """Answer with the refusal's text, in the engine's place."""

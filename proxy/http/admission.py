@@ -7,13 +7,14 @@ have admitted. No other module under `proxy.http` touches an engine.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from aiohttp import web
+from pydantic import ValidationError
 
 from engine.parsers import Parsing
 from engine.protocol import Delta, GenerationRequest, ModelInfo, QueueFullError, RequestError, Tokenizer
@@ -31,6 +32,7 @@ from engine.streams.flow import Stage, StagedFlow
 from engine.streams.rewindable import Rewindable
 from engine.text.chat_echo import ChatEcho, echoed_text
 from hooks.api.decision import Listener
+from hooks.pipeline.admission import RefusedError
 from hooks.pipeline.ask import Question
 from hooks.pipeline.driver import Guarding, admit, in_own_words
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
@@ -174,13 +176,16 @@ class Exchange(Generic[F]):
             guard, relayed, self.route.model.engine, admitted, path, body(admitted)
         )
 
-    async def count_tokens(self) -> int:
-        """The tokens of the prompt, as the hooks let it go on."""
+    async def count_tokens(self) -> tuple[int, bool]:
+        """The tokens of the prompt, as the hooks let it go on, and whether that is an estimate: nothing here
+        can count them."""
         guard, admitted = await self._admitted_or_refused()
-        if self.tokenizer is None:
-            return await _in_own_words(guard, counted, self.route.model.engine, admitted)
-        encode, size = partial(self.tokenizer.encode_chat, admitted), text_size(admitted.messages)
-        return len(await self.service.prompt_threads.run(encode, size=size, caller=admitted.caller))
+        if self.tokenizer is not None:
+            encode, size = partial(self.tokenizer.encode_chat, admitted), text_size(admitted.messages)
+            ids = await self.service.prompt_threads.run(encode, size=size, caller=admitted.caller)
+            return len(ids), False
+        num_tokens = await _in_own_words(guard, counted, self.route.model.engine, admitted)
+        return (estimated_tokens(admitted) or 1, True) if num_tokens is None else (num_tokens, False)
 
     @asynccontextmanager
     async def judged(self, request: GenerationRequest, listener: Listener) -> AsyncIterator[OpenGuard]:
@@ -225,7 +230,10 @@ class Exchange(Generic[F]):
 
     async def _admit(self, guard: OpenGuard) -> GenerationRequest | list[Delta]:
         """As `admit`. The request is for the engine."""
-        admitted = await admit(guard, self.tokenizer)
+        try:
+            admitted = await admit(guard, self.tokenizer)
+        except RefusedError as error:
+            raise error.named_by(getattr(self.fields, "place_of", None)) from None
         if not isinstance(admitted, GenerationRequest):
             return admitted
         if isinstance(self.fields, CountFields):
@@ -264,7 +272,7 @@ async def admitted(
             model = next((model.name for model in deployment.models_of(key)), "")
             with service.metrics.request(endpoint, model, key.tenant):
                 raise
-    fields = await _read(arrival, kind)
+    fields = await _read(arrival, kind, names_model)
     route = arrival.route = deployment.route(key, fields.model if names_model else None)
     engine, is_counted = route.model.engine, endpoint is not None
     counts = service.metrics.request(endpoint, route.model.name, key.tenant) if endpoint else nullcontext()
@@ -304,7 +312,7 @@ def _asker(route: Route) -> Asker:
 max_model_len = attrgetter("engine.info.max_model_len")
 
 
-async def _read(arrival: Arrival, kind: type[F]) -> F:
+async def _read(arrival: Arrival, kind: type[F], names_model: bool) -> F:
     """The body. Raises `APIError` 400, 413, 415 or 429, and `ValidationError`."""
     http, settings = arrival.http, arrival.service.settings
     # A web page can send any other content type to another site without asking for leave.
@@ -320,7 +328,14 @@ async def _read(arrival: Arrival, kind: type[F]) -> F:
     is_large = arrival.body_size is None or arrival.body_size > SMALL
     if is_large:
         await asyncio.sleep(0)
-    fields: F = kind.model_validate(value)
+    try:
+        fields: F = kind.model_validate(value)
+    except ValidationError:
+        name = value.get("model") if isinstance(value, dict) else None
+        with suppress(APIError):  # for the log
+            if names_model and isinstance(name, str | None):
+                arrival.route = arrival.deployment.route(arrival.key, name)
+        raise
     if is_large:
         await asyncio.sleep(0)
     return fields

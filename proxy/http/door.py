@@ -21,8 +21,10 @@ from typing import Any
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
+from pydantic import ValidationError
 
-from engine.protocol import GenerationRequest
+from engine.protocol import GenerationRequest, RequestError
+from engine.protocol.fields.names import is_known
 from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, Span
 from proxy.deployment.deployment import Deployment, Route
 from proxy.deployment.keys import ANONYMOUS, Key, digest_of
@@ -38,7 +40,7 @@ from proxy.storage.shared.protocol import Owner
 from proxy.telemetry.attributes import answer_attributes, operation, request_attributes
 from proxy.telemetry.logs import REQUEST_ID, log_fields
 from proxy.wire.answer_decisions import AnswerDecisions
-from proxy.wire.errors import APIError
+from proxy.wire.errors import APIError, to_api_error
 from proxy.wire.openai.endpoint_fields import known_names
 
 logger = logging.getLogger("weir.access")
@@ -59,6 +61,10 @@ NOBODY = Owner("", "")
 
 NO_KEY = digest_of(b"")
 
+_FIELD = re.compile(r"([A-Za-z_]\w{0,63})(?:[.\[](\d{1,6})\b)?", re.ASCII)
+_CODE = re.compile(r"[a-z_]{1,64}")
+_PROMPTS = frozenset({"messages", "system", "prompt", "input", "tools", "documents", "texts", "model"})
+"""Fields with prompts, which engines do not have as such."""
 _ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 _MAX_PATH = 256
 _CALLERS_KEPT = 4096
@@ -108,6 +114,8 @@ class Arrival:
     """OpenTelemetry's name for the kind of request. None: no request to a model, or not traced."""
     refused_key: str | None = None
     """Why the request's key was refused, a client's or an operator's. None: it was not."""
+    fault: APIError | None = None
+    """The error, if the answer is one and the caller may be at fault."""
     started: float = field(default_factory=perf_counter)
     status: int = 500
     """The status of the answer, once it is sent, or of a stream whose last byte is sent."""
@@ -229,6 +237,8 @@ class Arrival:
             said |= {"model": self.route.model.name, "policy": self.route.policy.name}
         if self.is_client_id and self.answer_id is not None:
             said["answer_id"] = self.answer_id
+        if self.fault is not None and 400 <= self.status < 500:
+            said |= _named(self.fault)
         if self.ignored:
             said["ignored_fields"] = known_names(self.ignored)
         if self.metrics is not None:
@@ -242,6 +252,18 @@ class Arrival:
         status = fields["status"]
         failed = "failed" if fields.get("outcome") == "failed" else None
         span.end(str(status) if status >= 500 else failed)
+
+
+def _named(fault: APIError) -> dict[str, str]:
+    """What an error names, for the log: the field and the code. Neither is a value of the caller's."""
+    named: dict[str, str] = {}
+    if found := _FIELD.match(fault.param or ""):
+        name, place = found.groups()
+        named["error_field"] = name if is_known(name) or name in _PROMPTS else "other"
+        named["error_field"] += f"[{place}]" if place else ""
+    if fault.code is not None and _CODE.fullmatch(fault.code):
+        named["error_code"] = fault.code
+    return named
 
 
 ARRIVAL = web.RequestKey("arrival", Arrival)
@@ -336,6 +358,8 @@ def door(service: Service, browser: BrowserRule, *, knows_keys: bool = True) -> 
                     arrival.status = 500  # also where the answer has been sent
                 if isinstance(error, APIError) and error.status == 401:
                     arrival.refused_key = str(error)
+                if isinstance(error, APIError | RequestError | ValidationError):
+                    arrival.fault = to_api_error(error)
                 response = error_answer(request, error, arrival.decisions)
             arrival.status = response.status
             return response

@@ -47,6 +47,8 @@ from proxy.wire.openai.tokens import DetokenizeRequest, TokenizeRequest
 
 logger = logging.getLogger("weir.proxy")
 
+ESTIMATED = "X-Weir-Estimated"
+"""The header that names a number of the answer that is an estimate."""
 STARTED = int(time.time())
 
 
@@ -125,7 +127,9 @@ async def count_tokens(http: web.Request) -> web.Response:
     """The tokens of a prompt, as the hooks let it go on."""
     async with admitted(http, CountFields, _messages_request) as exchange:
         headers = ignored_header(exchange.fields.ignored(exchange.support))
-        return _json({"input_tokens": await exchange.count_tokens()}, headers)
+        num_tokens, is_estimated = await exchange.count_tokens()
+        headers |= {ESTIMATED: "input_tokens"} if is_estimated else {}
+        return _json({"input_tokens": num_tokens}, headers)
 
 
 def _messages_request(arrival: Arrival, fields: CountFields, route: Route) -> GenerationRequest:

@@ -134,6 +134,8 @@ class ResponsesAnswer(EventsAnswer):
             return []
         events = self._close("completed")
         self._open, self._source = item_for(delta, len(self._items), self.fields.toolbox), source
+        if delta.tool_call is not None and isinstance(self._open, Call):
+            self._open.call_id = f"call_{self.call_key(0, delta.tool_call.index)}"
         self._items.append(self._open)
         return events + self._open.begin()
 
