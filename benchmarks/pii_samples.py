@@ -10,7 +10,7 @@ NAMES = (
     *("anna", "b.cohen", "mary-jane", "o.brien", "li_wei", "j.müller", "sales", "on-duty"),
     *("x", "olga+news", "first.last", "d'arcy"),
 )
-WORDS = ("millrace", "harbour", "acme", "blue-heron", "marshes", "uni-bonn", "post", "my2cents", "weir", "a1")
+WORDS = ("millrace", "harbour", "acme", "blue-heron", "example", "uni-bonn", "post", "my2cents", "weir", "a1")
 TLDS = (
     *("com", "org", "net", "io", "de", "co.uk", "museum", "photography"),
     *("ac.in", "com.br", "dev", "xn--p1ai", "fr", "info"),
@@ -50,6 +50,8 @@ def email(rng: random.Random) -> str:
     )
     host = ".".join(rng.choices(WORDS, k=rng.choice((1, 1, 1, 2, 3))))
     address = f"{local}@{host}.{rng.choice(TLDS)}"
+    if "example." in address:  # may be reserved
+        return email(rng)
     return address.upper() if rng.random() < 0.1 else address
 
 

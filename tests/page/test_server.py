@@ -51,7 +51,7 @@ TWO_POLICIES = """
 engine: echo
 served_model_name: [m]
 policies:
-  strict: {hooks: [pii, secrets]}
+  strict: {hooks: [{path: pii, args: {reserved: find}}, secrets]}
   lax: {hooks: [repetition]}
 default_policy: lax
 keys:
