@@ -34,4 +34,4 @@ def _is_plain(token: str) -> bool:
         return False
     parts = _CAMEL.findall(token if letters is None else letters[1])
     is_speakable = not any(_UNSPEAKABLE.search(part) for part in parts if len(part) > 3)
-    return is_speakable and sum(map(len, parts)) >= 2.6 * len(parts)
+    return is_speakable and sum(map(len, parts)) >= (2.6 if letters else 4) * len(parts)
