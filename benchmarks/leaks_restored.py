@@ -23,10 +23,10 @@ from hooks.testing.play import load, vetted
 NUM_OUTPUTS = 8
 ROLES = ("user", "tool", "system")
 SENT = (
-    *("nann@example.org", "bo@example.net", "kite@example.org", "4111 1111 1111 1111"),
+    *("nann@initech.org", "bo@initech.net", "kite@initech.org", "4111 1111 1111 1111"),
     *('the "Blue" bird', "Red Kite"),
 )
-NEVER_SENT = ("eve@example.org", "5555 5555 5555 4444", "black rook")
+NEVER_SENT = ("eve@initech.org", "5555 5555 5555 4444", "black rook")
 REPLACED = ("[EMAIL_ADDRESS]", "[CREDIT_CARD]", "[name]")
 FILLERS = ("and", "then \\ ", "[", "[EMAIL_ADDRESS", "]", "mail:", "é", "[[", "E")
 _NAMES = 'the "Blue" bird|black rook'

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from benchmarks.samples import DIGITS, LOWER, UPPER, Kind, Make, changed, chars, fill, grouped
 
 NAMES = (
-    *("anna", "b.cohen", "mary-jane", "o.brien", "li_wei", "j.müller", "sales", "no-reply"),
+    *("anna", "b.cohen", "mary-jane", "o.brien", "li_wei", "j.müller", "sales", "on-duty"),
     *("x", "olga+news", "first.last", "d'arcy"),
 )
 WORDS = ("millrace", "harbour", "acme", "blue-heron", "example", "uni-bonn", "post", "my2cents", "weir", "a1")
@@ -50,6 +50,8 @@ def email(rng: random.Random) -> str:
     )
     host = ".".join(rng.choices(WORDS, k=rng.choice((1, 1, 1, 2, 3))))
     address = f"{local}@{host}.{rng.choice(TLDS)}"
+    if "example." in address:  # may be reserved
+        return email(rng)
     return address.upper() if rng.random() < 0.1 else address
 
 
@@ -58,22 +60,41 @@ def no_email(rng: random.Random) -> str:
     forms = (
         *(f"@{name}", f"{name}@", f"{name}@{word}", f"{name} @ {word}.com", f"{name}@{word}..com"),
         *(f"{name}@-{word}.com", f"@{word}/core", f"{word}.com", f"{name}@{word}.c", f"{name}#{word}.com"),
-        *(f"@{word}.setter", f"{word}:@{name}"),
+        *(f"@{word}.setter", f"{word}:@{name}", f"{name}@example.com", f"{name}@mail.{word}.test"),
+        *(f"noreply@{word}.com", f"git@{word}.org:team/app.git", f"{name}@{word}.io:/srv/app"),
         fill(rng, "logo@%x.png", "lodash@#.##.1", "% kg @ %.50", "me@#.#"),
     )
     return rng.choice(forms)
 
 
 def ipv4(rng: random.Random) -> str:
-    private = f"{rng.randint(0, 255)}.{rng.randint(1, 254)}"
-    public = str(ipaddress.IPv4Address(rng.getrandbits(32)))
-    return rng.choice((public, f"192.168.{private}", f"10.{rng.randint(0, 255)}.{private}", "127.0.0.1"))
+    def draw() -> str | None:
+        address = ipaddress.IPv4Address(rng.getrandbits(32))
+        is_own = address.is_global and not address.is_multicast and max(address.packed) > 9
+        return str(address) if is_own else None
+
+    return until(draw)
+
+
+def nobodys_ip(rng: random.Random) -> str:
+    """An address of no machine of the internet."""
+    local = f"{rng.randint(0, 255)}.{rng.randint(1, 254)}"
+    forms = (
+        *(f"192.168.{local}", f"10.{local}.9", "127.0.0.1", f"198.51.100.{rng.randint(1, 254)}", "0.0.0.0"),
+        *(
+            f"172.{rng.randint(16, 31)}.{local}",
+            f"169.254.{local}",
+            "255.255.255.0",
+            "224.0.0.251",
+            "8.8.8.8",
+        ),
+        *(f"2001:db8::{rng.getrandbits(16):x}", f"fe80::{rng.getrandbits(32):x}", "fd12:3456:789a::1", "::1"),
+    )
+    return rng.choice(forms)
 
 
 def ipv6(rng: random.Random) -> str:
-    prefix = rng.choice(
-        (0x20010DB8, 0x2A000000 | rng.getrandbits(20), 0xFE800000, 0xFD000000 | rng.getrandbits(24))
-    )
+    prefix = rng.choice((0x20014860, 0x2A000000 | rng.getrandbits(20), 0x26000000 | rng.getrandbits(20)))
     address = ipaddress.IPv6Address(prefix << 96 | rng.getrandbits(rng.choice((16, 32, 64, 96))))
     return rng.choice((address.compressed, address.compressed, address.exploded, address.compressed.upper()))
 
@@ -89,7 +110,7 @@ def no_ip(rng: random.Random) -> str:
         *("std::vector", "[::2]", "::1]", "a[#::#]", "1#:##:##", "2001:db8:12:34:5", "fe80::1::2"),
         *("12345::1", "1#:##", "::before"),
     )
-    return fill(rng, *forms)
+    return rng.choice((fill(rng, *forms), nobodys_ip(rng)))
 
 
 def mac(rng: random.Random) -> str:

@@ -129,11 +129,11 @@ class GenerationRequest:
         return bool(self.tools) and self.tool_choice != "none"
 
     @property
-    def tool_names(self) -> frozenset[str]:
-        """The names of the tools, and of `functions`, the API's older form of them."""
+    def tool_names(self) -> tuple[str, ...]:
+        """The names of the tools, and of `functions`, the API's older form of them, in their order."""
         functions = self.extra.get("functions")
         named: list[Any] = [*functions] if isinstance(functions, list | tuple) else []
         for tool in self.tools:
             named += (tool, tool.get(str(tool.get("type"))))
         names = [one.get("name") for one in named if isinstance(one, Mapping)]
-        return frozenset(name for name in names if isinstance(name, str))
+        return tuple(name for name in names if isinstance(name, str))

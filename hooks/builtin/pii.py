@@ -5,11 +5,12 @@ Entities have Presidio's names. A number that has check digits is a match only i
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import Literal, Unpack
 
 from hooks import checked
 from hooks.builtin.pii_rules import choice
 from hooks.builtin.pii_rules.recognizers import read_recognizers
+from hooks.builtin.pii_rules.reserved import without_reserved
 from hooks.detect.argument_types import Names
 from hooks.detect.readings import VALUES, Reader
 from hooks.detect.rules import RuleDetector
@@ -36,6 +37,7 @@ class Pii(SpanGuard):
         locales: Names | None = None,
         recognizers: str | Path | None = None,
         allow: Sequence[str] = (),
+        reserved: Literal["pass", "find"] = "pass",
         **options: Unpack[SpanOptions],
     ) -> None:
         """`entities`: the kinds to find, by name or by country (`DE`: all entities of Germany). None: the
@@ -43,12 +45,15 @@ class Pii(SpanGuard):
         national form to find, as if they were chosen. None: those of all countries that stay quiet.
 
         `recognizers`: a file of Presidio's pattern recognizers (YAML), which find further kinds. `allow`: the
-        texts that are no finds, and patterns between slashes as `/@example\\.org$/`.
+        texts that are no finds, and patterns between slashes as `/@initech\\.org$/`. `reserved`: whether
+        addresses pass that are nobody's, as `noreply@`, `git@`, `@initech.org`, `127.0.0.1` and `10.0.0.1`.
 
         Raises `ValueError` for an unknown entity or country, for an entity that needs the extra `ids` if it
         is not installed, and for a recognizer that cannot be kept.
         """
         rules = choice.chosen_rules(entities, locales)
+        if reserved == "pass":
+            rules = without_reserved(rules)
         if recognizers is not None:
             rules += read_recognizers(recognizers)
         detector = RuleDetector(rules, timeout=None if recognizers is None else _TIMEOUT, allow=allow)

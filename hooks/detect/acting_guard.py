@@ -42,6 +42,8 @@ Channels = Annotated[Sequence[Channel], Field(min_length=1)]
 CHANNELS: tuple[Channel, ...] = get_args(Channel)
 PromptReply = GenerationRequest | Refusal
 """The request, perhaps with other texts, or why it is refused."""
+WITHHELD = "withheld"
+"""Key of the state of a request, with the index of an output of which a call is withheld."""
 AT_CUT = "at_cut"
 """The decision's reason for withheld text that may be the beginning of a match."""
 
@@ -197,6 +199,7 @@ class ActingGuard:
         what `suppress` takes for the text before the match."""
         chunk.state.pop("excerpt", None)
         chunk.state["is_withheld"] = True
+        chunk.request_state[WITHHELD, chunk.output_index] = entity
         return suppress(entity, **before)
 
     def _suspect(self, chunk: Chunk, entity: str) -> suspect:

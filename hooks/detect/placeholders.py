@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -48,8 +48,14 @@ class Placeholders:
         self._issued: dict[tuple[str, str], str] = {}
         """The placeholder, by entity and value."""
         self._sorted: list[str] = []
-        self.passing: frozenset[str] = frozenset()
-        """The values, in the form in which a guard reads a stream's text. The guard sets it."""
+        self.passing: Container[str] = frozenset()
+        """The values that an answer may have, in the form in which a guard reads a stream's text. The guard
+        sets it."""
+
+    @property
+    def are_issued(self) -> bool:
+        """Whether there is a placeholder that may come back."""
+        return bool(self._values)
 
     @property
     def values(self) -> set[str]:

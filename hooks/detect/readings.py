@@ -387,7 +387,7 @@ def _in_both(matches: Sequence[Match]) -> list[Match]:
 def _after_escapes(
     found: list[Match], view: View, text: str
 ) -> tuple[list[Match], list[tuple[Match, Place]]]:
-    """Move matches that begin within an escape, as nann@example.org in \\nann@example.org, to the escape's
+    """Move matches that begin within an escape, as nann@initech.org in \\nann@initech.org, to the escape's
     end if a match of the entity is found there, so that the escape stays whole. Also return all matches that
     begin within an escape, each with the escape's end."""
     within = {match: end for match in found if (end := view.end_of_escape(match.start, text)) is not None}

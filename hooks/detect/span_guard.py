@@ -5,8 +5,9 @@ cannot change the decision, and reads only a bounded text around the place.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property, lru_cache, partial
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from hooks import (
     Chunk,
@@ -17,18 +18,21 @@ from hooks import (
     emit,
     hold,
     prompt_texts,
+    redact,
     with_prompt_texts,
 )
 from hooks.api.chunk import CALLER_VALUES
-from hooks.detect.acting_guard import ActingGuard, Options, PromptReply, spliced
+from hooks.detect.acting_guard import WITHHELD, ActingGuard, Options, PromptReply, Sources, spliced
 from hooks.detect.detector import Detector, Match, Worded, order, screen_of
 from hooks.detect.excerpt import Excerpt
 from hooks.detect.found_again import FoundAgain
+from hooks.detect.known_texts import KnownTexts
 from hooks.detect.lead import MAX_LEAD, Lead
 from hooks.detect.placeholders import LONGEST, Placeholders, operator_key
 from hooks.detect.readings import Reader
 from hooks.detect.refused_before import RefusedBefore
 from hooks.detect.restoring import MARK, masked
+from hooks.json.editing import asks_for_json
 from hooks.loading.screen import Screen, Screened
 from hooks.prompts.lead import leads_of
 
@@ -44,6 +48,8 @@ class SpanOptions(Options, total=False):
     """The arguments that all guards of a detector take: see `SpanGuard`."""
 
     restore: bool
+    known: Sources | None
+    calls: Literal["suppress"] | None
 
 
 class SpanGuard(ActingGuard, Screened):
@@ -52,24 +58,47 @@ class SpanGuard(ActingGuard, Screened):
     `restore`: with `prompt: redact`, the model is shown a placeholder in the place of a match. Where it
     writes the placeholder, the client gets the match's text back (contract 9). A match in an answer passes if
     the caller has sent it.
+
+    `known`: a match in an answer passes if the same text is in the prompt, in a text of these sources. None:
+    it does not.
+
+    `calls`: with `suppress`, a tool call with a match is withheld whole, whatever `action` is, and `text` is
+    at the end of the answer.
     """
 
     copyable = True
     refuses_new = True
     reads_text = False
 
-    def __init__(self, detector: Detector, *, restore: bool = False, **options: Unpack[Options]) -> None:
-        """Raises `ValueError` for `restore` with options that it does not fit."""
+    def __init__(
+        self,
+        detector: Detector,
+        *,
+        restore: bool = False,
+        known: Sources | None = None,
+        calls: Literal["suppress"] | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        """Raises `ValueError` for `restore` and `known` with options that they do not fit."""
         longest = max(detector.longest, LONGEST) if restore else detector.longest
+        self._closing = None if calls is None else options.get("text")
+        if calls is not None and options.get("prompt") not in ("refuse", "refuse_new"):
+            options["text"] = (
+                None if options.get("action", "redact") in ("redact", "suppress") else self._closing
+            )
         super().__init__(detector.reach, longest, **options)
+        self._withholds_calls = self._withholds_calls or calls == "suppress"
         if restore:
             if options.get("prompt") != "redact" or options.get("action") == "suspect":
                 raise ValueError("restore: it is for prompt redact, and not for action suspect")
             if options.get("template") is not None:
                 raise ValueError("restore: the placeholders take the place of template")
             operator_key()
+            if known is not None:
+                raise ValueError("known: with restore, the caller's values pass already")
         self._restores = restore
         self._refused = RefusedBefore()
+        self._known = None if known is None else frozenset(known)
         self.detector = detector
         self._worded = detector if isinstance(detector, Worded) else None
         self._reader = detector if isinstance(detector, Reader) else None
@@ -81,7 +110,7 @@ class SpanGuard(ActingGuard, Screened):
         is_final = chunk.is_final
         if excerpt is None or not excerpt.is_plain or chunk.restored_diff:
             return self._vetted(chunk)
-        if is_final and (chunk.aborted or self._withholds_at_cut(chunk)):
+        if is_final and (chunk.aborted or self._closing or self._withholds_at_cut(chunk)):
             return self._vetted(chunk)
         known, piece = excerpt.text, chunk.text_diff
         text = known + (piece if piece.isascii() else self._plain(piece))
@@ -91,7 +120,8 @@ class SpanGuard(ActingGuard, Screened):
             matches, undecided = self.detector.scan(text, excerpt.start, is_final)
         has_again = bool(matches) or excerpt.again is not None
         again = self._found_again(excerpt, text, matches, is_final) if has_again else ()
-        if matches or again or (excerpt.placeholders is not None and "[" in text[excerpt.pending :]):
+        may_come_back = excerpt.placeholders is not None and excerpt.placeholders.are_issued
+        if matches or again or (may_come_back and "[" in text[excerpt.pending :]):
             return self._act(
                 chunk, excerpt, text, *excerpt.settled(text, matches, undecided, is_final, again)
             )
@@ -117,7 +147,7 @@ class SpanGuard(ActingGuard, Screened):
             and excerpt.is_plain
             and excerpt.again is None
             and (excerpt.view is None or excerpt.view.is_even)
-            and excerpt.placeholders is None
+            and not (excerpt.placeholders is not None and excerpt.placeholders.are_issued)
             and excerpt.keeps_alternatives
         )
 
@@ -129,6 +159,24 @@ class SpanGuard(ActingGuard, Screened):
 
     def _vetted(self, chunk: Chunk) -> Verdict:
         """The verdict on any chunk; `__call__` has a shorter way for most."""
+        has_text = bool(chunk.pending) or "excerpt" in chunk.state
+        verdict = self._judged(chunk)
+        why = chunk.request_state.get((WITHHELD, chunk.output_index))
+        if why is None or self._closing is None or chunk.channel != "content" or not chunk.is_final:
+            return verdict
+        return verdict if chunk.aborted else self._closed(chunk, verdict, why, "\n\n" if has_text else "")
+
+    def _closed(self, chunk: Chunk, verdict: Verdict, why: str, gap: str) -> Verdict:
+        """The verdict on the end of an answer, which says that a call was withheld (contract 2.14)."""
+        end = len(chunk.pending)
+        closing = (end, end, f"{gap}{self._closing}", why)
+        if isinstance(verdict, redact):
+            return replace(verdict, spans=(*verdict.spans, closing))
+        return (
+            redact([closing]) if isinstance(verdict, emit) and not asks_for_json(chunk.request) else verdict
+        )
+
+    def _judged(self, chunk: Chunk) -> Verdict:
         if self._passes(chunk):
             return emit(chunk.pending)
         name = self._own_name(chunk)
@@ -156,6 +204,9 @@ class SpanGuard(ActingGuard, Screened):
 
     def _begun(self, chunk: Chunk, *, is_json: bool) -> Excerpt:
         placeholders: Placeholders | None = chunk.request_state.get(_PLACEHOLDERS)
+        if placeholders is None and self._known is not None:
+            placeholders = chunk.request_state[_PLACEHOLDERS] = Placeholders(chunk.request.caller)
+            placeholders.passing = KnownTexts(chunk.request, self._known, self._plain, self.detector.longest)
         leads = [*map(self._searched, self._leads(chunk))]
         return Excerpt(is_json=is_json, leads=leads, placeholders=placeholders)
 

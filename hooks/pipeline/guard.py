@@ -27,6 +27,7 @@ from hooks.pipeline.delivery import Delivery, DiffersError
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.look_ahead import look_ahead
 from hooks.pipeline.output import Output
+from hooks.prompts.names import own_names
 
 logger = logging.getLogger("weir.hooks")
 
@@ -89,6 +90,8 @@ class Guard:
                 break
         except EndsRequest as failure:
             error = failure
+        if guarded.request is not shown:
+            guarded.own_names = own_names(shown.tool_names, guarded.request.tool_names)
         step = self._step(released, refused=refused, error=error)
         step.refused_at = place
         yield step

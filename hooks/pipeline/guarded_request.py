@@ -43,6 +43,8 @@ class GuardedRequest:
     suspicions: dict[int, str] = field(default_factory=dict)
     """The first suspicion of each hook that has one, by the hook's place (contract 3.16)."""
 
+    own_names: dict[str, str] = field(default_factory=dict)
+    """The names that the caller gave the tools that hooks renamed, by their new names (contract 8.17)."""
     values: dict[str, str] = field(default_factory=dict)
     """The caller's values that hooks bring back, by placeholder (contract 9.11)."""
     hidden_values: HiddenValues = field(init=False)

@@ -3,6 +3,8 @@
 A machine without I/O: a hook is asked by yielding an `Ask`, and the verdict comes back as the reply.
 """
 
+from dataclasses import replace
+
 from engine.protocol import Delta, PromptScores, Token, Usage
 from engine.protocol.call_arguments import is_whole_object
 from hooks.api import StreamContext, rewind, terminate
@@ -34,8 +36,12 @@ class Stream:
         self, guarded: GuardedRequest, first_delta: Delta, prompt_scores: PromptScores | None = None
     ) -> None:
         self.index, self.channel = first_delta.index, first_delta.channel
-        self.tool_call = first_delta.tool_call
-        name, call_index = (self.tool_call.name, self.tool_call.index) if self.tool_call else (None, None)
+        call = first_delta.tool_call
+        name, call_index = (call.name, call.index) if call else (None, None)
+        if call and call.name in guarded.own_names:
+            call = replace(call, name=guarded.own_names[call.name])
+        self.tool_call = call
+        """Its tool call as the client gets it, under the caller's name of the tool (contract 8.17)."""
         which = guarded.request, self.index, self.channel, name, prompt_scores
         self.stages: list[HookStage] = []
         for place, hook in enumerate(guarded.hooks):

@@ -1,7 +1,8 @@
 """Names as words: a tool may be called `get_project_bluebird` or `getProjectBluebird`."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import count
 
 _JOINTS = str.maketrans("_-.", "   ")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
@@ -30,6 +31,24 @@ def readings_of(name: str) -> list[str]:
 def name_of(words: str) -> str:
     """Words joined to a name as the API takes it: of ASCII letters, digits, `_` and `-`, and not empty."""
     return _NOT_IN_NAMES.sub("_", words).strip("_") or "_"
+
+
+def own_names(given: Sequence[str], shown: Sequence[str]) -> dict[str, str]:
+    """The names that a caller gave his tools, by the names that hooks made of them. The two lists are in the
+    same order; if hooks have added or removed tools, no name is known."""
+    if len(given) != len(shown):
+        return {}
+    return {new: own for own, new in zip(given, shown, strict=True) if new not in given}
+
+
+def distinct(name: str, taken: Collection[str]) -> str:
+    """`name`, or the first of `name_2`, `name_3` and so on that is not taken."""
+    return next(one for one in _numbered(name) if one not in taken)
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}_{number}" for number in count(2))
 
 
 def _begins_word(text: str, at: int) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from engine.protocol import ROLES, GenerationRequest, Prompt, SamplingParams
 from engine.protocol.fields.table import FIELDS
-from hooks.prompts.names import READINGS, name_of
+from hooks.prompts.names import READINGS, distinct, name_of
 from hooks.prompts.sources import (
     DOCUMENTS,
     KINDS,
@@ -111,7 +111,7 @@ def with_prompt_texts(request: GenerationRequest, rewrite: Callable[[PromptText]
     of them is. If it changes a name's words, they become one name again. Raises `ValueError` for a
     replacement that must be JSON and is not.
     """
-    walk = _Walk(rewrite)
+    walk = _Walk(rewrite, request.tool_names)
     fields: dict[str, Any] = {
         "messages": _listed(request.messages, "messages", walk.message),
         "prompts": _listed(request.prompts, "prompts", walk.prompt),
@@ -164,8 +164,12 @@ def _with_stop(sampling: SamplingParams, change: Callable[[str, str], str]) -> S
 class _Walk:
     """Rewrites the texts of a request's parts. A part without a change is returned itself."""
 
-    def __init__(self, rewrite: Callable[[PromptText], str]) -> None:
+    def __init__(self, rewrite: Callable[[PromptText], str], names: Iterable[str]) -> None:
+        """`names`: those of the caller's tools. No other name becomes one of them."""
         self._rewrite = rewrite
+        self._new_names: dict[str, str] = {}
+        """The names that were rewritten, by the caller's names: a name is the same one everywhere."""
+        self._taken = {*names}
         self._voice = USER
         self._others: frozenset[Source] = frozenset()
 
@@ -187,7 +191,26 @@ class _Walk:
         value = self._named(value, place)
         written = json.dumps(value, ensure_ascii=False, default=dict)
         new = self.text(written, place, is_json=True)
-        return value if new is written else json.loads(new)
+        return value if new is written else self._with_names(value, json.loads(new))
+
+    def _with_names(self, old: Any, new: Any) -> Any:
+        """The rewritten value, whose names are names again."""
+        if isinstance(old, list | tuple) and isinstance(new, list) and len(old) == len(new):
+            return [self._with_names(*pair) for pair in zip(old, new, strict=True)]
+        if not isinstance(old, Mapping) or not isinstance(new, dict):
+            return new
+        fields = {field: self._with_names(old.get(field), new[field]) for field in _NAMED & new.keys()}
+        own, name = old.get("name"), new.get("name")
+        if isinstance(own, str) and isinstance(name, str) and own != name:
+            fields["name"] = self._new_name(own, name)
+        return {**new, **fields}
+
+    def _new_name(self, own: str, words: str) -> str:
+        """The name that takes the place of the caller's, of these words."""
+        if own not in self._new_names:
+            self._new_names[own] = distinct(name_of(words), self._taken)
+            self._taken.add(self._new_names[own])
+        return self._new_names[own]
 
     def _named(self, value: Any, place: str) -> Any:
         """Rewrite the words of the names of tools, calls and schemas. JSON has the names as they are."""
@@ -200,14 +223,14 @@ class _Walk:
             return self._words(value, place)
         return self._named(value, place) if name in _NAMED else value
 
-    def _words(self, name: str, place: str) -> str:
-        seen = {name}
+    def _words(self, own: str, place: str) -> str:
+        name, seen = own, {own}
         for read in READINGS:
             if (words := read(name)) not in seen:
                 seen.add(words)
                 new = self.text(words, place)
                 name = name if new is words else name_of(new)
-        return name
+        return own if name == own else self._new_name(own, name)
 
     def value(self, value: Any, place: str) -> Any:
         if value is None or isinstance(value, bool):
@@ -261,8 +284,14 @@ class _Walk:
         if name == "tool_calls" and isinstance(value, list | tuple):
             return _listed(value, place, self._call)
         if name == "name" and isinstance(value, str):
-            value = self._words(value, place)
+            return self._own_name(value, place)
         return self.value(value, place)
+
+    def _own_name(self, name: str, place: str) -> str:
+        """The name of a message: its speaker's, or that of the tool whose result it is."""
+        words = self._words(name, place)
+        new = self.text(words, place)
+        return words if new is words else self._new_name(words, new)
 
     def _call(self, call: Any, place: str) -> Any:
         """A tool call. Its arguments are JSON already and are read by themselves."""

@@ -41,7 +41,7 @@ RECORDINGS: Mapping[str, tuple[Channel, str]] = {
     "prose": ("content", "The harbour was quiet. A heron stood at the weir, and waited; nobody hurried it."),
     "e-mail and phone": (
         "content",
-        "Write to help@millrace.example.com, or to a.b+c@example.org. Or call +1 202-555-0142!",
+        "Write to help@millrace.example.com, or to a.b+c@initech.org. Or call +1 202-555-0142!",
     ),
     "card and key": (
         "content",

@@ -77,7 +77,7 @@ REPLIES = {
     # The arguments are no object, so it is no call.
     "no order 99001": Turn('I try again. <tool_call>{"name": "mail", "arguments": "99001"}</tool_call>'),
     "malformed": Turn(
-        calls=(("mail", {"to": "ops@millrace.example.com", "text": "No order 99001?"}),), reason="tool_calls"
+        calls=(("mail", {"to": "ops@millrace.initech.com", "text": "No order 99001?"}),), reason="tool_calls"
     ),
     "Sent.": Turn(LONG, "The mail is sent."),
     "one word": Turn("Soon.", "One word."),

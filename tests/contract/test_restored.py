@@ -24,7 +24,7 @@ from tests.proxy.conftest import Serve
 from tests.proxy.telemetry.conftest import collector as collector
 from tools.collector import Collector
 
-MAIL, OTHER = "nann@example.org", "other@example.org"
+MAIL, OTHER = "nann@initech.org", "other@initech.org"
 MASKS = HookSpec("pii", {"entities": ["EMAIL_ADDRESS"], "prompt": "redact", "restore": True})
 
 
@@ -223,7 +223,7 @@ async def test_no_value_is_anywhere_but_in_the_answer(
         recorded = RecordingEngine(OpenAIEngine(upstream.url), tmp_path / "tapes", max_bytes=10**6)
         audit = HookSpec("audit", {"path": str(tmp_path / "audit"), "include_text": True})
         # The last guard withholds what came back: its decisions are those that could have a value.
-        last = HookSpec("patterns", {"patterns": ["bluebird|[a-z]{1,9}@example.org"]})
+        last = HookSpec("patterns", {"patterns": ["bluebird|[a-z]{1,9}@initech.org"]})
         pipeline = await Pipeline.load([MASKS, last, audit])
         options = settings(keep_withheld_text=True, store=SecretStr(f"sqlite:///{tmp_path}/weir.sqlite"))
         client = await serve(recorded, pipeline=pipeline, otlp_endpoint=collector.url, **options)

@@ -174,7 +174,7 @@ def test_a_conversation_survives_a_reload(fake: FakeServer, open_page: Open) -> 
             num_withheld=15,
             num_released=7,
             held_seconds=0.25,
-            withheld="ann@example.org",
+            withheld="ann@initech.org",
         )
         await wire.text("[EMAIL].")
         await wire.end()
@@ -195,7 +195,7 @@ def test_a_conversation_survives_a_reload(fake: FakeServer, open_page: Open) -> 
     assert "250 ms" in page.get_by_role("dialog", name="Redacted").inner_text()
     page.keyboard.press("Escape")
     # The browser may write it to its disk.
-    assert "ann@example.org" not in page.evaluate("JSON.stringify(sessionStorage)")
+    assert "ann@initech.org" not in page.evaluate("JSON.stringify(sessionStorage)")
     page.get_by_role("button", name="Raw stream").first.click()
     assert "61 %" in page.locator("#raw-rows").inner_text()
     if page.get_by_role("button", name="Close the panel").is_visible():

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 ANSWER_JS = Path(__file__).parents[2] / "proxy/http/page/static/answer.js"
 TOKEN = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
-TEXT = f"key {TOKEN} for otters, then mail ann@example.com now"
+TEXT = f"key {TOKEN} for otters, then mail ann@initech.com now"
 
 Hook = tuple[str, str, str]
 """A pattern, its template, and the guard's action."""

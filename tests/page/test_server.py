@@ -51,7 +51,7 @@ TWO_POLICIES = """
 engine: echo
 served_model_name: [m]
 policies:
-  strict: {hooks: [pii, secrets]}
+  strict: {hooks: [{path: pii, args: {reserved: find}}, secrets]}
   lax: {hooks: [repetition]}
 default_policy: lax
 keys:
@@ -221,7 +221,7 @@ def test_who_is_not_the_operator_chats_and_sees_no_numbers(
     page.get_by_label("Client’s key").fill("k1")
     page.keyboard.press("Enter")
     page.get_by_role("dialog", name="Keys").wait_for(state="hidden")
-    answer = ask_and_wait(page, "Write to ada@example.org")
+    answer = ask_and_wait(page, "Write to ada@initech.org")
     assert answer.locator(".content .text").inner_text() == "Write to [EMAIL_ADDRESS]"
     assert marks(answer) == []
     assert page.get_by_text("Decisions of guards are shown to operators alone.").is_visible()

@@ -166,7 +166,7 @@ def test_requests_over_a_limit_are_found_and_named(
     url = weir_serve("--config", str(config)) + "/"
     page = open_page(url)
     page.locator("#model option").first.wait_for(state="attached")
-    ask_and_wait(page, "Write to ann@example.com")
+    ask_and_wait(page, "Write to ann@initech.com")
     assert "Too many requests" in ask_and_wait(page, "Again").inner_text()
     page.goto(f"{url}#decisions?action=limit")
     row = page.get_by_role("row", name=re.compile(r"requests_per_minute"))

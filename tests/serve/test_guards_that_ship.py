@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.serve.test_example_hooks import EMAIL, SECRET, ask
+from tests.serve.test_example_hooks import SECRET, ask
 
 
-def test_an_address_is_redacted_by_a_guard_named_on_the_command_line(weir_serve: Callable[..., str]) -> None:
-    text, last, received = ask(weir_serve("--hook", "pii"), EMAIL)
-    assert "[EMAIL_ADDRESS]" in text
-    assert "@" not in received
+def test_a_number_is_redacted_by_a_guard_named_on_the_command_line(weir_serve: Callable[..., str]) -> None:
+    text, last, received = ask(weir_serve("--hook", "pii"), "What is your phone number?")
+    assert "[PHONE_NUMBER]" in text
+    assert "0142" not in received
     assert last.finish_reason == "stop"
 
 

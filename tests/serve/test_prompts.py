@@ -14,7 +14,7 @@ from engine.streams.recording import Recording
 from hooks import prompt_texts
 from tests.serving import serving
 
-ADDRESS = "zoe@millrace.example.com"
+ADDRESS = "zoe@millrace.initech.com"
 EXAMPLE = ("--hook", "examples/private_prompt.py:PrivatePrompt")
 
 

@@ -90,6 +90,9 @@ _ZONE = r"(?:%[\dA-Za-z][\dA-Za-z._~-]{0,15}(?<![._~-]))?"
 _HOST = r"[a-z][\w-]{0,30}\d"
 """A name with a number, as web01."""
 _SURE_ZONE = r"%[\dA-Za-z]{1,16}(?![^\W_])"
+UNSPECIFIED = Rule(
+    "IP_ADDRESS", r"::(?![\w:])", behind=rf"(?<!\w)(?:(?:ipv6|src|dst|unspecified)[ =]|{_HOST}/)"
+)
 _IPV6 = rf"(?<![\w:.]){_GROUPS}(?![\w:])(?!\.\d){_ZONE}{_PREFIX6}"
 IPV6 = (
     Rule("IP_ADDRESS", _IPV6, check=is_ipv6),
@@ -99,7 +102,7 @@ IPV6 = (
     Rule("IP_ADDRESS", rf"(?<=//\[){_GROUPS}(?=(?:%|\]))", check=is_any_ipv6),
     Rule("IP_ADDRESS", rf"(?<=\[){_GROUPS}(?=\]:\d)", check=is_any_ipv6),
     Rule("IP_ADDRESS", rf"(?<![\w:.]){_GROUPS}(?=[%/])(?:{_ZONE}{_LENGTH}|{_SURE_ZONE})", check=is_any_ipv6),
-    Rule("IP_ADDRESS", r"::(?![\w:])", behind=rf"(?<!\w)(?:(?:ipv6|src|dst|unspecified)[ =]|{_HOST}/)"),
+    UNSPECIFIED,
     Rule("IP_ADDRESS", rf"(?<![\s\S]){_GROUPS}(?=\.?\s{{0,2}}\Z)", check=is_any_ipv6),
 )  # fmt: skip
 

@@ -77,6 +77,8 @@ _OTHER_GROUPS = re.compile(r"0\d\d[ -]\d\d\d?[ -]\d{3,4}(?![ -]?\d)|0\d{3}(?: \d
 """Groups of digits that other ids and rows of numbers have too."""
 _DECIMAL = re.compile(r"0\d+\.\d+(?![ .-]\d)")
 """A number such as 01131.0042: it has one point."""
+_AMOUNT = re.compile(r"\d{1,2}\.\d{5,}(?![ .-]\d)|\d{1,3}0{5,}(?!\d)(?![ .-]\d)")
+"""A number that no phone has, also after a word for one: 12.3456789, 1000000."""
 _BREAK = re.compile(r"(?<=\d)[^\d]+(?=\d)")
 _ROW = re.compile(r"\d{4}(?: \d{4})+(?!\d)")
 """A row of numbers of four digits."""
@@ -133,7 +135,11 @@ def _international(text: str) -> int:
 def _national(plans: Sequence["_Plan"], text: str, is_labelled: bool) -> int:
     """Return the length of the number that begins `text` in one of `plans`. A number in groups as its country
     prints them goes before one in other groups, which counts only after a word."""
-    if _OTHER.match(text) or (not is_labelled and (_OTHER_GROUPS.match(text) or _DECIMAL.match(text))):
+    if (
+        _OTHER.match(text)
+        or _AMOUNT.match(text)
+        or (not is_labelled and (_OTHER_GROUPS.match(text) or _DECIMAL.match(text)))
+    ):
         return 0
     fewest = 7 if is_labelled else 9
     if _AMERICAN_SHAPE.match(text):

@@ -58,7 +58,9 @@ _SCHEME = r"(?:(?:bearer|basic|token|apikey|key|oauth)[ \t])?"
 _NOT_ONE = (
     rf"(?:{FEIGNED}|(?<![a-z])id|Id|(?<!</)name|url|uri|file|path|size|count|length|version|endpoint|format|hint"
     rf"|policy|expir\w{{1,6}}|hash|label|header|public[ _-]?(?:key|token)"
-    rf"|(?:[cx]srf|authenticity|verification)[ _-]?token|(?<=ssword)s){CLOSING}{SAYS}{OPENING}"
+    rf"|(?:[cx]srf|authenticity|verification)[ _-]?token|(?<=ssword)s"
+    rf"|(?-i:Token(?:\.[A-Z]\w{{1,20}}){{1,3}}))"
+    rf"{CLOSING}{SAYS}{OPENING}|(?-i:--- PASS: )|(?:password|passphrase)[ -](?:protected|encrypted|based)[ ]"
 )
 """Names that contain a word for a secret and have another value."""
 _VALUE = r"[!#-&(-+\-./0-9:=?-_a-z~]"
@@ -67,13 +69,18 @@ _LONG = 1024
 """Most characters of a password that are checked. A longer one ends at the first other character."""
 _VARIABLE = re.compile(r"\$(?:(?P<name>[A-Za-z_]+)|[A-Za-z_]\w*(?:-|::.*|/\$.*))")
 """A variable of a program: $password, $parser->get_token(), $Config::NAME."""
-_CALL = re.compile(r"[A-Za-z_][\w.]{3,}[(\[]")
+_CALL = re.compile(
+    r"[!&*]?[A-Za-z_][\w.]{2,}[(\[]|[^\s(]{1,40}\)\.[a-z_]|[@!&*$][A-Za-z_]\w*\.[A-Za-z_]\w*\Z"
+)
+"""The beginning of a call, the end of one, and an attribute: new(0, 8).sample, @parser.next2."""
 _OF_PROGRAMS = re.compile(
     r"\\?-.*[a-z]{3}.*-[a-z].*|[@!#][a-z]+(?:[-_][a-z]+)*|%\w+%|[a-z_]+\([\w*, .]*\)|[A-Z]+/\d(?:\.\d)?"
     r"|(?:\d+:)?[vV]?\d+(?:\.\d+)+[\w.+~-]*"
+    r"|[-+]?0[xX][\dA-Fa-f]{1,16}[uUlL]{0,3}|[&*]?(?:[A-Za-z_]\w*::)+\w+|https?://[^\s@]*|%[a-z]\W.*"
+    r"|\d{3,4}(?:_[a-z]+\d{0,3}|_\d{1,4})+"
     r"|(?:\w+\.)*(?:[A-Z]{1,5}[a-z]*\d{0,5}(?:[A-Z][a-z]{2,}\d?)+|(?:[A-Z][a-z]{2,}\d?){2,})"
 )
-"""Options, variables, tags, calls, versions, and names of types."""
+"""Options, variables, tags, calls, versions, numbers, URLs, formats, and names of types and migrations."""
 _NEXT_FIELD = re.compile(r"&[\w.-]{1,40}=")
 
 
@@ -124,6 +131,7 @@ _PLAIN = re.compile(
   | (?:\d+:)?[vV]?\d+(?:\.\d+)+[\w.+~-]*                # a version
   | (?:sha|aes|des|rsa|utf|base|u?int|float|n?(?:var)?char|string|bcrypt|argon|pbkdf|scrypt|oauth|https?
       |scram-sha|ipv|python|win|ripemd|hmac|blake|iso|text|latin|arg|param|str|type|var)+[-_]?\d+\w*
+  | \d{3,4}(?:_[a-z]+\d{0,3}|_\d{1,4})+                 # a migration
   | (?:md|hs|rs|es|x|rc|ed|p|cp)-?\d{1,5}
   | 0x[\da-fA-F]+ | \#[\w:.-]+ | U\+[\dA-F]+ | [A-Z][A-Z_\d]*_[A-Z_\d]* | [a-z]+(?:[A-Z][a-z]+)+\d?
   | \w+:(?:[A-Z][a-z]+){2,}                           # a name of a namespace
@@ -143,7 +151,9 @@ def is_human(value: str) -> bool:
     core = value.rstrip("!?.,*")
     if not 6 <= len(value) <= 64 or "\\" in value or not _IS_MIXED(core):
         return False
-    if is_stand_in(value) or _MARKS.search(value.lower()) or _CODE.fullmatch(value) or _is_other(value):
+    if is_stand_in(value) or _MARKS.search(value.lower()) or _is_other(value):
+        return False
+    if _CODE.fullmatch(value) or _CALL.match(value):
         return False
     return not ((core != value and _is_other(core)) or _is_variable(value) or is_placeholder(value))
 

@@ -5,6 +5,8 @@ import re
 
 _SEPARATORS = re.compile(r"[-._/:+=~()\[\]]+")
 _WORD = re.compile(r"([A-Za-z]+)\d{0,4}[!?]{0,2}")
+_NUMBERED_WORDS = re.compile(r"(?:[A-Z]?[a-z]{2,}\d{0,3}){1,2}(?:[A-Z][a-z]{2,}\d{0,3})*")
+"""Words of a name, with numbers among them: ReadUint24LengthPrefixed."""
 _CAMEL = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _UNSPEAKABLE = re.compile(r"[bcdfghjklmnpqrstvwxz]{5}|(.)\1\1|\A[^aeiouy]+\Z", re.IGNORECASE)
 
@@ -28,8 +30,8 @@ def _is_plain(token: str) -> bool:
     if token.isdecimal() or (len(token) <= 3 and token in (token.lower(), token.upper(), token.title())):
         return token.isalnum()
     letters = _WORD.fullmatch(token)
-    if letters is None:
+    if letters is None and not _NUMBERED_WORDS.fullmatch(token):
         return False
-    parts = _CAMEL.findall(letters[1])
+    parts = _CAMEL.findall(token if letters is None else letters[1])
     is_speakable = not any(_UNSPEAKABLE.search(part) for part in parts if len(part) > 3)
-    return is_speakable and len(letters[1]) >= 2.6 * len(parts)
+    return is_speakable and sum(map(len, parts)) >= (2.6 if letters else 4) * len(parts)

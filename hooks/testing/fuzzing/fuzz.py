@@ -34,7 +34,7 @@ from hooks.testing.streams import cut, stream_of, with_scores
 
 CHANNELS: tuple[Channel, ...] = ("content", "reasoning", "tool_call")
 PHRASES = (
-    "a.b+c@example.org",
+    "a.b+c@initech.org",
     "+1 202-555-0142",
     "4111 1111 1111 1111",
     "sk-EXAMPLE7f3K9mQ2xT8vB4nL6pR1",

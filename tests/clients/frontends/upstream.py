@@ -11,7 +11,7 @@ ANSWER = "The answer is forty-two."
 REPORT = {"city": "Paris", "degrees": 21}
 TEXTS = {
     "what is the answer?": ANSWER,
-    "what is the address?": "Write to ada@example.com today.",
+    "what is the address?": "Write to ada@initech.com today.",
     "tell me of bluebird": "The secret project is called Project Bluebird, and it is late.",
     "tell me of osprey": "The secret project is called Project Osprey, and it is late.",
     "please fail.": "The answer is",

@@ -15,7 +15,8 @@ from tests.helpers import finish_of, text_of
 from tests.hooks.builtin.streams import cut, run, said
 
 ALL = Pii()
-TEXT = "Ann: ann@example.org, +1 202-555-0142 or 4111 1111 1111 1111."
+RESERVED_TOO = Pii(reserved="find")
+TEXT = "Ann: ann@initech.org, +1 202-555-0142 or 4111 1111 1111 1111."
 
 
 @pytest.mark.parametrize("cuts", [[], [8, 24, 31, 47], range(70)])
@@ -49,11 +50,11 @@ def test_entities_and_locales_can_be_chosen() -> None:
 
 PUBLISHED = {
     # As their publishers, or those who explain them, print them.
-    "EMAIL_ADDRESS": ["a@b.co", "o'brien+x@mail.example.co.uk", "иван@пример.рф", "x_1%y@xn--bcher.example"],
+    "EMAIL_ADDRESS": ["a@b.co", "o'brien+x@mail.example.co.uk", "иван@пример.рф", "x_1%y@xn--bcher.museum"],
     "PHONE_NUMBER": ["+44 (0)20 7946 0018", "0049 30 901820", "(202) 456-1111", "01 42 68 53 00"],
     "CREDIT_CARD": ["4111111111111111", "5555 5555 5555 4444", "3782 822463 10005", "Diners 30569309025904"],
     "IBAN_CODE": ["GB29 NWBK 6016 1331 9268 19", "NO9386011117947", "MT84MALT011000012345MTLCAST001S"],
-    "IP_ADDRESS": ["192.168.0.1", "8.8.8.8", "2001:db8::ff00:42:8329", "fe80::1", "::ffff:192.0.2.128"],
+    "IP_ADDRESS": ["81.2.69.142", "2a00:1450::ff00:42:8329", "2a02:26f0::1", "::ffff:81.2.69.128"],
     "MAC_ADDRESS": ["00:1B:44:11:3A:B7", "00-1b-44-11-3a-b7", "001b.4411.3ab7"],
     "AU_TFN": ["TFN 123 456 782"],
     "BE_NISS": ["85.07.30-033.28", "NISS 85073003328"],
@@ -211,8 +212,8 @@ FINDS = {
     [(name, one.strip()) for name, all_ in FINDS.items() for one in re.split(r"[;\n]", all_) if one.strip()],
 )
 def test_what_is_found_in_its_writings(entity: str, text: str) -> None:
-    assert entity in {one[2] for one in cut_by(ALL.detector, text)}
-    assert said(ALL, [text]) == said(ALL, list(text))
+    assert entity in {one[2] for one in cut_by(RESERVED_TOO.detector, text)}
+    assert said(RESERVED_TOO, [text]) == said(RESERVED_TOO, list(text))
 
 
 @pytest.mark.parametrize("number", ["+12025550142", "+49 30 901820", "202-555-0142", "(202) 555-0142"])
@@ -222,8 +223,8 @@ def test_a_phone_number_after_another_one_is_found(number: str) -> None:
 
 
 def test_texts_and_patterns_can_be_allowed() -> None:
-    guard = Pii(allow=["Help@example.org", r"/@example\.com$/"])
-    text = "help@example.org, ann@example.com, ann@example.org"
+    guard = Pii(allow=["Help@initech.org", r"/@initech\.com$/"])
+    text = "help@initech.org, ann@initech.com, ann@initech.org"
     assert (
-        said(guard, [text]) == said(guard, list(text)) == "help@example.org, ann@example.com, [EMAIL_ADDRESS]"
+        said(guard, [text]) == said(guard, list(text)) == "help@initech.org, ann@initech.com, [EMAIL_ADDRESS]"
     )

@@ -100,9 +100,9 @@ def test_a_text_that_is_only_the_value_needs_no_word_once_its_entity_was_chosen(
 
 
 def test_a_country_stands_for_its_entities() -> None:
-    text = "DNI 12345678Z, SSN 536-90-4399, (020) 7946 0018, (202) 456-1111, ann@example.org"
+    text = "DNI 12345678Z, SSN 536-90-4399, (020) 7946 0018, (202) 456-1111, ann@initech.org"
     assert said(Pii(entities=["ES", "US"]), [text]) == (
-        "DNI [ES_NIF], SSN [US_SSN], (020) 7946 0018, [PHONE_NUMBER], ann@example.org"
+        "DNI [ES_NIF], SSN [US_SSN], (020) 7946 0018, [PHONE_NUMBER], ann@initech.org"
     )
     assert said(Pii(entities=["GB", "EMAIL_ADDRESS"]), [text]) == (
         "DNI 12345678Z, SSN 536-90-4399, [PHONE_NUMBER], (202) 456-1111, [EMAIL_ADDRESS]"

@@ -33,7 +33,7 @@ def guard(folder: Path, *recognizers: Any, **more: Any) -> Pii:
 
 def test_patterns_and_deny_lists_find_what_they_name(tmp_path: Path) -> None:
     made = guard(tmp_path, BADGE, WORDS, OFF)
-    text = "Ask prof. Lee (BDG-1234) or ann@example.org; bdg-12345 is Dr.No"
+    text = "Ask prof. Lee (BDG-1234) or ann@initech.org; bdg-12345 is Dr.No"
     released = "Ask [TITLE] Lee ([BADGE]) or [EMAIL_ADDRESS]; bdg-12345 is Dr.No"
     assert said(made, [text]) == said(made, list(text)) == released
 

@@ -68,7 +68,7 @@ def test_nothing_forbidden_is_said_and_the_answer_is_one_however_it_is_cut(
 
 
 def test_a_value_is_not_given_though_the_model_tries_others() -> None:
-    ways = ["Mail ann@example.com", "Mail bob@example.com", "Mail us"]
+    ways = ["Mail ann@initech.com", "Mail bob@initech.com", "Mail us"]
 
     def tell(said: tuple[str, ...]) -> Sequence[str]:
         so_far = "".join(said)

@@ -46,7 +46,7 @@ def test_entities_can_be_chosen() -> None:
     [
         ("AKIAJ7QRSTUVWX234567", "[AWS_ACCESS_KEY]"),
         ("aws_secret_key = kP3vXw9TqZ/Lm2RbYc7Hd5Jf0GsNaQe8UiOo4+Kx", "aws_secret_key = [AWS_SECRET_KEY]"),
-        ("postgres://bob:s3cr3t@db.example.com:5432/x", "postgres://bob:[CONNECTION_STRING]@db.example.com:5432/x"),
+        ("postgres://bob:s3cr3t@db.initech.com:5432/x", "postgres://bob:[CONNECTION_STRING]@db.initech.com:5432/x"),
         ("https://:p%40ss@host/", "https://:[CONNECTION_STRING]@host/"),
         ("Server=a;User Id=sa;Password=hunter2;x=y", "Server=a;User Id=sa;Password=[CONNECTION_STRING];x=y"),
         ("AccountName=a;AccountKey=" + "Ab1/" * 21 + "Ab==;", "AccountName=a;AccountKey=[AZURE_KEY];"),

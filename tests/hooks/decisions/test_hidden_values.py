@@ -17,7 +17,7 @@ from hooks.decisions.hidden_values import PIECE, HiddenValues
 from hooks.testing.play import collect
 from tests.helpers import examples, make_deltas, make_request, pipeline_of
 
-MAIL = "alice@example.com"
+MAIL = "alice@initech.com"
 QUOTED = 'the "boß" of a/b, ß"é"ß'
 
 

@@ -18,7 +18,7 @@ FOUND: list[tuple[str, dict[str, Any], str]] = [
     ("phrases", {"phrases": ["hunter2"]}, "hunter2"),
     ("phrases", {"phrases": ["project bluebird"]}, "project_bluebird"),
     ("phrases", {"phrases": ["project bluebird"]}, "getProjectBluebird"),
-    ("pii", {}, "ann@example.org"),
+    ("pii", {}, "ann@initech.org"),
     ("secrets", {}, KEY),
     ("prompt_leak", {"roles": ["user"], "min_words": 3}, "never-say-this"),
 ]

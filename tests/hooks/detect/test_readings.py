@@ -89,7 +89,7 @@ PII, SECRETS = Pii(), Secrets()
 
 @pytest.mark.parametrize("hidden", ["\u200b" * 9, "\u00ad" * 20, "&shy;" * 2])
 def test_a_row_of_hidden_characters_reads_the_same_at_every_cut(hidden: str) -> None:
-    text = f"{hidden}4111&#49;11111111111 {hidden}ann%40example.org"
+    text = f"{hidden}4111&#49;11111111111 {hidden}ann%40initech.org"
     released = said(PII, [text])
     assert "4111" not in released
     assert "ann%40" not in released
@@ -123,7 +123,7 @@ SAID: list[tuple[Any, str, str]] = [
     (Phrases(["nice", "C:\\new"]), r"nice \nice C:\new", r"[phrase] \[phrase] [phrase]"),
     (Phrases(PHRASES), "project **bluebird** <i>project</i> <b>blue</b>bird", "[phrase]** <i>[phrase]"),
     (Phrases(PHRASES), "project\u3164bluebird project\u2800\u180ebluebird", "[phrase] [phrase]"),
-    (Phrases(PHRASES), 'project <a href="http://example.com/">bluebird</a>', "[phrase]</a>"),
+    (Phrases(PHRASES), 'project <a href="http://initech.com/">bluebird</a>', "[phrase]</a>"),
     (
         Phrases(PHRASES),
         r'{"a": "hun<\/b>ter2, <b>proj<\\/b>ect bluebird"}',
@@ -132,26 +132,26 @@ SAID: list[tuple[Any, str, str]] = [
     (Phrases(["f***", "snake_case"]), "f*** f snake_case snakecase", "[phrase] f [phrase] snakecase"),
     (Secrets(), rf"x\n{KEY}\n", r"x\n[OPENAI_KEY]\n"),
     (Secrets(), rf"\u0073k-{KEY[3:]}", "[OPENAI_KEY]"),
-    (Pii(), r"mail:\nann\u0040example.org", r"mail:\n[EMAIL_ADDRESS]"),
-    (Pii(), r"mail:\nann@example.org, \\tbob@example.org", r"mail:\n[EMAIL_ADDRESS], \\t[EMAIL_ADDRESS]"),
-    (Pii(), r"\\nann@example.org or \u0061nn@example.org", r"\\n[EMAIL_ADDRESS] or [EMAIL_ADDRESS]"),
-    (Pii(), r"Zoe \u003czoe@example.com\u003e", r"Zoe \u003c[EMAIL_ADDRESS]\u003e"),
-    (Pii(), r"to: \nzoe@example.com@b.de, end", r"to: \n[EMAIL_ADDRESS]@b.de, end"),
+    (Pii(), r"mail:\nann\u0040initech.org", r"mail:\n[EMAIL_ADDRESS]"),
+    (Pii(), r"mail:\nann@initech.org, \\tbob@initech.org", r"mail:\n[EMAIL_ADDRESS], \\t[EMAIL_ADDRESS]"),
+    (Pii(), r"\\nann@initech.org or \u0061nn@initech.org", r"\\n[EMAIL_ADDRESS] or [EMAIL_ADDRESS]"),
+    (Pii(), r"Zoe \u003czoe@initech.com\u003e", r"Zoe \u003c[EMAIL_ADDRESS]\u003e"),
+    (Pii(), r"to: \nzoe@initech.com@b.de, end", r"to: \n[EMAIL_ADDRESS]@b.de, end"),
     (Patterns([r"\w{1,20}:\w{1,20}"]), r"\nuser:pass:word", r"\n[pattern]:word"),
     (Phrases(PHRASES), r'{"a": "hun<b class=\"x\">ter2</b>"}', r'{"a": "[phrase]</b>"}'),
     (Pii(), r"card\n4111\u00201111 1111 1111", r"card\n[CREDIT_CARD]"),
     (Patterns([r"\bT-\d{6}\b"]), r"\nT-123456\t \u0054-123456.", r"\n[pattern]\t [pattern]."),
-    (Pii(), "ann%40example.org, bob%2540example.org", "[EMAIL_ADDRESS], [EMAIL_ADDRESS]"),
-    (Pii(), "?to=%3Cann%40example.org%3E&cc=1", "?to=%3C[EMAIL_ADDRESS]%3E&cc=1"),
-    (Pii(), "%20nann@example.org", "%20[EMAIL_ADDRESS]"),
-    (Pii(), "ann&#64;example&period;org&gt;", "[EMAIL_ADDRESS]&gt;"),
-    (Pii(), "ann&amp;#64;example.org, bob&amp;amp;commat;example.org", "[EMAIL_ADDRESS], [EMAIL_ADDRESS]"),
+    (Pii(), "ann%40initech.org, bob%2540initech.org", "[EMAIL_ADDRESS], [EMAIL_ADDRESS]"),
+    (Pii(), "?to=%3Cann%40initech.org%3E&cc=1", "?to=%3C[EMAIL_ADDRESS]%3E&cc=1"),
+    (Pii(), "%20nann@initech.org", "%20[EMAIL_ADDRESS]"),
+    (Pii(), "ann&#64;initech&period;org&gt;", "[EMAIL_ADDRESS]&gt;"),
+    (Pii(), "ann&amp;#64;initech.org, bob&amp;amp;commat;initech.org", "[EMAIL_ADDRESS], [EMAIL_ADDRESS]"),
     (Pii(), "is 4111\u00a01111\u202f1111\u20071111.", "is [CREDIT_CARD]."),
     (Pii(), "is ４１１１-1111\u20111111\u20121111.", "is [CREDIT_CARD]."),
     (Pii(), "is 4111 1111\n    1111 1111.", "is [CREDIT_CARD]."),
     (Pii(), "is 4111 11\u200b11 1\u00ad111 111\u20601\u200b.", "is [CREDIT_CARD]\u200b."),
     (Pii(), r"is 4111 11\u200b11 1111 1111\u200b\u20601.", r"is [CREDIT_CARD]\u200b\u20601."),
-    (Pii(), r"ann\x40example.org", "[EMAIL_ADDRESS]"),
+    (Pii(), r"ann\x40initech.org", "[EMAIL_ADDRESS]"),
     (Secrets(), f"is {KEY[:9]}\u200b{KEY[9:]}.", "is [OPENAI_KEY]."),
     (Secrets(), PRIVATE_KEY.replace("9", "\u00ad9").replace("D P", "D \u00adP") + ".", "[PRIVATE_KEY]."),
     (Secrets(), f"is {KEY[:14]}\n      {KEY[14:]}.", "is [OPENAI_KEY]."),

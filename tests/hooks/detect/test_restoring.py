@@ -28,7 +28,7 @@ from hooks.testing.play import Released, collect, load, opened
 from hooks.testing.streams import request_for
 from tests.helpers import examples
 
-MAIL, CARD, KEY = "nann@example.org", "4111 1111 1111 1111", "AKIAQ3EGRZ7PLMW2XK4V"
+MAIL, CARD, KEY = "nann@initech.org", "4111 1111 1111 1111", "AKIAQ3EGRZ7PLMW2XK4V"
 PROMPT = f"Write to {MAIL}, pay by {CARD}, sign with {KEY}."
 
 
@@ -113,7 +113,7 @@ def test_a_value_in_the_arguments_of_an_earlier_call_is_masked_as_the_text_that_
         "type": "function",
         "function": {
             "name": "send",
-            "arguments": json.dumps({"to": 'a "b" nann@example.org', "card": 4111111111111111}),
+            "arguments": json.dumps({"to": 'a "b" nann@initech.org', "card": 4111111111111111}),
         },
     }
     messages: list[dict[str, Any]] = [
@@ -173,7 +173,7 @@ def _found(text: str) -> list[str]:
 
 def test_a_placeholder_that_this_request_did_not_issue_stays_as_it_is() -> None:
     other = placeholders.placeholder_for("EMAIL_ADDRESS", MAIL, "another caller")
-    own_but_not_sent = placeholders.placeholder_for("EMAIL_ADDRESS", "x@example.org", "")
+    own_but_not_sent = placeholders.placeholder_for("EMAIL_ADDRESS", "x@initech.org", "")
     text = f"{other} {own_but_not_sent} [EMAIL_ADDRESS_BCDFGHJKLMNPQRST]"
     released = answered(guards(), request_for(PROMPT), lambda _: pieces(text, range(0, 99, 5)))
     assert released.content == text
@@ -190,7 +190,7 @@ def test_a_placeholder_that_the_caller_typed_stays_literal() -> None:
 
 
 def test_a_value_of_the_models_own_is_redacted_and_one_of_the_callers_passes() -> None:
-    text = f"{MAIL} or other@example.org or xnann@example.org."
+    text = f"{MAIL} or other@initech.org or xnann@initech.org."
     for cuts in ([], range(60), range(0, 60, 7)):
         released = answered(guards(), request_for(PROMPT), lambda _, cuts=cuts: pieces(text, cuts))
         assert released.content == f"{MAIL} or [EMAIL_ADDRESS] or [EMAIL_ADDRESS]."
@@ -241,12 +241,12 @@ def test_ids_and_logprobs_of_what_came_back_are_withheld() -> None:
 def test_a_later_guard_lets_a_restored_value_pass(channel: Any) -> None:
     """What stands before a value may make it a find of the second guard, which never saw it in the prompt."""
     model: Model = lambda masked: pieces(  # noqa: E731
-        f'"password: {asked(masked)} {MAIL}x other@example.org"',
+        f'"password: {asked(masked)} {MAIL}x other@initech.org"',
         range(0, 200, 7),
         channel=channel,
         tool_call=ToolCall(0, "f") if channel == "tool_call" else None,
     )
-    again = Patterns({"mail": "[a-z]{4,9}@example.org"}, prompt="redact", restore=True)
+    again = Patterns({"mail": "[a-z]{4,9}@initech.org"}, prompt="redact", restore=True)
     released = answered([*guards(), again], request_for(MAIL), model)
     text = released.content if channel == "content" else released.tool_calls[0][1]
     assert text == f'"password: {MAIL} [EMAIL_ADDRESS] [EMAIL_ADDRESS]"'
@@ -255,7 +255,7 @@ def test_a_later_guard_lets_a_restored_value_pass(channel: Any) -> None:
 @pytest.mark.parametrize("action", ["terminate", "rewind"])
 def test_values_come_back_before_a_match_that_ends_the_answer(action: Any) -> None:
     for cuts in ([], range(99), range(0, 99, 8)):
-        model: Model = lambda masked, cuts=cuts: pieces(f"{asked(masked)} then other@example.org!", cuts)  # noqa: E731
+        model: Model = lambda masked, cuts=cuts: pieces(f"{asked(masked)} then other@initech.org!", cuts)  # noqa: E731
         released = answered(guards(action=action), request_for(f"Ask {MAIL}"), model)
         assert released.content == f"Ask {MAIL} then "
         assert released.finish_reason == "content_filter"
@@ -272,7 +272,7 @@ def test_a_match_around_a_placeholder_of_another_guard_leaves_it_whole() -> None
 
 
 @pytest.mark.parametrize(
-    "written", ["nann%40example.org", "nann&#64;example.org", "nann\u2011x@example.org", "ｎann@example.org"]
+    "written", ["nann%40initech.org", "nann&#64;initech.org", "nann\u2011x@initech.org", "ｎann@initech.org"]
 )
 def test_a_value_comes_back_as_it_was_written(written: str) -> None:
     released = answered(guards(), request_for(f"To {written} now"), echoing(range(0, 99, 6)))

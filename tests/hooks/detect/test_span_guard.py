@@ -27,7 +27,7 @@ PHRASES = ["project bluebird", "hunter2", "süß", "4111"]
 GUARDS: dict[str, tuple[Any, dict[str, Any], str, str]] = {
     "phrases": (Phrases, {"phrases": PHRASES}, "It is Project  Bluebird.", "phrase"),
     "patterns": (Patterns, {"patterns": {"ticket": r"T-\d{6}"}}, "See T-123456!", "ticket"),
-    "pii": (Pii, {}, "I am zoe@millrace.example.com.", "EMAIL_ADDRESS"),
+    "pii": (Pii, {}, "I am zoe@millrace.initech.com.", "EMAIL_ADDRESS"),
     "secrets": (Secrets, {}, "Use sk-EXAMPLE7f3K9mQ2xT8vB4nL6pR1!", "OPENAI_KEY"),
 }
 each_guard = pytest.mark.parametrize("name", GUARDS)
@@ -157,7 +157,7 @@ def test_a_match_is_found_wherever_it_stands_in_a_long_prompt() -> None:
     filler = "The harbour was quiet, and 3 of 4 herons waited. " * 400
     for _ in range(20):
         at = rng.randrange(len(filler))
-        prompt = f"{filler[:at]} zoe@millrace.example.com {filler[at:]}"
+        prompt = f"{filler[:at]} zoe@millrace.initech.com {filler[at:]}"
         assert play(refuses, stream_of("ok", prompt=prompt)).refused == "EMAIL_ADDRESS"
         assert asked(redacts, prompt) == [f"{filler[:at]} [EMAIL_ADDRESS] {filler[at:]}"]
 
@@ -166,7 +166,7 @@ def test_a_match_is_found_wherever_it_stands_in_a_long_prompt() -> None:
 def test_the_text_that_is_kept_of_a_stream_does_not_grow(guard: Pii | Secrets) -> None:
     kept = []
     context = StreamContext(request_for("Hi"))
-    for piece in ["The harbour was quiet: zoe@millrace.example.com, "] + ["and 3 of 4 herons waited. "] * 700:
+    for piece in ["The harbour was quiet: zoe@millrace.initech.com, "] + ["and 3 of 4 herons waited. "] * 700:
         context.text_diffs.append(piece)
         assert not isinstance(guard(Chunk(context, piece)), hold)
         kept.append(len(context.state["excerpt"].text))

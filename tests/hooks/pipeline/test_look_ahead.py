@@ -25,7 +25,7 @@ from hooks.pipeline.pipeline import Pipeline
 from tests.helpers import pipeline_of
 
 TEXT = (
-    'Call +1 415 555 2671 or ada@example.com: "4111 1111 1111 1111", \\u0061da@example.com, the blue '
+    'Call +1 415 555 2671 or ada@initech.com: "4111 1111 1111 1111", \\u0061da@initech.com, the blue '
     "bird's key 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, %61da%40example.com and ACME-1234. Fine."
 )
 REQUEST = GenerationRequest(request_id="r", model="m", endpoint="guard")

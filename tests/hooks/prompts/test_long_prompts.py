@@ -168,7 +168,7 @@ async def test_a_client_that_leaves_meanwhile_leaves_the_others_served(open_pipe
 
 
 TEXTS = [
-    "Mail ann@example.org or call +49 30 901820. " * 400,
+    "Mail ann@initech.org or call +49 30 901820. " * 400,
     "key AKIAJ7QRSTUVWX234567, password: hunter2hunter2. " * 400,
     "project bluebird and <b>project</b> bluebird, 4111 1111 1111 1111. " * 300,
     "again and again and " * 1000,

@@ -60,7 +60,7 @@ def test_the_examples_are_right_on_every_recording(hook: str, path: Path) -> Non
 
 
 def test_a_pipeline_is_cut_as_a_whole() -> None:
-    assert_chunk_invariant(RIGHT, "Write to a.b@example.org about Project Bluebird!")
+    assert_chunk_invariant(RIGHT, "Write to a.b@initech.org about Project Bluebird!")
 
 
 def test_the_smallest_cut_that_tells_is_shown() -> None:
@@ -232,8 +232,8 @@ def test_the_same_seed_draws_the_same_random_cuts() -> None:
 
 
 def test_what_is_withheld_is_never_released() -> None:
-    said = "Write to a.b@example.org, or to c@d.example!"
-    assert_never_released(RIGHT[1], said, "a.b@example.org", "c@d.example", not_tried=WAYS)
+    said = "Write to a.b@initech.org, or to c@d.example!"
+    assert_never_released(RIGHT[1], said, "a.b@initech.org", "c@d.example", not_tried=WAYS)
     recording = stream_of(ROOT / "tests" / "recordings" / "email.jsonl")
     assert_never_released(RIGHT[1], recording, "help@millrace.example.com", "millrace", not_tried=WAYS)
 

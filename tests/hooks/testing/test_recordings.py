@@ -47,7 +47,7 @@ SAID = {
 }
 
 GUARDS: dict[str, tuple[HookSpec, str]] = {
-    "email": (HookSpec("pii"), "Our e-mail address is [EMAIL_ADDRESS]."),
+    "email": (HookSpec("pii", {"reserved": "find"}), "Our e-mail address is [EMAIL_ADDRESS]."),
     "phone": (HookSpec("pii"), "Our phone number is [PHONE_NUMBER]."),
     "card": (HookSpec("pii"), "The test card number is [CREDIT_CARD]."),
     "api_key": (HookSpec("patterns", {"patterns": {"KEY": r"sk-\w{20,40}"}}), "The API key is [KEY]."),
@@ -87,7 +87,7 @@ def test_the_guard_that_each_is_for_withholds_it(name: str) -> None:
 
 
 def test_what_is_withheld_of_json_leaves_it_json() -> None:
-    released = play("pii", FOLDER / "json.jsonl").content
+    released = play(HookSpec("pii", {"reserved": "find"}), FOLDER / "json.jsonl").content
     assert json.loads(released) == {"card": "[CREDIT_CARD]", "to": "[EMAIL_ADDRESS]", "status": "lost"}
 
 

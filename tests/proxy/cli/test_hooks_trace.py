@@ -50,7 +50,7 @@ def test_each_call_is_a_row_with_what_left_and_what_is_held(capsys: pytest.Captu
 def test_guards_that_a_screen_could_read_for_are_called_with_all_text(
     capsys: pytest.CaptureFixture[str], hooks: list[str]
 ) -> None:
-    text = "Write to ann@example.com, or my key is AKIAIOSFODNN7EXAMPLQ now. That is all that I know."
+    text = "Write to ann@initech.com, or my key is AKIAIOSFODNN7EXAMPLQ now. That is all that I know."
     lines, _ = traced(capsys, text, *(part for hook in hooks for part in ("--hook", hook)))
     first, last = ([line for line in lines if f" {hook.title()} " in line] for hook in (hooks[0], hooks[-1]))
     shown = [re.findall(r"content ('.*?') \w+ '", line)[0] for line in first]

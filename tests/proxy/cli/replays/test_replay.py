@@ -211,7 +211,7 @@ def scored(tokens: list[tuple[str, float]]) -> Recording:
 
 
 def test_a_changed_or_refused_prompt_is_shown(recording: Path, tmp_path: Path) -> None:
-    recording.write_text(recording.read_text().replace("your e-mail address", "zoe@millrace.example.com"))
+    recording.write_text(recording.read_text().replace("your e-mail address", "zoe@millrace.initech.com"))
     rewritten = replay(recording, "--hook", "examples/private_prompt.py:PrivatePrompt")
     assert "  the model would be asked: 'What is [e-mail]?'\n" in rewritten.stdout
     assert replay(recording, "--hook", REDACT, "--accept").stdout.count("would be asked") == 0

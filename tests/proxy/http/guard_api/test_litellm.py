@@ -21,7 +21,7 @@ from tests.proxy.conftest import Client, Serve
 
 PATH = "/beta/litellm_basic_guardrail_api"
 BLOCK_ONLY_PATH = f"/block-only{PATH}"
-TEXT = "Write to ada@example.com, or pay by 4111 1111 1111 1111 today. All is fine"
+TEXT = "Write to ada@initech.com, or pay by 4111 1111 1111 1111 today. All is fine"
 MASKED = "Write to [EMAIL_ADDRESS], or pay by [CREDIT_CARD] today. All is fine"
 
 
@@ -168,13 +168,13 @@ async def test_each_text_and_each_call_has_a_stream_of_its_own(litellm: Any) -> 
     one, other = Gateway(client, "one"), Gateway(client, "other")
     for end in range(3, 31, 3):
         await asyncio.gather(
-            one.round("Write to ada@example.com today"[:end]),
+            one.round("Write to ada@initech.com today"[:end]),
             other.round("Nothing to see here, at all."[:end]),
         )
     assert one.end() == "Write to [EMAIL_ADDRESS] today"
     assert other.end() == "Nothing to see here, at all."
     for end in (5, 9, 20):
-        answer = await ask(client, "Hello, world, a long day"[:end], "ada@example.com is me."[:end])
+        answer = await ask(client, "Hello, world, a long day"[:end], "ada@initech.com is me."[:end])
     assert answer["texts"] == ["Hello, world, a long", "[EMAIL_ADDRESS] is m"]
 
 
@@ -202,7 +202,7 @@ async def test_each_decision_about_a_stream_is_reported_once(litellm: Any) -> No
     heard: list[Any] = []
     client = await litellm(Clerk())
     client.server.service.decisions.subscribe(heard.append)
-    text = "Write to ada@example.com, to bob@example.com, and to all others"
+    text = "Write to ada@initech.com, to bob@initech.com, and to all others"
     for end in (40, 50, len(text)):
         await ask(client, text[:end])
     for decisions in (told, heard):
@@ -298,15 +298,15 @@ async def test_a_prompt_is_masked_in_every_place(litellm: Any) -> None:
         {"role": "system", "content": "Be kind."},
         {
             "role": "user",
-            "content": [{"type": "text", "text": "Mail ada@example.com"}, {"type": "text", "text": "now"}],
+            "content": [{"type": "text", "text": "Mail ada@initech.com"}, {"type": "text", "text": "now"}],
         },
         {
             "role": "assistant",
             "content": None,
-            "tool_calls": [call := _call("mail", '{"to": "ada@example.com"}')],
+            "tool_calls": [call := _call("mail", '{"to": "ada@initech.com"}')],
         },
     ]
-    texts = ["Be kind.", "Mail ada@example.com", "now"]
+    texts = ["Be kind.", "Mail ada@initech.com", "now"]
     answer = await prompt(client, *texts, structured_messages=messages, tool_calls=[call])
     assert answer["action"] == "GUARDRAIL_INTERVENED"
     assert answer["texts"] == ["Be kind.", "Mail [EMAIL_ADDRESS]", "now"]
@@ -327,7 +327,7 @@ async def test_tool_calls_of_an_answer_are_judged_whole(litellm: Any) -> None:
     client = await litellm(Phrases(["rm -rf"], action="terminate"), Pii())
     fine = await ask(client, "Done.", tool_calls=[_call("run", '{"command": "ls"}')])
     assert fine == {"action": "NONE", "texts": ["Done."]}
-    for arguments in ('{"command": "rm -rf /"}', '{"to": "ada@example.com"}'):
+    for arguments in ('{"command": "rm -rf /"}', '{"to": "ada@initech.com"}'):
         answer = await ask(client, tool_calls=[_call("run", arguments)])
         assert answer["action"] == "BLOCKED"
 

@@ -23,7 +23,7 @@ from tests.proxy.conftest import Client, Serve
 ALL = ["litellm", "bedrock", "agentgateway", "fms", "nemo", "hooks"]
 APIS = [{"name": name} for name in ALL]
 LITELLM, CHAT, CONTENTS = "/beta/litellm_basic_guardrail_api", "/api/v1/text/chat", "/api/v1/text/contents"
-MAIL = "ada@example.com"
+MAIL = "ada@initech.com"
 FINE = {"role": "user", "content": "Hi"}
 
 

@@ -18,7 +18,7 @@ from tests.helpers import Script
 from tests.proxy.conftest import Client, Serve
 
 ALL = ["litellm", "bedrock", "agentgateway", "fms", "nemo", "hooks"]
-MAIL, MASK = "Mail ada@example.com now.", "Mail [EMAIL_ADDRESS] now."
+MAIL, MASK = "Mail ada@initech.com now.", "Mail [EMAIL_ADDRESS] now."
 BIRD = "Sing of the blue bird."
 
 
@@ -102,18 +102,18 @@ async def test_agentgateways_webhook(client: Client) -> None:
 
 async def test_fms_detectors_say_where(client: Client) -> None:
     contents, weir = "/api/v1/text/contents", {"detector_id": "weir"}
-    texts = ["Hello.", f"{MAIL} Or bob@example.com: {BIRD}", MAIL]
+    texts = ["Hello.", f"{MAIL} Or bob@initech.com: {BIRD}", MAIL]
     _, answer = await ask(client, contents, {"contents": texts, "detector_params": {}}, **weir)
     assert [[found["text"] for found in one] for one in answer] == [
         [],
-        ["ada@example.com", "bob@example.com", "blue bird."],
-        ["ada@example.com"],
+        ["ada@initech.com", "bob@initech.com", "blue bird."],
+        ["ada@initech.com"],
     ]
     assert answer[2] == [
         {
             "start": 5,
             "end": 20,
-            "text": "ada@example.com",
+            "text": "ada@initech.com",
             "detection": "EMAIL_ADDRESS",
             "detection_type": "hook0",
             "score": 1.0,
@@ -201,7 +201,7 @@ async def test_a_coding_agents_call_is_judged_before_it_runs(client: Client, age
     assert await ask(client, path, call("ls")) == (200, {})
     for denied in (
         call("blue bird"),
-        call("mail ada@example.com"),
+        call("mail ada@initech.com"),
         call("ls", hook_event_name="PostToolUse"),
         {"hook_event_name": "PreToolUse"},
         [],

@@ -47,7 +47,7 @@ CHECK = record(
 )
 
 ABOUT = {"context_type": "docs", "context": ["Ada keeps birds.", "They are blue."]}
-SAID = ["Hello.", "Mail ada@example.com now.", "Sing of the blue bird."]
+SAID = ["Hello.", "Mail ada@initech.com now.", "Sing of the blue bird."]
 
 
 def message(text: str, role: str = "user") -> dict[str, str]:

@@ -166,7 +166,7 @@ async def test_a_guard_asked_for_as_another_gateway_has_it_is_refused(
     ("names", "shown"),
     [
         (["temprature"], "temprature (temperature?)"),
-        (["max_token", "ann@example.com", "hunter2", "seed"], "max_token (max_tokens?), other, seed"),
+        (["max_token", "ann@initech.com", "hunter2", "seed"], "max_token (max_tokens?), other, seed"),
         (["temperature of Ann"], "other"),
         ([*(f"own_{i}" for i in range(5)), "temprature"], "other"),
     ],

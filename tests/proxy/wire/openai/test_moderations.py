@@ -36,7 +36,7 @@ from tests.helpers import Script, ScriptedEngine, until
 from tests.proxy.conftest import CHAT, Client, Serve, hello
 
 URL = "/v1/moderations"
-MAIL = "Write to ada@example.com today."
+MAIL = "Write to ada@initech.com today."
 
 
 @pytest.fixture
