@@ -141,8 +141,7 @@ class Exchange(Generic[F]):
 
     async def _decide(self, question: Question) -> bool:
         """Have a person decide on a tool call of the request."""
-        approvals = self.arrival.service.approvals
-        return await approvals.decide(question, self.route, self.request, self._listener)
+        return await self.service.approvals.decide(question, self.route, self.request, self._listener)
 
     def spend_estimate(self) -> None:
         """Count the prompt's tokens, about, for a request without usage."""
