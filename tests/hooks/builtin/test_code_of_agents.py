@@ -29,7 +29,8 @@ NOBODYS = """
     npm install core@7.0.0-beta.two pkg@1.2.3
     listen on 127.0.0.1:8080, bind to 0.0.0.0, host 10.0.0.7, server 192.168.1.1/24, gateway 172.16.0.1
     address 169.254.169.254, proxy 100.64.0.1, netmask 255.255.255.0, peer 224.0.0.251
-    host 192.0.2.1, host 198.51.100.7, host 203.0.113.9, host 2001:db8::1, host fe80::1%eth0, host fd12:3456::1
+    host 192.0.2.1, host 198.51.100.7, host 203.0.113.9, host 2001:db8::1, host fe80::1%eth0
+    host fd12:3456::1
     host ::1, ping ::1, connect to [::1]:443, host ::ffff:10.0.0.1, host 2000::/3
     resolver to 8.8.8.8 and 1.1.1.1; from 2.1.1.0 to 2.1.1.2
     call(mock, 1000000, 2.0); call: 12.3456789
@@ -110,7 +111,8 @@ SOURCES: dict[str, list[dict[str, Any]]] = {
 def test_a_value_of_the_prompt_passes_if_its_source_is_known(source: str, size: int) -> None:
     text = f"To {MAIL} or bob@lovelace.dev."
     pieces = [text[i : i + size] for i in range(0, len(text), size)]
-    for known, shown in ([source], MAIL), (["document"], "[EMAIL_ADDRESS]"):
+    cases: list[tuple[Any, str]] = [([source], MAIL), (["document"], "[EMAIL_ADDRESS]")]
+    for known, shown in cases:
         request = request_for(SOURCES[source])
         assert said(Pii(known=known), pieces, request=request) == f"To {shown} or [EMAIL_ADDRESS]."
 
