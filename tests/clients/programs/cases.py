@@ -31,7 +31,11 @@ CITY = "Paris"
 READS = Turn("I read the notes first.", "The user has a task for me. I should read it.", Read("notes.txt"))
 WRITES = Turn("Now I write the program.", "A small program will do.", Write("greet.py", WRITTEN))
 READS_BACK = Turn("I read it again.", "Some programs want that.", Read("greet.py"))
-EDITS = Turn("Its name changes.", "One line differs.", Edit("greet.py", 'print(greet("World"))', 'print(greet("Weir"))'))
+EDITS = Turn(
+    "Its name changes.",
+    "One line differs.",
+    Edit("greet.py", 'print(greet("World"))', 'print(greet("Weir"))'),
+)
 RUNS = Turn("I run it.", "It may have mistakes.", Run("python3 greet.py > said.txt"))
 ASKS = Turn("How is the weather?", "A server knows.", Ask(CITY))
 TASK = (READS, WRITES, READS_BACK, EDITS, RUNS, ASKS, Turn(DONE, "All is done."))
@@ -100,7 +104,15 @@ CASES: Sequence[Case] = (
         2,
         calls=True,
     ),
-    Case("closes", [phrases(action="terminate", text=CLOSED)], (READS, Turn(SAID)), re.escape(CLOSED), {}, WITHHELD, 2),
+    Case(
+        "closes",
+        [phrases(action="terminate", text=CLOSED)],
+        (READS, Turn(SAID)),
+        re.escape(CLOSED),
+        {},
+        WITHHELD,
+        2,
+    ),
     Case(
         "denies_call",
         [{"path": "tools", "args": {"rules": [RUNNERS], "default": "allow"}}],

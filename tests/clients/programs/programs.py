@@ -157,7 +157,14 @@ def _pi(url: str) -> dict[str, str]:
 
 AIDER = (
     *("--model", f"openai/{MODEL}", "--no-show-model-warnings", "--no-git", "--yes-always", "--no-stream"),
-    *("--no-check-update", "--analytics-disable", "--no-pretty", "--no-show-release-notes", "--map-tokens", "0"),
+    *(
+        "--no-check-update",
+        "--analytics-disable",
+        "--no-pretty",
+        "--no-show-release-notes",
+        "--map-tokens",
+        "0",
+    ),
     *("--edit-format", "diff"),
 )
 
@@ -171,7 +178,13 @@ PROGRAMS: Mapping[str, Program] = {
     "codex": Program(
         [BIN / "codex"],
         start=("exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"),
-        resume=("exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "resume", "--last"),
+        resume=(
+            "exec",
+            "--skip-git-repo-check",
+            "--dangerously-bypass-approvals-and-sandbox",
+            "resume",
+            "--last",
+        ),
         env=lambda url: {"WEIR_KEY": "any"},
         files=_codex,
         has_server=True,

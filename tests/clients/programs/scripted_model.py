@@ -74,7 +74,9 @@ class ScriptedModel:
             return _spoken(edits_of(self.turns))
         tools = {one["function"]["name"]: one["function"].get("parameters", {}) for one in body["tools"]}
         number = sum(message["role"] == "tool" for message in body["messages"][last:])
-        playable = [turn for turn in self.turns if turn.step is None or call_of(turn.step, self.folder, tools)]
+        playable = [
+            turn for turn in self.turns if turn.step is None or call_of(turn.step, self.folder, tools)
+        ]
         turn = playable[min(number, len(playable) - 1)]
         return _spoken(turn, turn.step and call_of(turn.step, self.folder, tools), f"call_{len(self.bodies)}")
 

@@ -49,7 +49,9 @@ def test_a_program_works_with_guards(program: Program, case: Case, tmp_path: Pat
         for path, text in program.files(url).items():
             (home / path).parent.mkdir(parents=True, exist_ok=True)
             (home / path).write_text(text)
-        first = ran([*program.command, *program.start, f"{FIRST}.{case.prompt}"], home, folder, program.env(url))
+        first = ran(
+            [*program.command, *program.start, f"{FIRST}.{case.prompt}"], home, folder, program.env(url)
+        )
         num_asked, num_answered = len(model.bodies), num_requests(url) - len(model.others)
         second = ran([*program.command, *program.resume, SECOND], home, folder, program.env(url))
     print(first.output, second.output, sep="\n\n--- the second prompt ---\n")
@@ -58,7 +60,11 @@ def test_a_program_works_with_guards(program: Program, case: Case, tmp_path: Pat
         *wrong_in_files(folder, program, case),
         *wrong_in_requests(num_asked, num_answered, program, case),
         *([] if STILL_HERE in second.output else ["the session does not go on"]),
-        *([] if not program.has_server or was_told_of_weather(model, case) else ["the MCP server was not asked"]),
+        *(
+            []
+            if not program.has_server or was_told_of_weather(model, case)
+            else ["the MCP server was not asked"]
+        ),
     ]
     assert not wrong, "\n".join(wrong)
 
