@@ -1,16 +1,18 @@
-"""Measures how much of an agent's prompts a cache still finds with Weir between: `make bench NAME=prompt_caching`.
+"""Measures what a prompt cache still finds with Weir between: `make bench NAME=prompt_caching`.
 
     python -m benchmarks.prompt_caching [--sessions 10] [--recording FILE]
 
-Claude Code does tasks against a scripted server, and the bodies that it sends are recorded. They go to an upstream that
-has a prompt cache: by themselves, and through Weir with guards. The upstream counts the share of the input that is in
-its cache, by whole blocks of 64 characters, and answers with the usage of a cache that goes by the client's marks.
+Claude Code does tasks against a scripted server, and the bodies that it sends are recorded. They go to an
+upstream that has a prompt cache: by themselves, and through Weir with guards. The upstream counts the share
+of the input that is in its cache, by whole blocks of 64 characters, and answers with the usage of a cache
+that goes by the client's marks.
 
-`of direct` is the share with Weir, divided by the share without. `usage` is the number of answers whose usage, as
-the client gets it, is that without Weir. `refused` is the number of requests that Weir answered with an error.
+`of direct` is the share with Weir, divided by the share without. `usage` is the number of answers whose
+usage, as the client gets it, is that without Weir. `refused` is the number of requests that Weir answered
+with an error.
 
-The recordings are not kept with Weir: they contain the texts of Claude Code. `--recording` keeps them in a file, and
-reads them from there the next time.
+The recordings are not kept with Weir: they contain the texts of Claude Code. `--recording` keeps them in a
+file, and reads them from there the next time.
 """
 
 import argparse

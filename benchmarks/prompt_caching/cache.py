@@ -1,7 +1,8 @@
 """Servers' prompt caches, of characters: what an upstream would not have to read again.
 
-`PrefixCache` is that of servers which cache unasked, such as vLLM's: whole blocks from a prompt's beginning that came
-before. `MarkedCache` is that of the Messages API: what is in front of a mark (`cache_control`) that came before.
+`PrefixCache` is that of servers which cache unasked, such as vLLM's: whole blocks from a prompt's beginning
+that came before. `MarkedCache` is that of the Messages API: what is in front of a mark (`cache_control`)
+that came before.
 """
 
 import hashlib
@@ -42,7 +43,8 @@ class MarkedCache:
         self._written: set[bytes] = set()
 
     def usage(self, body: JSONObject) -> dict[str, int]:
-        """The counts of the Messages API for this prompt, which is written to the cache up to its last mark."""
+        """The counts of the Messages API for this prompt, which is written to the cache up to its last
+        mark."""
         digest, size, num_cached, num_marked, marked = hashlib.sha256(), 0, 0, 0, []
         for part, has_mark in parts_of(body):
             digest.update(part)
@@ -60,15 +62,21 @@ class MarkedCache:
 
 
 def parts_of(body: JSONObject) -> Iterator[tuple[bytes, bool]]:
-    """The parts of a prompt in the order in which a model reads them, without marks, and whether each has one."""
+    """The parts of a prompt in the order in which a model reads them, without marks, and whether each has
+    one."""
     system = body.get("system") or []
     yield from (_part(one) for one in body.get("tools") or [])
-    yield from (_part(one) for one in ([{"text": system}] if isinstance(system, str) else system))
+    yield from (
+        _part(one) for one in ([{"type": "text", "text": system}] if isinstance(system, str) else system)
+    )
     for message in body["messages"]:
         content = message.get("content") or []
         rest = {key: value for key, value in message.items() if key != "content"}
         yield _part(rest)
-        yield from (_part(one) for one in ([{"text": content}] if isinstance(content, str) else content))
+        yield from (
+            _part(one)
+            for one in ([{"type": "text", "text": content}] if isinstance(content, str) else content)
+        )
 
 
 def _part(value: JSONObject) -> tuple[bytes, bool]:

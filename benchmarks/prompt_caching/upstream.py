@@ -1,4 +1,5 @@
-"""A server of the Messages API and of chats that answers every prompt with two words, and counts its cache's hits."""
+"""A server of the Messages API and of chats that answers every prompt with two words, and counts its cache's
+hits."""
 
 import asyncio
 import threading

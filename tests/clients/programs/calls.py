@@ -1,8 +1,9 @@
-"""The call that an agent's model makes of the tools that a program offers: programs name the same tools in many ways.
+"""The call that an agent's model makes of the tools that a program offers: programs name the same tools in
+many ways.
 
-A step says what to do (`Read`, `Write`, `Edit`, `Run`, `Ask`). `call_of` finds a tool for it among the offered ones, by
-the tool's name, and fills in the arguments by the names of the tool's own schema. A program that has only a shell
-reads with `cat`, and one with `apply_patch` writes with patches.
+A step says what to do (`Read`, `Write`, `Edit`, `Run`, `Ask`). `call_of` finds a tool for it among the
+offered ones, by the tool's name, and fills in the arguments by the names of the tool's own schema. A program
+that has only a shell reads with `cat`, and one with `apply_patch` writes with patches.
 """
 
 import base64
@@ -68,15 +69,15 @@ _MEANINGS = {name: meaning for meaning, names in ARGUMENTS.items() for name in n
 
 
 def call_of(step: Step, folder: str, tools: Mapping[str, JSONObject]) -> tuple[str, str] | None:
-    """The name and the arguments, as JSON, of a call that does the step in the folder. `tools`: the schemas of the
-    offered tools by name. None if no tool can do it."""
+    """The name and the arguments, as JSON, of a call that does the step in the folder. `tools`: the schemas
+    of the offered tools by name. None if no tool can do it."""
     values = {k: f"{folder}/{v}" if k == "path" else v for k, v in asdict(step).items()}
     if isinstance(step, Write | Edit) and "apply_patch" in tools:
         return "apply_patch", orjson.dumps({_only_argument(tools["apply_patch"]): patch_of(step)}).decode()
     name = _tool_for(type(step), tools)
     if name is None and not isinstance(step, Ask):
         name, values = _tool_for(Run, tools), {"command": command_of(step, folder)}
-    return name and (name, orjson.dumps(_filled_in(tools[name], values)).decode()) or None
+    return (name and (name, orjson.dumps(_filled_in(tools[name], values)).decode())) or None
 
 
 def _tool_for(kind: type, tools: Mapping[str, JSONObject]) -> str | None:

@@ -1,4 +1,5 @@
-"""What the judge tries with each program: the guards of Weir, what the model says, and what has to be seen."""
+"""What the judge tries with each program: the guards of Weir, what the model says, and what has to be
+seen."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -54,9 +55,10 @@ def phrases(**args: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Case:
-    """`shown`: a pattern of what a person must find in the output. `withheld`: what must not be there, nor in the
-    folder. `files`: what they contain afterwards. `ends_after`: the number of answers that the model begins until a
-    guard ends one; None if no guard does. `prompt` is added to the first one. `calls`: it is about a call of a tool."""
+    """`shown`: a pattern of what a person must find in the output. `withheld`: what must not be there, nor
+    in the folder. `files`: what they contain afterwards. `ends_after`: the number of answers that the model
+    begins until a guard ends one; None if no guard does. `prompt` is added to the first one. `calls`: it is
+    about a call of a tool."""
 
     name: str
     hooks: Sequence[Any]

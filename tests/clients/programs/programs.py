@@ -1,11 +1,10 @@
 """The agent programs that people run: how each is pointed at Weir, given a prompt, and asked to go on.
 
-`package.json` and `requirements-aider.txt` have their versions. Each is told to send no telemetry, to look for no
-updates and to run tools without asking.
+`package.json` and `requirements-aider.txt` have their versions. Each is told to send no telemetry, to look
+for no updates and to run tools without asking.
 """
 
 import json
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,10 +27,10 @@ def _node(name: str) -> list[str | Path]:
 
 @dataclass(frozen=True)
 class Program:
-    """`start`, `resume`: the options before a prompt, and before one that goes on with the session of the folder.
-    `env`: the environment, of Weir's address. `files`: files of the home, by their path and of Weir's address.
-    `has_server`: it has the MCP server. `by_text`: it has no tools; the model writes edits as text.
-    `instead`: by case, a pattern of what it shows where it drops what the case wants to be seen."""
+    """`start`, `resume`: the options before a prompt, and before one that goes on with the session of the
+    folder. `env`: the environment, of Weir's address. `files`: files of the home, by their path and of
+    Weir's address. `has_server`: it has the MCP server. `by_text`: it has no tools; the model writes edits
+    as text. `instead`: by case, a pattern of what it shows where it drops what the case wants to be seen."""
 
     command: Sequence[str | Path]
     start: Sequence[str]

@@ -1,4 +1,4 @@
-"""Sessions of Claude Code: the bodies that it sends to a server of the Messages API, with a scripted model behind."""
+"""Sessions of Claude Code with a scripted model: the bodies that it sends to a server of the Messages API."""
 
 import random
 import tempfile
@@ -39,19 +39,20 @@ class MessagesModel(ScriptedModel):
         self.bodies.append(body)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(http)
-        for event in self._events(body):
+        for event in self._told(body):
             data = web.json_response(event).text
             await response.write(f"event: {event['type']}\ndata: {data}\n\n".encode())
         return response
 
-    def _events(self, body: Body) -> list[asked.Event]:
+    def _told(self, body: Body) -> list[asked.Event]:
         tools = {one["name"]: one.get("input_schema", {}) for one in body.get("tools") or ()}
         turn, blocks = self._turn(body), []
         if turn.reasoning:
             signed = asked.signature(0, "c2lnbmVk")
             *thinking, stop = asked.block(0, "thinking", *pieces_of(turn.reasoning))
             blocks.append([*thinking, signed, stop])
-        blocks.append(asked.block(len(blocks), "text", *pieces_of(turn.text)))
+        if turn.text:
+            blocks.append(asked.block(len(blocks), "text", *pieces_of(turn.text)))
         call = turn.step and call_of(turn.step, self.folder, tools)
         if not call:
             return asked.answer(*blocks)
@@ -75,7 +76,7 @@ class MessagesModel(ScriptedModel):
 
 
 def recorded(num_sessions: int) -> Iterator[list[Body]]:
-    """The bodies of each session, in their order. A session is a task of several files, and a second prompt."""
+    """The bodies of each session, in order. A session is a task of several files, and a second prompt."""
     program = PROGRAMS["claude-code"]
     for number in range(num_sessions):
         with tempfile.TemporaryDirectory() as temporary:

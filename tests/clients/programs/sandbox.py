@@ -1,4 +1,4 @@
-"""Runs a program that people run, as they do, but alone: in a folder and a home of its own, without the internet, and
+"""Runs a program as people run it, but alone: in a folder and a home of its own, without the internet, and
 with a limit of time."""
 
 import os
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,8 +56,6 @@ def ran(command: Sequence[str | Path], home: Path, folder: Path, env: Mapping[st
 
 
 def _end_group(process: "subprocess.Popen[bytes]") -> None:
-    try:
+    with suppress(ProcessLookupError):  # all have ended
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # all have ended
     process.wait()

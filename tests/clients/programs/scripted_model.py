@@ -1,14 +1,15 @@
 """The model of an agent program: an upstream that plays a script with whatever tools the program offers.
 
-A script is a list of turns. The model plays the turn whose number is that of the tool results since the last prompt,
-so a program that asks the same again gets the same again. A request without tools, such as for a title, is no turn.
+A script is a list of turns. The model plays the turn whose number is that of the tool results since the last
+prompt, so a program that asks the same again gets the same again. A request without tools, such as for a
+title, is no turn.
 """
 
 import asyncio
 import json
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +35,7 @@ class Turn:
 
 @dataclass
 class ScriptedModel:
-    """`folder`: where the program works. `bodies`: the requests of the agent, and `others` those without tools."""
+    """`folder`: where the program works. `bodies`: requests of the agent. `others`: those without tools."""
 
     turns: Sequence[Turn]
     folder: str
@@ -57,14 +58,19 @@ class ScriptedModel:
         (self.bodies if plays else self.others).append(body)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(http)
+        with suppress(ConnectionResetError):  # Weir reads no further where a guard has ended the answer
+            for event in self._events(body, plays):
+                await response.write(f"data: {event}\n\n".encode())
+                await asyncio.sleep(0)
+        return response
+
+    def _events(self, body: dict[str, Any], plays: bool) -> Iterator[str]:
         chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": MODEL}
         for choice in self._choices(body) if plays else _spoken(Turn("A title")):
-            await response.write(f"data: {json.dumps({**chunk, 'choices': [choice]})}\n\n".encode())
-            await asyncio.sleep(0)
+            yield json.dumps({**chunk, "choices": [choice]})
         usage = {"prompt_tokens": 500, "completion_tokens": 70, "total_tokens": 570}
-        await response.write(f"data: {json.dumps({**chunk, 'choices': [], 'usage': usage})}\n\n".encode())
-        await response.write(b"data: [DONE]\n\n")
-        return response
+        yield json.dumps({**chunk, "choices": [], "usage": usage})
+        yield "[DONE]"
 
     def _choices(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         last = _last_prompt(body)

@@ -1,7 +1,7 @@
-"""The agent programs that people run, against Weir: `make test-frontends`. `docs/clients.md` has the results.
+"""The agent programs that people run, with Weir: `make test-frontends`. `docs/clients.md` has the results.
 
-Each program does a task with its own tools. A scripted model is behind Weir, whose guards let pass, redact, end or
-refuse. Then the program goes on with the same session.
+Each program does a task with its own tools. Weir is between it and a scripted model, with guards that let
+pass, redact, end or refuse. Then the program goes on with the same session.
 """
 
 import re
