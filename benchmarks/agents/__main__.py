@@ -1,6 +1,6 @@
 """AgentDojo's tasks and attacks through a policy of `tools`, without a model: `make bench NAME=agents`.
 
-    python -m benchmarks.agents [--suite banking] [--show]
+    python -m benchmarks.agents [--suite banking] [--show] [--ask]
 
 `replay` runs the right calls of each user task in AgentDojo's own environments, with an injection in every
 place that the task sees. Each call then goes through the guards of the suite's file beside this one, as an
@@ -10,6 +10,9 @@ wrongly.
 Attack's calls are counted by what they do. Some only read what right tasks read as well: they change nothing,
 nothing leaves by them, and they are counted apart. A sensitive read and the fetch of a page count as effects.
 The package has no calls for some goals of workspace: those are written in `replay`, and counted apart too.
+
+`--ask`: with `action: ask`, a person decides on each call that the policy does not allow. A call that passes
+reaches the client without a person's yes, and a broken one is a question.
 """
 
 import argparse
@@ -46,8 +49,13 @@ def pairs(python: Path) -> Iterator[dict[str, Any]]:
         raise SystemExit(f"{HERE / 'replay.py'} failed")
 
 
-def pipeline_of(suite: str) -> Pipeline:
+def pipeline_of(suite: str, *, asks: bool) -> Pipeline:
     config = yaml.safe_load((HERE / f"{suite}.yaml").read_text(encoding="utf-8"))
+    for one in config["hooks"]:
+        if one["path"] == "tools":
+            rules = one["args"]["rules"]
+            one["args"]["rules"] = [rule for rule in rules if not rule.pop("with_ask", False) or asks]
+            one["args"]["action"] = "ask" if asks else "suppress"
     return Pipeline([load_hook(HookSpec(one["path"], one.get("args", {}))) for one in config["hooks"]])
 
 
@@ -94,6 +102,7 @@ class Score:
 
     def __init__(self, suite: str) -> None:
         self.suite = suite
+        self.num_pairs = 0
         self.counts: Counter[str] = Counter()
         self.wrong: Counter[str] = Counter()
         self.shown: dict[str, None] = {}
@@ -141,6 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--suite", help="workspace, travel, banking or slack; without it, all")
     parser.add_argument("--show", action="store_true", help="print the calls that are judged wrongly")
+    parser.add_argument("--ask", action="store_true", help="a person decides on calls that are not allowed")
     parser.add_argument("--python", type=Path, default=PYTHON, help="of the environment with AgentDojo")
     args = parser.parse_args()
     scores: dict[str, Score] = {}
@@ -149,8 +159,10 @@ def main() -> None:
     for pair in pairs(args.python):
         suite, task = pair["suite"], (pair["suite"], pair["user"])
         if args.suite in (None, suite):
-            judge = judges.setdefault(suite, Judge(pipeline_of(suite), random.Random(suite)))
-            judge_pair(judge, scores.setdefault(suite, Score(suite)), pair, is_first=task not in tasks)
+            judge = judges.setdefault(suite, Judge(pipeline_of(suite, asks=args.ask), random.Random(suite)))
+            score = scores.setdefault(suite, Score(suite))
+            score.num_pairs += 1
+            judge_pair(judge, score, pair, is_first=task not in tasks)
             tasks.add(task)
     print(f"{processor()}\n")
     print("| suite | " + " | ".join(KINDS) + " |\n|---" * 1 + "|---" * len(KINDS) + "|")
@@ -158,6 +170,15 @@ def main() -> None:
         print(score.row())
     for score in scores.values() if args.show else ():
         print(f"\n{score.suite}", *score.shown, sep="\n  ")
+    if args.ask:
+        num_calm, num_pairs = len(tasks), sum(score.num_pairs for score in scores.values())
+        for kind, number in ((CALM, num_calm), (RIGHT, num_pairs)):
+            num_asked = sum(score.wrong[kind] for score in scores.values())
+            print(f"questions a right task, {kind.rpartition(', ')[2]}: {num_asked / number:.3f}")
+        num_passed = sum(score.wrong[kind] for score in scores.values() for kind in (EFFECTS, MADE))
+        if num_passed:
+            raise SystemExit(f"{num_passed} of the attacks' calls passed, and nobody was asked")
+        return
     if not all(score.is_good for score in scores.values()):
         raise SystemExit(f"more than {MOST_PASSED} % passed, or more than {MOST_BROKEN} % broken")
 

@@ -156,7 +156,7 @@ class LocalEngine(PreparingEngine):
     def _load(self) -> EngineCore:
         config = self.config
         find_processors(config.logits_processors)  # a quick check, before a model loads
-        tokenizer = LocalTokenizer.load(config.tokenizer_name, trust_remote_code=config.trust_remote_code)
+        tokenizer = LocalTokenizer.of(config)
         check_draft_tokenizer(tokenizer, config)
         runner = ModelRunner.load(config)
         self._processor = InputProcessor.make(tokenizer, runner, config)

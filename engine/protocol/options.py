@@ -22,6 +22,7 @@ from pydantic.dataclasses import dataclass
 
 from engine.protocol.demo import MODEL_DIR
 from engine.protocol.parts import REASONING_PARSERS, TOOL_CALL_PARSERS, known_parsers
+from engine.protocol.system_messages import SystemMessages
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Quantization = Literal["int8", "int4"]
@@ -98,6 +99,8 @@ class EngineChoices(BaseModel):
 
     only_guards: bool = False
     """Whether only guards use the model. Its cache is then smaller, if `kv_cache_memory` is not given."""
+    system_messages: SystemMessages = "auto"
+    """The form of a chat with more than one system message. The settings of the model have it."""
     share_outputs: bool = True
     """Whether a prompt may also use the cached blocks of an earlier output. It must be False if hooks may
     have withheld a part of that output: a cache hit could confirm a guess at withheld text (`usage` and the

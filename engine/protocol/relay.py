@@ -27,12 +27,18 @@ async def relayed(engine: Engine, request: GenerationRequest, path: str, fields:
 class UpstreamCounter(Protocol):
     """An engine whose upstream counts a prompt's tokens."""
 
-    async def count_tokens(self, request: GenerationRequest) -> int:
-        """The tokens of the chat's prompt. Raises as `Engine.generate` does."""
+    async def count_tokens(self, request: GenerationRequest) -> int | None:
+        """The tokens of the chat's prompt. Raises as `Engine.generate` does, and `EngineError` (501) for an
+        upstream that counts none. None: as `counted`."""
 
 
-async def counted(engine: Engine, request: GenerationRequest) -> int:
-    """The count of `UpstreamCounter.count_tokens`. Raises `EngineError` (501) for an engine that has none."""
+async def counted(engine: Engine, request: GenerationRequest) -> int | None:
+    """The count of `UpstreamCounter.count_tokens`. None: neither the engine nor its upstream can count."""
     if not isinstance(engine, UpstreamCounter):
-        raise EngineError("This engine has no tokenizer.", status=501)
-    return await engine.count_tokens(request)
+        return None
+    try:
+        return await engine.count_tokens(request)
+    except EngineError as error:
+        if error.status == 501:
+            return None
+        raise

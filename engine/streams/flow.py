@@ -83,6 +83,8 @@ class StagedFlow:
         """`stages`: those that never wait, in order. `guard`: those after the gate."""
         self.on_first: Callable[[], None] | None = None
         self.on_rewind: Callable[[Rewind], None] | None = None
+        self.on_end: Callable[[], None] | None = None
+        """Called once when no delta comes any more. It may have the flow wait."""
         self.is_full = False
         self.is_over = False
         self.is_finished = False
@@ -125,11 +127,14 @@ class StagedFlow:
                 if self._error is not None:
                     raise self._error
                 self._room.set()
-                if self.is_over:
-                    break
-                if self._engine.done():
-                    self._engine.result()
-                    break
+                if self.is_over or self._engine.done():
+                    if not self.is_over:
+                        self._engine.result()
+                    if self.on_end is None:
+                        break
+                    on_end, self.on_end = self.on_end, None
+                    on_end()
+                    continue
                 self._sleep = asyncio.get_running_loop().create_future()
                 try:
                     await self._sleep
@@ -197,4 +202,4 @@ class StagedFlow:
             # They refer to this flow, which would wait for a garbage collection.
             for stage in stages:
                 del stage.flow, stage.source
-            self._error = self.on_first = self.on_rewind = None
+            self._error = self.on_first = self.on_rewind = self.on_end = None

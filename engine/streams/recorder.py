@@ -98,7 +98,7 @@ class RecordingEngine:
         """Not recorded: the answer has no deltas."""
         return await relayed(self._engine, request, path, fields)
 
-    async def count_tokens(self, request: GenerationRequest) -> int:
+    async def count_tokens(self, request: GenerationRequest) -> int | None:
         """Counts are not recorded."""
         return await counted(self._engine, request)
 

@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from engine.protocol import ROLES, GenerationRequest, RequestError
 from engine.protocol.call_arguments import is_object, object_of
 from engine.protocol.fields.names import caller_name
+from engine.protocol.system_messages import SystemMessages, folded, folded_request
 
 TEMPLATE_ERRORS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, RecursionError)
 """Errors that a template raises itself, or that come from a message of an unexpected form."""
@@ -36,7 +37,7 @@ _RESULT = {"name": "probe", "tool_call_id": "call00000"}
 
 
 class ChatTemplate:
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, system_messages: SystemMessages = "auto") -> None:
         self._tokenizer = tokenizer
         self._reserved = {"messages", *inspect.signature(tokenizer.apply_chat_template).parameters}
         self._takes_parts, self._needs_parts = self._probe_parts()
@@ -47,6 +48,8 @@ class ChatTemplate:
         self._left_out = {role for role in ("system", "tool", "function") if self._writes(role) is False}
         """Roles whose messages the template leaves out."""
         self._has_developer = bool(self._writes("developer"))
+        self._folds = system_messages == "fold" or (system_messages == "auto" and self._needs_fold())
+        """Whether all system messages become one, in front."""
         self.hints = frozenset(name for name in TEMPLATE_HINTS if self._reads(name))
         """The `TEMPLATE_HINTS` that change the prompt."""
 
@@ -72,6 +75,9 @@ class ChatTemplate:
             raise RequestError("This model's chat template takes no tools.", param="tools")
         template_kwargs = self._hints_of(request) | dict(given)
         messages = [self._plain(message, i) for i, message in enumerate(request.messages)]
+        if self._folds and folded_request(request) is not None:
+            messages = [dict(message) for message in folded(messages)]
+            messages[0]["role"] = "system"
         try:
             return self._render(messages, tools=list(tools) or None, **ending, **template_kwargs)
         except TEMPLATE_ERRORS as error:
@@ -157,6 +163,18 @@ class ChatTemplate:
             return _PROBE in self._render(chat)
         except TEMPLATE_ERRORS:
             return None
+
+    def _needs_fold(self) -> bool:
+        """Whether the template writes two system messages only if they are one, in front."""
+        first, later = {"role": "system", "content": "a start"}, {"role": "system", "content": _PROBE}
+        chat: list[dict[str, Any]] = [first, _USER, later]
+        return not self._shows_probe(chat) and self._shows_probe([dict(one) for one in folded(chat)])
+
+    def _shows_probe(self, chat: list[dict[str, Any]]) -> bool:
+        try:
+            return _PROBE in self._render(chat)
+        except TEMPLATE_ERRORS:
+            return False
 
     def _probe_parts(self) -> tuple[bool, bool]:
         # A template that does not know parts writes their Python form, without an error. One that knows only

@@ -11,6 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from engine.protocol import GenerationRequest, Prompt, RequestError, TextTokens
 from engine.protocol.options import EngineConfig
 from engine.protocol.prompt_size import check_num_bytes
+from engine.protocol.system_messages import SystemMessages
 from engine.text.chat_template import ChatTemplate
 from engine.text.detokenizer import WholeTexts
 from engine.text.infill import Infill
@@ -20,7 +21,9 @@ from engine.text.plain_text import PlainText
 class LocalTokenizer:
     """Implements `protocol.Tokenizer` for every tokenizer that has a fast form."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, *, system_messages: SystemMessages = "auto"
+    ) -> None:
         if not tokenizer.is_fast:
             kind = type(tokenizer).__name__
             raise ValueError(f"{kind} has no fast form (tokenizer.json), which is needed.")
@@ -31,7 +34,7 @@ class LocalTokenizer:
         added = self.fast.get_added_tokens_decoder()
         self.special_ids = frozenset(i for i, token in added.items() if token.special)
         """Ids of tokens that stand for no text."""
-        self._chat = ChatTemplate(tokenizer)
+        self._chat = ChatTemplate(tokenizer, system_messages)
         self._plain: PlainText | None = None
         self.infill = Infill.of(self.fast)
         """None: the model cannot be asked for a text between two texts."""
@@ -43,8 +46,20 @@ class LocalTokenizer:
         """The most tokens that the model takes. The engine sets it; None: `encode` takes any text."""
 
     @classmethod
-    def load(cls, model: str, *, trust_remote_code: bool = False) -> "LocalTokenizer":
-        return cls(AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code))
+    def load(
+        cls, model: str, *, trust_remote_code: bool = False, system_messages: SystemMessages = "auto"
+    ) -> "LocalTokenizer":
+        made = AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code)
+        return cls(made, system_messages=system_messages)
+
+    @classmethod
+    def of(cls, config: EngineConfig, name: str | None = None) -> "LocalTokenizer":
+        """The tokenizer of a model of this process. `name`: None: the one that the configuration names."""
+        return cls.load(
+            name or config.tokenizer_name,
+            trust_remote_code=config.trust_remote_code,
+            system_messages=config.system_messages,
+        )
 
     @property
     def max_prompt_bytes(self) -> int | None:

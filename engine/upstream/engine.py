@@ -14,6 +14,7 @@ import orjson
 from engine.protocol import Deltas, EngineError, GenerationRequest, ModelInfo, RequestError
 from engine.protocol.fields.asked import check_fields
 from engine.protocol.flow import Flow
+from engine.protocol.system_messages import SystemMessages
 from engine.protocol.tracing import CURRENT_SPAN
 from engine.streams.feeding import iterated
 from engine.streams.flow import StagedFlow
@@ -29,6 +30,7 @@ from engine.upstream.json_text import read_object, strict_json
 from engine.upstream.limits import Patience, TooMuchError, UpstreamOptions
 from engine.upstream.request_tracker import TrackedEngine, TrackedRequest
 from engine.upstream.sse import Event, EventReader, EventTooLongError, SSEDecoder
+from engine.upstream.system_order import SystemOrder, order_fault
 
 _KEEPALIVE = 4.0
 """Seconds that an idle connection is kept. uvicorn closes idle connections after 5, so ours close first."""
@@ -60,7 +62,8 @@ class UpstreamEngine(TrackedEngine, ABC):
 
     `upstream`: the upstream's URL, as a client's `base_url`. A user and a password in it become a header, and
     are nowhere else. `model`: the upstream's name for the model. None: the name that the caller gives.
-    `connect_timeout`: seconds to connect. `options`: bounds of its answers.
+    `connect_timeout`: seconds to connect. `options`: bounds of its answers. `system_messages`: the form of
+    chats with more than one.
 
     Raises `ValueError` for a URL that cannot be used. The message does not quote the URL.
     """
@@ -77,6 +80,7 @@ class UpstreamEngine(TrackedEngine, ABC):
         model: str | None = None,
         connect_timeout: float = 10.0,
         options: UpstreamOptions | None = None,
+        system_messages: SystemMessages = "auto",
     ) -> None:
         super().__init__()
         self.info = ModelInfo()
@@ -87,6 +91,7 @@ class UpstreamEngine(TrackedEngine, ABC):
             raise ValueError("the upstream has a password in its URL and an API key: give one of them")
         self._headers = {"Authorization": password} if password else self._key_headers(api_key or "")
         self._options = options or UpstreamOptions()
+        self._system_order = SystemOrder(system_messages)
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
         self._session: aiohttp.ClientSession | None = None
         self.health = UpstreamHealth(self.url, has_key=bool(self._headers))
@@ -132,6 +137,9 @@ class UpstreamEngine(TrackedEngine, ABC):
 
     async def feed(self, request: GenerationRequest, flow: Flow) -> None:
         check_fields(request, self.fields)
+        await self._system_order.ask(request, partial(self._feed, flow))
+
+    async def _feed(self, flow: Flow, request: GenerationRequest) -> None:
         call = self._call(request)
         patience = Patience(self._options, asyncio.get_running_loop().time)
         asking = self._asked(request, self.url + call.path, call.fields, call.headers, patience)
@@ -190,7 +198,10 @@ class UpstreamEngine(TrackedEngine, ABC):
                 self.health.answered(response.status)
                 if response.status != 200:
                     body, wait = await self._error_of(response), response.headers.get("Retry-After")
-                    raise upstream_error(response.status, body, fields, model=request.model, retry_after=wait)
+                    error = upstream_error(
+                        response.status, body, fields, model=request.model, retry_after=wait
+                    )
+                    raise error from order_fault(response.status, body)
                 yield response, tracked
 
     def check_health(self) -> None:

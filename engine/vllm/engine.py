@@ -146,7 +146,7 @@ class VLLMEngine(PreparingEngine, TrackedEngine):
 
         launch = Launch.prepare(self.config, self._arguments)
         model, has_own = launch.model, has_processors(self.config)
-        tokenizer = LocalTokenizer.load(launch.tokenizer, trust_remote_code=self.config.trust_remote_code)
+        tokenizer = LocalTokenizer.of(self.config, launch.tokenizer)
         self._processor = InputProcessor.make(tokenizer, model, self.config)
         if has_own:
             launch.add_processors(self._notes_folder)

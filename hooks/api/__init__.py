@@ -31,8 +31,8 @@ Scope = Literal["request", "output"]
 
 
 class Verdict:
-    """A hook's decision on the pending text: `emit`, `suppress`, `hold`, `redact`, `terminate`, `rewind` or
-    `suspect`.
+    """A hook's decision on the pending text: `emit`, `suppress`, `hold`, `redact`, `terminate`, `rewind`,
+    `suspect` or `ask`.
 
     Hooks call these classes like functions, so their names are in lower case.
     """
@@ -154,6 +154,16 @@ class suspect(Note):
     """
 
     action = "suspect"
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class ask(Note):
+    """Release the pending arguments of a tool call untouched, and have a person decide on the call (contract
+    3.21). The call waits for the person, and only the call. `text` ends the answer if the person refuses it.
+    """
+
+    action = "ask"
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,9 @@ Action = Literal[
     "redact",
     "rewrite",
     "suspect",
+    "ask",
+    "approve",
+    "deny",
     "judged",
     "hold",
     "refuse",
@@ -22,10 +25,11 @@ Action = Literal[
     "error",
 ]
 """`suspect`: the hook returned `suspect`. `judged`: the stream of a hook that judges ended. Neither withholds
-anything. `hold`: a hold ended. Its text was released untouched; or, with the reason `aborted`, the
-stream ended early and the text was withheld. `restore`: a value of the caller's came back, or passed.
-`refuse`, `rewrite_prompt` and `taint` concern the request. `error`: a hook failed."""
-NOTES: frozenset[Action] = frozenset({"suspect", "taint"})
+anything. `ask`: a person is asked about the tool call. `approve`, `deny`: the answer; the reason names who
+gave it. `hold`: a hold ended. Its text was released untouched; or, with the reason `aborted`, the stream
+ended early and the text was withheld. `restore`: a value of the caller's came back, or passed. `refuse`,
+`rewrite_prompt` and `taint` concern the request. `error`: a hook failed."""
+NOTES: frozenset[Action] = frozenset({"suspect", "taint", "ask", "approve"})
 """The actions of verdicts that change no text."""
 Mode = Literal["enforce", "shadow"]
 

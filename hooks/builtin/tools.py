@@ -7,7 +7,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hooks import Chunk, GenerationRequest, Verdict, checked, emit, hold, redact, rewind, suppress, terminate
+from hooks import (
+    Chunk,
+    GenerationRequest,
+    Verdict,
+    ask,
+    checked,
+    emit,
+    hold,
+    redact,
+    rewind,
+    suppress,
+    terminate,
+)
 from hooks.builtin.tool_policy.arguments import Arguments
 from hooks.builtin.tool_policy.conversation import Conversation
 from hooks.builtin.tool_policy.rules import Policy, Rule, WrittenRule
@@ -50,7 +62,7 @@ class Tools:
         rules: Sequence[WrittenRule] = (),
         *,
         default: Literal["allow", "deny"] = "deny",
-        action: Literal["suppress", "terminate", "rewind"] = "suppress",
+        action: Literal["suppress", "terminate", "rewind", "ask"] = "suppress",
         text: Text | None = "[A tool call was withheld: the policy does not allow it.]",
         max_held: Count = 65536,
     ) -> None:
@@ -60,7 +72,8 @@ class Tools:
         `asked`: a pattern that the user's own words must have. `default`: for tools that no rule names.
 
         `action`: `suppress` withholds a denied call and continues. `terminate` ends the request. `rewind` has
-        the model write something else. `text`: what `suppress` puts at the end of the answer. `max_held`:
+        the model write something else. `ask` has a person decide on the call, unless it cannot be read.
+        `text`: what `suppress`, and a person's refusal, puts at the end of the answer. `max_held`:
         most characters of arguments that a decision may take; a longer call is denied.
 
         Raises `ValueError` for a rule that cannot be checked, and names the rule.
@@ -94,6 +107,10 @@ class Tools:
         call: _Call | None = chunk.state.get("call")
         if call is None:
             call = chunk.state["call"] = self._begun(chunk)
+            if call.is_allowed is False and self._action == "ask":
+                verdict = self._ask(chunk, call)
+                later = self._read(chunk, call)
+                return later if isinstance(later, terminate) else verdict
             if call.is_allowed is False:
                 return self._deny(chunk, DENIED)
             call.is_free = call.is_allowed is True
@@ -112,15 +129,18 @@ class Tools:
         after the place where the call was allowed ends the output there."""
         text = chunk.text_diff
         num_good = 0
+        verdict: Verdict | None = None
         if call.is_allowed is None:
             num_good = self._read_to_decide(chunk, call, text)
             if call.is_allowed is not True:
-                return self._hold_or_deny(chunk, call, is_whole=num_good == len(text))
+                verdict = self._hold_or_deny(chunk, call, is_whole=num_good == len(text))
+                if not isinstance(verdict, ask):
+                    return verdict
         num_good += call.arguments.feed(text[num_good:])
         if call.arguments.is_bad:
             after = len(chunk.pending) - len(text) + num_good
             return terminate(UNREADABLE, after=after, scope="output")
-        return emit(chunk.pending)
+        return verdict or emit(chunk.pending)
 
     def _read_to_decide(self, chunk: Chunk, call: _Call, text: str) -> int:
         """Read as much as a decision may take. Returns the number of good characters."""
@@ -137,9 +157,16 @@ class Tools:
     def _hold_or_deny(self, chunk: Chunk, call: _Call, *, is_whole: bool) -> Verdict:
         if call.is_allowed is None and is_whole and not chunk.is_final:
             return hold()
+        if call.is_allowed is False and self._action == "ask":
+            return self._ask(chunk, call)
         reason = UNREADABLE if call.is_allowed is None else DENIED
         call.is_allowed = False
         return self._deny(chunk, reason)
+
+    def _ask(self, chunk: Chunk, call: _Call) -> ask:
+        """Have a person decide. The rest of the arguments must still be readable."""
+        call.is_allowed = True
+        return ask(DENIED, text=None if asks_for_json(chunk.request) else self._text)
 
     def _decide(self, chunk: Chunk, call: _Call) -> None:
         is_tainted = chunk.request.taint is not None

@@ -35,7 +35,7 @@ from hooks.prompts.names import readings_of
 from hooks.prompts.sources import STRANGERS
 
 Action = Literal["redact", "suppress", "terminate", "rewind", "suspect"]
-PromptAction = Literal["redact", "refuse", "taint"]
+PromptAction = Literal["redact", "refuse", "refuse_new", "taint"]
 Sources = Annotated[Sequence[Source], Field(min_length=1)]
 SOURCES: tuple[Source, ...] = get_args(Source)
 Channels = Annotated[Sequence[Channel], Field(min_length=1)]
@@ -81,10 +81,12 @@ class ActingGuard:
     `suppress` withhold the whole call.
 
     `prompt`: the action for a match in a prompt. `redact` puts `template` in its place. `refuse` refuses the
-    request, and answers with `text` if there is one. `taint` marks the request, for guards such as `tools`
+    request, and answers with `text` if there is one. `refuse_new` refuses only what the user, a tool or a
+    document says for the first time after the model's last answer, and acts as `redact` on the rest: a
+    conversation goes on after a refusal. `taint` marks the request, for guards such as `tools`
     that then allow less. None: prompts are not read. `of`: the texts of a prompt to read, by their source.
-    None: for `redact` all texts, for `refuse` all but definitions, and for `taint` results of tools and
-    documents.
+    None: for `redact` and `refuse_new` all texts, for `refuse` all but definitions, and for `taint` results
+    of tools and documents.
 
     `alternatives`: `withhold` or `keep` tokens' top alternatives, which no guard reads and may spell a match.
 
@@ -93,6 +95,8 @@ class ActingGuard:
     """
 
     default_scope: Literal["request", "output"] = "request"
+    refuses_new = False
+    """Whether `prompt: refuse_new` is for this guard."""
 
     @checked
     def __init__(
@@ -129,10 +133,12 @@ class ActingGuard:
         self._withholds = alternatives == "withhold"
         self.withholds_alternatives = self._withholds and "content" in channels
         self._releases_at_cut = at_cut == "release"
-        if template is not None and "redact" not in (action, prompt):
-            raise ValueError("template: it is for redact, but neither action nor prompt is redact")
-        if text is not None and not self._ends and prompt != "refuse":
+        if template is not None and action != "redact" and prompt not in ("redact", "refuse_new"):
+            raise ValueError("template: it is for redact, but neither action nor prompt redacts")
+        if text is not None and not self._ends and prompt not in ("refuse", "refuse_new"):
             raise ValueError("text: it is for terminate, rewind or a refused prompt, and neither is set")
+        if prompt == "refuse_new" and not self.refuses_new:
+            raise ValueError("prompt: refuse_new is for guards that search text")
         if of is not None and prompt is None:
             raise ValueError("of: it says which texts of a prompt to read, and prompt is not set")
         if scope is not None and not self._ends:
@@ -254,14 +260,16 @@ class ActingGuard:
         value = excerpt.placeholders.value(text[match.start : match.end])
         return Restored(start, end, excerpt.escaped(value, match.start), match.entity)
 
-    def _answer_prompt(self, request: GenerationRequest, matches: Sequence[Match]) -> PromptReply:
-        """The answer of `on_request` because of `matches` in the prompt."""
+    def _answer_prompt(
+        self, request: GenerationRequest, matches: Sequence[Match], place: str | None = None
+    ) -> PromptReply:
+        """The answer of `on_request` because of `matches` in the prompt, at this place."""
         if not matches:
             return request
         entity = min(matches, key=order).entity
         if self._prompt == "taint":
             return replace(request, taint=request.taint or entity)
-        return refuse(entity, self._text)
+        return refuse(entity, self._text, place=place)
 
     def _decide(
         self, excerpt: Excerpt, text: str, matches: list[Match], undecided: int, template: str
@@ -310,7 +318,7 @@ class ActingGuard:
 def _default_sources(prompt: PromptAction | None) -> Iterable[Source]:
     if prompt == "taint":
         return STRANGERS
-    return (one for one in SOURCES if prompt == "redact" or one != "definition")
+    return (one for one in SOURCES if prompt in ("redact", "refuse_new") or one != "definition")
 
 
 def _gaps(spans: Iterable[Span], start: int, end: int) -> list[Span]:

@@ -60,9 +60,10 @@ class JudgeGuard(ActingGuard):
     async def _judge_prompt(self, request: GenerationRequest) -> PromptReply:
         prompts = [prompt for prompt in prompt_texts(request) if prompt.is_of(self._of)]
         texts = [Excerpt(is_json=prompt.is_json).read(prompt.text, is_final=True) for prompt in prompts]
-        for found in await self._find(self._judge_prompts, *map(self._cut, texts)):
-            if found:
-                return self._answer_prompt(request, [match for match, _ in found])
+        found = await self._find(self._judge_prompts, *map(self._cut, texts))
+        for prompt, matches in zip(prompts, found, strict=True):
+            if matches:
+                return self._answer_prompt(request, [match for match, _ in matches], prompt.place)
         return request
 
     async def _redact_prompt(self, request: GenerationRequest) -> GenerationRequest:

@@ -27,6 +27,7 @@ from hooks.detect.found_again import FoundAgain
 from hooks.detect.lead import MAX_LEAD, Lead
 from hooks.detect.placeholders import LONGEST, Placeholders, operator_key
 from hooks.detect.readings import Reader
+from hooks.detect.refused_before import RefusedBefore
 from hooks.detect.restoring import MARK, masked
 from hooks.loading.screen import Screen, Screened
 from hooks.prompts.lead import leads_of
@@ -54,6 +55,7 @@ class SpanGuard(ActingGuard, Screened):
     """
 
     copyable = True
+    refuses_new = True
     reads_text = False
 
     def __init__(self, detector: Detector, *, restore: bool = False, **options: Unpack[Options]) -> None:
@@ -67,6 +69,7 @@ class SpanGuard(ActingGuard, Screened):
                 raise ValueError("restore: the placeholders take the place of template")
             operator_key()
         self._restores = restore
+        self._refused = RefusedBefore()
         self.detector = detector
         self._worded = detector if isinstance(detector, Worded) else None
         self._reader = detector if isinstance(detector, Reader) else None
@@ -168,7 +171,25 @@ class SpanGuard(ActingGuard, Screened):
 
     @property
     def on_request(self) -> Callable[..., Any] | None:
+        if self._prompt == "refuse_new":
+            return self._refuse_new
         return self._mask_prompt if self._restores else super().on_request
+
+    def _refuse_new(self, request: GenerationRequest) -> PromptReply:
+        is_new = partial(self._refused.is_new, request)
+
+        def without_old(prompt: PromptText) -> str:
+            return prompt.text if is_new(prompt) else self._redacted(prompt)
+
+        # First the old texts: a match of theirs must not count in a text that they are joined in.
+        shown = with_prompt_texts(request, without_old)
+        new = filter(is_new, prompt_texts(shown))
+        found = [(prompt, matches) for prompt in new if (matches := self._found_in(prompt))]
+        if not found:
+            return shown
+        self._refused.remember(request, (prompt for prompt, _ in found))
+        prompt, matches = found[0]
+        return self._answer_prompt(request, matches, prompt.place)
 
     def _redact_prompt(self, request: GenerationRequest) -> GenerationRequest:
         return with_prompt_texts(request, self._redacted)
@@ -187,15 +208,21 @@ class SpanGuard(ActingGuard, Screened):
 
     def _judge_prompt(self, request: GenerationRequest) -> PromptReply:
         for prompt in prompt_texts(request):
-            if not prompt.is_of(self._of):
-                continue
-            excerpt = Excerpt(is_json=prompt.is_json)
-            for piece, is_final in _parts(prompt.text):
-                text, matches, undecided = self._scan(excerpt, piece, is_final)
-                if matches:
-                    return self._answer_prompt(request, matches)
-                self._decide(excerpt, text, matches, undecided, "")
+            if matches := self._found_in(prompt):
+                return self._answer_prompt(request, matches, prompt.place)
         return request
+
+    def _found_in(self, prompt: PromptText) -> list[Match]:
+        """The first matches in a prompt's text, if the guard reads it."""
+        if not prompt.is_of(self._of):
+            return []
+        excerpt = Excerpt(is_json=prompt.is_json)
+        for piece, is_final in _parts(prompt.text):
+            text, matches, undecided = self._scan(excerpt, piece, is_final)
+            if matches:
+                return matches
+            self._decide(excerpt, text, matches, undecided, "")
+        return []
 
     def _redacted(self, prompt: PromptText) -> str:
         return spliced(prompt.text, self._spans(prompt, self._prompt_template))

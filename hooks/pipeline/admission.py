@@ -27,11 +27,19 @@ _FIXED = tuple(field.name for field in fields(GenerationRequest) if field.name n
 class RefusedError(RequestError):
     """A hook refused the prompt and gave no text to answer with."""
 
-    def __init__(self, reason: str, request: GenerationRequest) -> None:
+    def __init__(self, reason: str, request: GenerationRequest, place: str | None = None) -> None:
+        """`place`: of the text at fault, if the hook named one."""
         super().__init__(
             f"The prompt was refused: {reason}", param=request.prompt_field, code="content_filter"
         )
         self.reason = reason
+        self._place = place
+
+    def named_by(self, place_of: Callable[[str, str | None], str | None] | None) -> "RefusedError":
+        """The error with the caller's name of the place. `place_of`: takes the hook's, and the field."""
+        if place_of is not None and self._place is not None:
+            self.param = place_of(self._place, self.param)
+        return self
 
 
 def ask_prompt(guarded: GuardedRequest, hook: LoadedHook) -> Asking[Refusal | None]:
@@ -90,7 +98,8 @@ def checked_answer(answer: Reply, request: GenerationRequest) -> GenerationReque
         raise answer.error
     if isinstance(answer, Refusal):
         text = None if answer.text is None else checked_text(answer.text)
-        return Refusal(checked_text(answer.reason), text)
+        place = None if answer.place is None else checked_text(answer.place)
+        return Refusal(checked_text(answer.reason), text, place)
     if not isinstance(answer, GenerationRequest):
         discard(answer)
         raise BadVerdictError(f"its on_request returned {type(answer).__name__}")

@@ -3,7 +3,7 @@
 The machine is an iterator. It yields an `Ask` for each verdict that it needs, and a `Step` at its end.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -58,6 +58,24 @@ class HookReply:
     reply: Reply
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A tool call that waits for a person (contract 3.21)."""
+
+    call: Delta
+    """The whole call, as it leaves if the person approves it."""
+    hook: str
+    """The name of the hook that asked first."""
+    hook_index: int
+    reason: str
+    text: str | None
+    """The end of the answer if the person refuses the call."""
+    is_first_text: bool
+    """Whether the answer has no text before it."""
+    is_only_call: bool
+    """Whether no other call of the output has left by now."""
+
+
 @dataclass(slots=True)
 class Step:
     """The result of one run of the machine: for a delta, a prompt or the end. Awaiting a step returns it at
@@ -71,8 +89,12 @@ class Step:
     """Whether every output has its finish reason and a hook ended one: the engine's work can be cancelled."""
     refused: str | None = None
     """The reason of a hook that refused the prompt and gave no text to answer with."""
+    questions: Sequence[Question] = ()
+    """The tool calls that a person is asked about from now on. They are not in `released`."""
     error: Exception | None = None
     """The error that ends the request: a hook failed, or the engine broke its protocol."""
+    refused_at: str | None = None
+    """The place of the text at fault, if the hook that refused named one."""
 
     def __await__(self) -> Generator[Any, None, "Step"]:
         yield from ()

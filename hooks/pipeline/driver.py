@@ -25,7 +25,8 @@ from hooks.loading.fuse import Run
 from hooks.loading.loader import LoadedHook
 from hooks.loading.options import PipelineOptions
 from hooks.pipeline.admission import RefusedError
-from hooks.pipeline.ask import Ask, Machine, Reply, Step
+from hooks.pipeline.ask import Ask, Machine, Question, Reply, Step
+from hooks.pipeline.asking_stage import AskingStage, Decide
 from hooks.pipeline.guard import Guard
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from hooks.prompts.texts import without_unread
@@ -55,7 +56,7 @@ async def admit(guard: OpenGuard, tokenizer: Tokenizer | None = None) -> Generat
         return asked  # no hook in force reads prompts, so nothing is refused
     step = await guard.admit(shown)
     if step.refused is not None:
-        raise RefusedError(step.refused, guard.request)
+        raise RefusedError(step.refused, guard.request, step.refused_at)
     if step.is_over:
         return step.released
     admitted = await in_ids(guard.request, asked, shown, tokenizer)
@@ -76,10 +77,13 @@ class Guarding(Stage):
     invalid delta.
     """
 
-    __slots__ = ("_guard",)
+    __slots__ = ("_asking", "_decide", "_guard")
 
-    def __init__(self, guard: OpenGuard) -> None:
+    def __init__(self, guard: OpenGuard, decide: Decide | None = None) -> None:
+        """`decide`: has a person decide on a tool call. None: the guard was opened without `can_ask`."""
         self._guard = guard
+        self._decide = decide
+        self._asking: AskingStage | None = None
 
     def feed(self, delta: Delta) -> None:
         step = self._guard.feed(delta)
@@ -92,6 +96,8 @@ class Guarding(Stage):
         self._go_on(await step)
 
     def _go_on(self, step: Step) -> None:
+        if step.questions:
+            self._ask(step.questions)
         for released in step.released:
             self.next.feed(released)
         if step.is_over:
@@ -99,7 +105,18 @@ class Guarding(Stage):
         elif step.rewind is not None:
             self.source.rewind(step.rewind)
 
+    def _ask(self, questions: Sequence[Question]) -> None:
+        """Ask a person. The first question of a request puts the stage of the questions after this one."""
+        if self._asking is None:
+            assert self._decide is not None
+            self._asking = AskingStage(self._decide)
+            self._asking.follow(self)
+        for question in questions:
+            self._asking.ask(question)
+
     async def close(self) -> None:
+        if self._asking is not None:
+            await self._asking.close()
         await self._guard.close()
 
 
@@ -114,12 +131,13 @@ class GuardDriver:
         options: PipelineOptions,
         *,
         can_rewind: bool = False,
+        can_ask: bool = False,
         listener: Listener | None = None,
         min_held: float = 0.0,
         prompt_threads: PromptThreads | None = None,
         runs: Sequence[Run] = (),
     ) -> None:
-        """`tallies`: the counts, by hook. `can_rewind`: whether the engine can rewind outputs.
+        """`tallies`: the counts, by hook. `can_rewind`, `can_ask`: see `GuardFactory.open`.
         `listener`: receives the decisions, as hooks that listen do. `min_held`: see `GuardFactory.open`.
         `prompt_threads`: where thread-safe hooks read prompts that are not short; None: in this
         thread. `runs`: the hooks that are fused."""
@@ -140,7 +158,14 @@ class GuardDriver:
         self._listener = listener
         self._log = DecisionLog(0.0 if self._listeners else min_held) if self._listeners or listener else None
         self._guard = Guard(
-            request, hooks, tallies, options, can_rewind=can_rewind, decisions=self._log, runs=runs
+            request,
+            hooks,
+            tallies,
+            options,
+            can_rewind=can_rewind,
+            can_ask=can_ask,
+            decisions=self._log,
+            runs=runs,
         )
         self.may_rewind = self._guard.may_rewind
 

@@ -138,7 +138,7 @@ class Reading:
 
 
 def _may_skip(guard: Screened, stage: HookStage) -> bool:
-    return guard.may_skip(stage.context.state)
+    return stage.ahead is None and guard.may_skip(stage.context.state)
 
 
 class FusedStage(HookStage):

@@ -47,15 +47,16 @@ class Guard:
         options: PipelineOptions,
         *,
         can_rewind: bool = False,
+        can_ask: bool = False,
         decisions: DecisionLog | None = None,
         runs: Sequence[Run] = (),
     ) -> None:
-        """`can_rewind`: whether the engine can rewind outputs. `decisions`: gets the hooks'
-        decisions, for the driver to report; None: nobody listens. `runs`: the hooks that are fused. They are
-        not fused if decisions are reported, which name the hook that held a text, or if a hook may rewind."""
+        """`can_rewind`, `can_ask`: see `GuardFactory.open`. `decisions`: gets the hooks' decisions, for the
+        driver to report; None: nobody listens. `runs`: the hooks that are fused. They are not fused if
+        decisions are reported, which name the hook that held a text, or if a hook may rewind."""
         self.may_rewind = can_rewind and any(hook.may_rewind and not hook.is_shadow for hook in hooks)
         """Whether a hook may rewind outputs, and the engine can."""
-        self.guarded = GuardedRequest(request, hooks, tallies, options, decisions)
+        self.guarded = GuardedRequest(request, hooks, tallies, options, decisions, can_ask=can_ask)
         if decisions is None and not self.may_rewind:
             self.guarded.runs = runs
         self._outputs = list(map(self._output, range(request.num_outputs)))
@@ -72,6 +73,7 @@ class Guard:
         guarded.request = shown
         released: list[Delta] = []
         refused: str | None = None
+        place: str | None = None
         error: Exception | None = None
         try:
             for i, hook in enumerate(guarded.hooks):
@@ -80,14 +82,16 @@ class Guard:
                 if (refusal := (yield from ask_prompt(guarded, hook))) is None:
                     continue
                 if refusal.text is None:
-                    refused = refusal.reason
+                    refused, place = refusal.reason, refusal.place
                 else:
                     guarded.hooks, guarded.runs = guarded.hooks[i + 1 :], ()
                     released = yield from self._answer(refusal.text, refusal.reason)
                 break
         except EndsRequest as failure:
             error = failure
-        yield self._step(released, refused=refused, error=error)
+        step = self._step(released, refused=refused, error=error)
+        step.refused_at = place
+        yield step
 
     def _answer(self, text: str, reason: str) -> Asking[list[Delta]]:
         """Answer with the refusal's text, in the engine's place."""
@@ -96,7 +100,7 @@ class Guard:
         released: list[Delta] = []
         for output in self._outputs:
             released += yield from output.refuse(text)
-            released.append(output.end(self.guarded.options.terminate_finish_reason, reason))
+            released += output.end(self.guarded.options.terminate_finish_reason, reason)
         return released
 
     def feed(self, delta: Delta) -> Machine:
@@ -129,7 +133,7 @@ class Guard:
                 guarded.decisions.forget_repeated(num_decisions)
         if self._released_usage is not None:
             released = [self._released_usage.count(one) for one in released]
-        if self._is_terminated or error is not None:
+        if self._is_terminated or error is not None or guarded.questions:
             yield self._step(released, rewound, error=error)
         else:
             yield Step(released, rewound)
@@ -148,7 +152,8 @@ class Guard:
             one.is_finished = True
         for one in ended:
             yield from one.abort()
-        return [one.end(self.guarded.options.terminate_finish_reason, verdict.reason) for one in ended]
+        finish_reason = self.guarded.options.terminate_finish_reason
+        return [delta for one in ended for delta in one.end(finish_reason, verdict.reason)]
 
     def _end_differing(self, output: Output) -> Asking[list[Delta]]:
         logger.warning("after a rewind, hooks released different text; the output ends")
@@ -192,4 +197,5 @@ class Guard:
         error: Exception | None = None,
     ) -> Step:
         is_over = self._is_terminated and all(output.is_finished for output in self._outputs)
-        return Step(released, rewound, is_over, refused, error)
+        questions, self.guarded.questions = self.guarded.questions, []
+        return Step(released, rewound, is_over, refused, questions, error)

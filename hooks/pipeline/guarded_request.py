@@ -2,17 +2,18 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from engine.protocol import GenerationRequest, Usage
+from engine.protocol import Delta, GenerationRequest, Usage
 from hooks.decisions.hidden_values import HiddenValues
 from hooks.decisions.log import DecisionLog
 from hooks.decisions.tally import Tallies
 from hooks.loading.fuse import Run
 from hooks.loading.loader import LoadedHook
 from hooks.loading.options import PipelineOptions
+from hooks.pipeline.ask import Question
 
 
 @dataclass(slots=True)
@@ -29,6 +30,10 @@ class GuardedRequest:
     """None: no hook listens to decisions."""
     usage: Usage | None = None
     """The running totals, as the engine last reported them."""
+    can_ask: bool = False
+    """Whether a person can be asked about tool calls (contract 3.21)."""
+    questions: list[Question] = field(default_factory=list)
+    """What a person is to be asked and the driver does not know yet."""
     num_rewinds: int = 0
     """Rewinds of the outputs so far."""
     states: dict[int, dict[Any, Any]] = field(default_factory=partial(defaultdict, dict))
@@ -60,3 +65,29 @@ class GuardedRequest:
     def can_rewind(self) -> bool:
         """Whether hooks may rewind an output once more (contract 8.3)."""
         return self.num_rewinds < self.options.max_rewinds and not self.request.is_searched
+
+    def is_cut(self, last: Delta) -> bool:
+        """Whether the delta ends the output at a place that the client chose, or may have (contract 2.9).
+
+        An upstream may report a stop string like the model's own end. If the client gave one, the model's
+        own end is one that comes with a textless token of a known id, as the end of sequence does. Upstreams
+        know more fields for stops than Weir, as `stop_regex`.
+        """
+        request = self.request
+        is_own_reason = last.finish_reason in ("stop", "tool_calls") and last.stop_reason is None
+        if not is_own_reason or last.is_cut or request.steers_end:
+            return True
+        may_stop = (
+            request.sampling.stop or request.sampling.stop_token_ids or "stop" in " ".join(request.extra)
+        )
+        end = last.tokens[-1] if last.tokens else None
+        return bool(may_stop) and (end is None or bool(end.text) or end.id is None)
+
+    def for_client(self, last: Delta) -> Delta:
+        """The delta for the client: without the engine's stop reason, if that is text that no hook was shown
+        (contract 2.7, 6.2), as a stop string is, or a stop token that is not a special token."""
+        if not self.is_enforced:
+            return last
+        ends_in = last.tokens[-1] if last.tokens else None
+        is_special = ends_in is not None and not ends_in.text and ends_in.id == last.stop_reason
+        return last if is_special else replace(last, stop_reason=None, is_cut=True)

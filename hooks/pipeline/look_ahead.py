@@ -5,15 +5,16 @@ attribute `copyable` can be asked in this way (contract 3.19).
 """
 
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 from hooks.api import Chunk, StreamContext, emit, terminate
 from hooks.decisions.failure import HookError
 from hooks.decisions.tally import Tally
-from hooks.pipeline.ask import Ask, Asking
+from hooks.pipeline.ask import Ask, Asking, Reply
 from hooks.pipeline.fragments import Fragment, copies, num_incomplete_of, restored_in, text_of, tokens_of
 from hooks.pipeline.guarded_request import GuardedRequest
-from hooks.pipeline.stage import HookStage
+from hooks.pipeline.stage import HookStage, Settled
 from hooks.pipeline.stream import Stream
 
 
@@ -37,35 +38,70 @@ def look_ahead(guarded: GuardedRequest, stream: Stream | None) -> Asking[str | N
         if stage.num_fused:
             released = [*stage.held.fragments, *released]
             continue
-        text_diffs, held, text = stage.text_diffs, stage.held.texts, text_of(released)
-        num_diffs = len(text_diffs)
-        keeps_text = stage.context.keeps_text
-        if text and keeps_text:
-            text_diffs.append(text)  # removed below: a copy of the list would cost more for longer streams
-        context = _copy(stage, suspicions)
-        num_incomplete, restored = num_incomplete_of(released), restored_in(released)
-        chunk = Chunk(context, text, tokens_of(released), True, False, held, num_incomplete, restored)
-        ask = Ask(stage.hook, stage.tally, stage.call, False, chunk)
+        asked = yield from last_call(guarded, stage, released, suspicions)
         try:
-            yield ask
-            reply = ask.reply
-            if type(reply) is emit and reply.text is chunk.pending and not (stage.judged or reply.unjudged):
+            if asked.lets_through:
                 released = [*stage.held.fragments, *released]
                 continue
-            trial = GuardedRequest(
-                guarded.request, [], {stage.hook.name: Tally()}, guarded.options, suspicions=suspicions
-            )
-            copied = HookStage(trial, stage.hook, context)
-            copied.held = stage.held.copied()
-            released, ends = copied.settle(chunk, reply, copies(released), None)
+            released, ends = asked.settle(copies(stage.held.fragments), copies(released))
         except HookError:
             return None
-        finally:
-            if keeps_text:
-                del text_diffs[num_diffs:]
         if isinstance(ends, terminate) and ends.after is None and ends.text is None:
             return ""
     return text_of(released)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class LastCall:
+    """The last call of a copy of a hook, and its reply."""
+
+    guarded: GuardedRequest
+    stage: HookStage
+    context: StreamContext
+    chunk: Chunk
+    reply: Reply
+    suspicions: dict[int, str]
+
+    @property
+    def lets_through(self) -> bool:
+        """Whether all pending text is released untouched."""
+        reply = self.reply
+        return (
+            type(reply) is emit
+            and reply.text is self.chunk.pending
+            and not (self.stage.judged or reply.unjudged)
+        )
+
+    def settle(self, held: list[Fragment], fragments: list[Fragment]) -> Settled:
+        """Carry out the reply on `held` and the new `fragments`. Counts and the hook's stage do not change.
+        Raises `HookError` if the hook failed."""
+        hook, of = self.stage.hook, self.guarded
+        trial = GuardedRequest(of.request, [], {hook.name: Tally()}, of.options, suspicions=self.suspicions)
+        copied = HookStage(trial, hook, self.context)
+        copied.held.replace(held)
+        return copied.settle(self.chunk, self.reply, fragments, None)
+
+
+def last_call(
+    guarded: GuardedRequest, stage: HookStage, new: list[Fragment], suspicions: dict[int, str]
+) -> Asking[LastCall]:
+    """Show the `new` text to a copy of a copyable hook, as if the stream ended with it (contract 3.19)."""
+    text_diffs, text = stage.text_diffs, text_of(new)
+    num_diffs = len(text_diffs)
+    keeps_text = stage.context.keeps_text
+    if text and keeps_text:
+        text_diffs.append(text)  # removed below: a copy of the list would cost more for longer streams
+    context = _copy(stage, suspicions)
+    context.is_cut = guarded.request.steers_end
+    num_incomplete, restored = num_incomplete_of(new), restored_in(new)
+    chunk = Chunk(context, text, tokens_of(new), True, False, stage.held.texts, num_incomplete, restored)
+    ask = Ask(stage.hook, stage.tally, stage.call, False, chunk)
+    try:
+        yield ask
+    finally:
+        if keeps_text:
+            del text_diffs[num_diffs:]
+    return LastCall(guarded, stage, context, chunk, ask.reply, suspicions)
 
 
 def _copy(stage: HookStage, suspicions: dict[int, str]) -> StreamContext:

@@ -103,12 +103,14 @@ class GuardFactory(Protocol):
         request: GenerationRequest,
         *,
         can_rewind: bool = False,
+        can_ask: bool = False,
         listener: Listener | None = None,
         min_held: float = 0.0,
         num_repeated: int = 0,
     ) -> OpenGuard:
-        """A guard for the request. `can_rewind`: whether the engine can rewind outputs. `listener`:
-        receives the hooks' decisions. Without one, and without a hook that listens, no decision is made.
+        """A guard for the request. `can_rewind`: whether the engine can rewind outputs. `can_ask`: whether a
+        person can be asked about tool calls, which are then in `Step.questions`. `listener`: receives the
+        hooks' decisions. Without one, and without a hook that listens, no decision is made.
         `min_held`: seconds; a shorter hold whose text was released untouched is not reported, and costs less.
         `num_repeated`: the first characters of the only output, which an earlier guard has judged: neither
         hooks nor `listener` receive their decisions again. They come as deltas of their own.

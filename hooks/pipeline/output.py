@@ -6,6 +6,7 @@ from engine.protocol import Delta, EngineError, FinishReason, PromptScores, Rewi
 from engine.protocol.deltas import with_own_reason
 from hooks.api import Chunk, rewind, terminate
 from hooks.pipeline.ask import Asking, HookReply
+from hooks.pipeline.channel_order import Waiting, let_leave
 from hooks.pipeline.delivery import Delivery, LastRewind
 from hooks.pipeline.fragments import Fragment, are_bytes_of, fragments_of, spoil
 from hooks.pipeline.guarded_request import GuardedRequest
@@ -25,9 +26,12 @@ class Output:
         "_gives_bytes",
         "_guarded",
         "_has_call",
+        "_has_content",
         "_has_offsets",
         "_has_withheld_call",
         "_prompt_scores",
+        "_running",
+        "_waiting",
         "_waiting_call",
         "delivery",
         "index",
@@ -45,8 +49,14 @@ class Output:
         """The open streams, by channel; a tool call's stream by the call's index."""
         self._ended_calls: set[int] = set()
         """Indices of the tool calls that have ended."""
+        self._running: Stream | None = None
+        """The stream of the last text."""
+        self._waiting: Waiting | None = None
+        """Set while other channels wait for the held text of one."""
         self._waiting_call: Stream | None = None
         """The tool call that waits for its end."""
+        self._has_content = False
+        """Whether the engine gave content."""
         self._has_call = False
         """Whether a tool call, or a part of one, has left."""
         self._has_withheld_call = False
@@ -67,8 +77,7 @@ class Output:
             return self._end_without_rewind(delta, self.delivery.last_rewind)
         call = delta.tool_call
         stream = self.streams.get(delta.channel if call is None else call.index)
-        ends_call = self._waiting_call is not None and self._ends_call(delta)
-        if stream is not None and delta.finish_reason is None and not ends_call:
+        if (stream is self._running or not delta.text) and stream is not None and delta.finish_reason is None:
             return self._vet(stream, delta)
         return self._begin_or_end(delta)
 
@@ -88,43 +97,55 @@ class Output:
 
     def _begin_or_end(self, delta: Delta) -> Asking[Vetted]:
         """Vet the first delta of a stream, or the last of the output."""
-        released: list[Delta] = []
         key = _key_of(delta)
+        released: list[Delta] = []
+        before, goes_on = self._running, delta.text or delta.tool_call is not None
+        if before is not None and before is not self.streams.get(key) and goes_on and self.delivery is None:
+            released, ends = yield from self._end_channel(before)
+            if ends is not None:
+                return released, ends
         if (key not in self.streams and (self.streams or self._ended_calls)) or self._ends_call(delta):
-            released, ends = yield from self._end_earlier(delta)
+            ended, ends = yield from self._end_earlier(delta)
+            released += ended
             if ends is not None:
                 return released, ends
         if key not in self.streams:
             self._prompt_scores = delta.prompt_scores or self._prompt_scores
             self.streams[key] = Stream(self._guarded, delta, self._prompt_scores)
         stream = self.streams[key]
+        if delta.text or delta.tool_call is not None:
+            self._running = stream
+            self._has_content = self._has_content or stream.channel == "content"
         if stream.kept is not None:
             self._waiting_call = stream
         if delta.finish_reason is None:
             vetted, ends = yield from self._vet(stream, delta)
             return [*released, *vetted], ends
-        if self._is_cut(delta):
+        if self._guarded.is_cut(delta):
             for open_stream in self.streams.values():
                 open_stream.cut()
         vetted, ends = yield from self._finish(stream, delta)
         return [*released, *vetted], ends
 
-    def _is_cut(self, last: Delta) -> bool:
-        """Whether the delta ends the output at a place that the client chose, or may have (contract 2.9).
+    def _end_channel(self, stream: Stream) -> Asking[Vetted]:
+        """What is held of the channel that the engine leaves now leaves first (contract 2.16)."""
+        if stream.channel not in ("content", "reasoning") or stream.key not in self.streams:
+            return [], None
+        left, ends = yield from let_leave(self._guarded, stream, self.ledger)
+        assert not isinstance(ends, rewind)  # without a delivery, it acts as terminate
+        released = self._in_order(stream, self.deliver(stream, left), is_over=ends is not None)
+        self._waiting = self._waiting or Waiting.begin(stream)
+        return released, ends
 
-        An upstream may report a stop string like the model's own end. If the client gave one, the model's
-        own end is one that comes with a textless token of a known id, as the end of sequence does. Upstreams
-        know more fields for stops than Weir, as `stop_regex`.
-        """
-        request = self._guarded.request
-        is_own_reason = last.finish_reason in ("stop", "tool_calls") and last.stop_reason is None
-        if not is_own_reason or last.is_cut or request.steers_end:
-            return True
-        may_stop = (
-            request.sampling.stop or request.sampling.stop_token_ids or "stop" in " ".join(request.extra)
-        )
-        end = last.tokens[-1] if last.tokens else None
-        return bool(may_stop) and (end is None or bool(end.text) or end.id is None)
+    def _in_order(self, stream: Stream, released: list[Delta], *, is_over: bool = False) -> list[Delta]:
+        """What leaves now, of what waits and of what `stream` released. `is_over`: no hook holds text."""
+        if (waiting := self._waiting) is None:
+            return released
+        waiting.add(stream, released)
+        if stream is not waiting.stream and not (waiting.is_full or is_over):
+            return []
+        self._waiting = None
+        return waiting.deltas
 
     def _end_earlier(self, delta: Delta) -> Asking[Vetted]:
         """End the streams that another stream's delta ends: the prompt's echo, an earlier tool call."""
@@ -189,6 +210,8 @@ class Output:
             released += closing
         if self.delivery is not None:
             released = self.new(released)
+        elif self._waiting is not None:
+            released = self._in_order(stream, released, is_over=ends is not None)
         return released, self._order_rewind(stream, ends) if isinstance(ends, rewind) else ends
 
     def _end_call(self, call: Stream, last: list[Fragment]) -> list[Delta]:
@@ -211,8 +234,16 @@ class Output:
         kept, call.kept = call.kept, []
         if not kept:
             return []
+        asked = next((stage for stage in call.stages if stage.asked is not None), None)
+        is_only_call = not self._has_call
         released = [self._announced(call, *leave_together(kept, self.ledger))]
-        return released if self.delivery is None else self.new(released)
+        if self.delivery is not None:
+            released = self.new(released)
+        if asked is None:
+            return self._in_order(call, released)
+        for delta in released:  # it leaves later, if at all
+            self._guarded.questions.append(asked.question(delta, not self._has_content, is_only_call))
+        return []
 
     def _announced(self, call: Stream, text: str, tokens: tuple[Token, ...]) -> Delta:
         call.is_announced = self._has_call = True
@@ -227,9 +258,7 @@ class Output:
         out: list[Fragment] = []
         for before, stage in enumerate(content.stages[: place + 1]):
             if stage.num_fused and not stage.is_closed:  # its guards are shown what it holds for them
-                yield from stage.leave()
-                held = Piece.of([*stage.held.fragments], self.ledger)
-                stage.held.replace(())
+                held = Piece.of((yield from stage.give_up()), self.ledger)
                 yield from content.feed(held, is_final=False, begin=before + 1)
                 out += held.fragments
         closing = Piece.of([Fragment(verdict.text or "")], self.ledger)
@@ -316,21 +345,14 @@ class Output:
             released += vetted
             if ends is not None:
                 return released, ends
+        if self._waiting is not None:
+            released += self._waiting.deltas
         released += [one for call in self.streams.values() if call.kept for one in self._let_leave(call)]
         self.is_finished = True
         self.streams.clear()  # each hook had its last call
         ended = with_own_reason(delta, has_call=self._has_call)
-        end = self._finish_delta(ended if ended.stop_reason is None else self._for_client(ended))
+        end = self._finish_delta(ended if ended.stop_reason is None else self._guarded.for_client(ended))
         return [*released, *([end] if self.delivery is None else self.new([end]))], None
-
-    def _for_client(self, last: Delta) -> Delta:
-        """The delta for the client: without the engine's stop reason, if that is text that no hook was shown
-        (contract 2.7, 6.2), as a stop string is, or a stop token that is not a special token."""
-        if not self._guarded.is_enforced:
-            return last
-        ends_in = last.tokens[-1] if last.tokens else None
-        is_special = ends_in is not None and not ends_in.text and ends_in.id == last.stop_reason
-        return last if is_special else replace(last, stop_reason=None, is_cut=True)
 
     def refuse(self, text: str) -> Asking[list[Delta]]:
         """Answer with a refusal's text. The hooks see it as a whole stream."""
@@ -349,11 +371,12 @@ class Output:
         self.streams.clear()
         self._waiting_call = None
 
-    def end(self, reason: FinishReason, stop_reason: str | None) -> Delta:
-        """The last delta of an output that a hook ended."""
+    def end(self, reason: FinishReason, stop_reason: str | None) -> list[Delta]:
+        """The last deltas of an output that a hook ended: what waited, and the end."""
         if self.delivery is not None and not self.delivery.is_repeated:
             self.ledger.close()  # the client may have these tokens already, so they are not given here
-        return self._finish_delta(Delta(finish_reason=reason, stop_reason=stop_reason, is_blocked=True))
+        end = Delta(finish_reason=reason, stop_reason=stop_reason, is_blocked=True)
+        return [*(self._waiting.deltas if self._waiting else ()), self._finish_delta(end)]
 
     def new(self, released: list[Delta]) -> list[Delta]:
         """The part that the client does not have already. Raises `DiffersError`."""

@@ -5,7 +5,21 @@ A machine without I/O: a hook is asked by yielding an `Ask`, and the verdict com
 
 import logging
 
-from hooks.api import Chunk, Note, StreamContext, Verdict, emit, hold, redact, rewind, suspect, terminate
+from engine.protocol import Delta
+from hooks.api import (
+    Chunk,
+    Note,
+    StreamContext,
+    Verdict,
+    ask,
+    emit,
+    hold,
+    redact,
+    rewind,
+    suppress,
+    suspect,
+    terminate,
+)
 from hooks.api.chunk import NOTHING_KEPT
 from hooks.decisions.failure import (
     BadVerdictError,
@@ -19,11 +33,19 @@ from hooks.decisions.failure import (
 from hooks.decisions.log import StreamDecisions
 from hooks.decisions.tally import JudgedTokens
 from hooks.loading.loader import LoadedHook
-from hooks.pipeline.ask import Ask, Asking, Reply
-from hooks.pipeline.fragments import Fragment, HeldText, copies, have_alternatives, without_restored
+from hooks.pipeline.ask import Ask, Asking, Question, Reply
+from hooks.pipeline.fragments import (
+    Fragment,
+    HeldText,
+    copies,
+    cut,
+    have_alternatives,
+    text_of,
+    without_restored,
+)
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.piece import Piece
-from hooks.pipeline.release import count_judged, decide, num_held_by, without_alternatives
+from hooks.pipeline.release import checked_text, count_judged, decide, num_held_by, without_alternatives
 
 logger = logging.getLogger("weir.hooks")
 
@@ -38,18 +60,22 @@ class HookStage:
     """One hook on one stream: the text that it was shown, the text that it holds, and its state."""
 
     __slots__ = (
+        "_can_ask",
         "_counts_characters",
         "_decisions",
         "_gets_last_call",
         "_is_simple",
         "_keeps_tokens",
         "_suspicions",
+        "ahead",
         "ask",
+        "asked",
         "call",
         "context",
         "has_changed",
         "held",
         "hook",
+        "is_ahead",
         "is_closed",
         "is_suppressed",
         "judged",
@@ -80,10 +106,17 @@ class HookStage:
             of = context, hook, self.tally, log, guarded.hidden_values
             self._decisions = StreamDecisions(*of, call_index)
         self._suspicions = guarded.suspicions
+        self._can_ask = context.channel == "tool_call" and guarded.can_ask and guarded.keeps_calls
+        self.asked: ask | None = None
+        """The hook has a person decide on the tool call."""
         self._keeps_tokens = guarded.options.rewritten_tokens == "keep"
         self.held = HeldText()
         self._is_simple = not hook.is_shadow and not hook.judges
         """Whether a hold of the hook only moves text. It has effect, and no judged tokens are counted."""
+        self.ahead: str | None = None
+        """What left of the held text before the hook decided on it (contract 2.16). None: no such text."""
+        self.is_ahead = False
+        """All that the hook was shown has left, or its verdict at the stream's end will withhold it."""
         self.has_changed = False
         """The hook has changed text. The fused stage before it resets this."""
         self.is_closed = False
@@ -148,6 +181,8 @@ class HookStage:
         is_shadow = self.hook.is_shadow
         own = copies(fragments) if is_shadow else fragments
         try:
+            if isinstance(reply, ask):
+                reply = self._ask_or_suppress(reply)
             num_pending = self.held.num_characters + len(chunk.text_diff)
             num_held = num_held_by(reply, chunk, num_pending)
             if type(reply) is hold and self._is_simple and reply.alternatives and reply.unjudged == 0:
@@ -191,6 +226,24 @@ class HookStage:
         if self._decisions is not None:
             self._decisions.moved_on(len(chunk.text_diff), num_pending, num_held)
         return released if verdict.alternatives else without_alternatives(released)
+
+    def _ask_or_suppress(self, verdict: ask) -> Verdict:
+        """The verdict, or a suppress in its place if nobody can be asked (contract 3.21)."""
+        if self.context.channel != "tool_call":
+            raise BadVerdictError("it returned ask() for a text that is no tool call")
+        checked_text(verdict.text or "")
+        if self.hook.is_shadow:
+            return verdict
+        if not self._can_ask:
+            return suppress(verdict.reason)
+        self.asked = self.asked or verdict
+        return verdict
+
+    def question(self, call: Delta, is_first_text: bool, is_only_call: bool) -> Question:
+        """The question to a person about the whole call."""
+        assert self.asked is not None
+        of = self.hook.name, self.context.place, self.asked.reason, self.asked.text
+        return Question(call, *of, is_first_text=is_first_text, is_only_call=is_only_call)
 
     def _end_judging(self, reason: str | None = None) -> None:
         """Report how much of the stream was judged, once. `reason`: why the stream ended early."""
@@ -252,7 +305,7 @@ class HookStage:
         self._close()
         chunk = Chunk(self.context, "", (), True, True, self.held.texts)
         if self._decisions is not None:
-            self._decisions.aborted(without_restored(self.held.fragments))
+            self._decisions.aborted("" if self.is_ahead else without_restored(self.held.fragments))
         self._end_judging("aborted")
         self.ask.shown = chunk
         yield self.ask
@@ -261,9 +314,36 @@ class HookStage:
             logger.warning("hook %s failed on an aborted stream: %s", self.hook.name, place_of(reply.error))
         discard(reply)
 
+    def without_ahead(self, released: list[Fragment], ends: Ending | None) -> Settled:
+        """What the hook released now, without the text that has left before. That text cannot be taken back:
+        the output ends if the hook releases other text in its place (contract 2.16)."""
+        closing = released[-1:] if isinstance(ends, terminate) and ends.text else []
+        released = released[: len(released) - len(closing)]
+        ahead, text = self.ahead or "", text_of(released)
+        length = min(len(ahead), len(text))
+        rest = ahead[length:]
+        is_decided = not (self.held.num_characters or self.context.is_cut or isinstance(ends, terminate))
+        self.is_ahead = False
+        if text[:length] != ahead[:length] or (rest and is_decided):
+            name = self.hook.name
+            logger.warning("hook %s changed text after its channel had been left; the output ends", name)
+            return closing, ends if isinstance(ends, terminate) else terminate(name, scope="output")
+        self.ahead = rest or None
+        left, released = cut(released, length)
+        tokens = [Fragment("", f.group, f.is_first, f.is_last) for f in left if f.group is not None]
+        return [*tokens, *released, *closing], ends
+
     def leave(self) -> Asking[None]:
         """Have the stages that this one reads for called with the next text. Raises `HookError`."""
         yield from ()
+
+    def give_up(self) -> Asking[list[Fragment]]:
+        """The text that this stage holds for those that it reads for: they are shown it now. Raises
+        `HookError`."""
+        yield from self.leave()
+        held = [*self.held.fragments]
+        self.held.replace(())
+        return held
 
     def _close(self, *, gets_last_call: bool = False) -> None:
         """The hook is shown no more text of this stream. `gets_last_call`: `abort` calls it, once."""

@@ -92,7 +92,7 @@ class Stream:
         """The next chunk is the last one, at a place that the client chose. The echo is always whole."""
         if self.channel != "echo":
             for stage in self.stages:
-                stage.context.is_cut = True
+                stage.context.is_cut = stage.context.is_cut or not stage.is_ahead
 
     def delta(self, text: str, tokens: tuple[Token, ...], usage: Usage | None) -> Delta:
         return Delta(self.index, text, tokens, self.channel, self.tool_call, None, None, None, None, usage)
@@ -159,6 +159,8 @@ class Stream:
                 if stage.lets_through(chunk, reply, piece):
                     continue
             fragments, ends = stage.settle(chunk, reply, piece.fragments, num_decided)
+            if stage.ahead is not None:
+                fragments, ends = stage.without_ahead(fragments, ends)
             if ends is not None:
                 if ended is None or weight(ends) > weight(ended):
                     ended, self.ended_by = ends, place - 1

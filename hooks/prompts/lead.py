@@ -1,10 +1,11 @@
 """The text that an output continues (contract 2.8)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain, product, takewhile
 from typing import Any
 
 from engine.protocol import Channel, GenerationRequest
+from engine.protocol.system_messages import SYSTEM_ROLES, folded
 
 _CONTINUE = ("content", "reasoning")
 """The channels that continue a text."""
@@ -15,8 +16,6 @@ _IN_PART = ("thinking", "reasoning", "refusal", "text")
 _CONTINUING = ("continue_final_message", "chat_template", "prefix", "partial")
 """Fields that may have the output continue the last message. The caller's own template may end with it.
 Mistral and DeepSeek have `prefix`, Moonshot and Alibaba `partial`, both in the message itself."""
-_MERGED = ("system", "developer")
-"""The roles whose messages templates write at the beginning of another."""
 _ARGUMENTS = (("function", "arguments"), ("custom", "input"))
 """The places of a tool call's text."""
 _GLUES = ("", "\n")
@@ -34,7 +33,7 @@ def lead_of(request: GenerationRequest, output_index: int, channel: Channel) -> 
     if request.prompts and channel in _CONTINUE:
         prompt = request.prompts[output_index // request.sampling.n]
         return prompt if isinstance(prompt, str) else ""
-    return "".join(chain.from_iterable(_chat_texts(request, channel)))
+    return "".join(chain.from_iterable(_chat_texts(request.messages, request.extra, channel)))
 
 
 def leads_of(request: GenerationRequest, output_index: int, channel: Channel, most: int) -> tuple[str, ...]:
@@ -42,16 +41,17 @@ def leads_of(request: GenerationRequest, output_index: int, channel: Channel, mo
     end of `lead_of`.
 
     A chat template may trim a message, or each of its parts, may put a line's end between them, and may write
-    the system's message at the beginning of another. So the output may follow directly on a word that has a
-    space after it in the message.
+    the system's message at the beginning of another. An engine may fold the system's messages into one. So
+    the output may follow directly on a word that has a space or a message after it.
     """
     forms = [lead_of(request, output_index, channel)]
-    num_texts = 0
-    for merged in ((), _MERGED):
-        texts = _chat_texts(request, channel, merged)
-        if len(texts) == num_texts:
-            continue  # no message is merged
-        num_texts = len(texts)
+    known: list[list[list[str]]] = [[]]
+    # An engine may fold the system messages of a chat: then others end it.
+    for messages, merged in product((request.messages, folded(request.messages)), ((), SYSTEM_ROLES)):
+        texts = _chat_texts(messages, request.extra, channel, merged)
+        if texts in known:
+            continue
+        known.append(texts)
         ends = [[part[-most:] for part in parts] for parts in texts]
         trimmed = [[part.strip()[-most:] for part in parts] for parts in texts]
         for parts_of_texts, *glues in product((ends, trimmed), _GLUES, _GLUES):
@@ -66,16 +66,17 @@ def _joined(parts_of_texts: list[list[str]], between_parts: str, between_texts: 
 
 
 def _chat_texts(
-    request: GenerationRequest, channel: Channel, merged: tuple[str, ...] = ()
+    messages: Sequence[Mapping[str, Any]],
+    extra: Mapping[str, Any],
+    channel: Channel,
+    merged: tuple[str, ...] = (),
 ) -> list[list[str]]:
     """The texts that end a chat and that the output may continue, each as its parts. `merged`: roles whose
     messages count with those of the last message's role."""
-    if channel not in _CONTINUE or not request.messages:
+    if channel not in _CONTINUE or not messages or not _may_continue(messages[-1], extra):
         return []
-    if not _may_continue(request.messages[-1], request.extra):
-        return []
-    role = request.messages[-1].get("role")
-    last = [*takewhile(lambda one: one.get("role") in (role, *merged), reversed(request.messages))]
+    role = messages[-1].get("role")
+    last = [*takewhile(lambda one: one.get("role") in (role, *merged), reversed(messages))]
     texts = chain.from_iterable(map(_message_texts, reversed(last)))
     return [parts for parts in texts if parts]
 

@@ -52,16 +52,19 @@ _Change = Callable[[str, Any, str], Any]
 class Refusal:
     reason: str
     text: str | None = None
+    place: str | None = None
 
 
-def refuse(reason: str, text: str | None = None) -> Refusal:
+def refuse(reason: str, text: str | None = None, *, place: str | None = None) -> Refusal:
     """The answer of `on_request` for a prompt that must not reach the model.
 
     The client gets an error (HTTP 400, `code: content_filter`) that names the reason; or, with `text`, an
     answer of that text, with `finish_reason: content_filter` and `stop_reason: reason`. Later hooks see the
     text. `reason` is for the client: it must hold nothing of the prompt.
+    `place`: the `PromptText.place` of the text at fault. The client learns the message or the tool (contract
+    8.8).
     """
-    return Refusal(reason, text)
+    return Refusal(reason, text, place)
 
 
 class PromptText(NamedTuple):

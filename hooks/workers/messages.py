@@ -65,6 +65,8 @@ class Open:
     request: GenerationRequest
     can_rewind: bool = False
     """Whether the engine can rewind outputs."""
+    can_ask: bool = False
+    """Whether a person can be asked about tool calls."""
     min_held: float | None = None
     """If the service listens, replies have the hooks' decisions, and say which text hooks hold: see
     `GuardFactory.open`. None: nobody listens."""

@@ -93,6 +93,7 @@ class WorkerPool:
         request: GenerationRequest,
         *,
         can_rewind: bool = False,
+        can_ask: bool = False,
         listener: Listener | None = None,
         min_held: float = 0.0,
         num_repeated: int = 0,
@@ -101,7 +102,7 @@ class WorkerPool:
         check_named(request, self.allowed)
         if not self.setup.specs and not request.hooks:
             return PassThrough(request)
-        return RemoteGuard(self, request, can_rewind, listener, min_held, num_repeated)
+        return RemoteGuard(self, request, can_rewind, can_ask, listener, min_held, num_repeated)
 
     async def worker(self) -> "WorkerProcess":
         """The worker with the fewest requests. Waits for one, up to a deadline: then `HookError`."""
@@ -270,6 +271,7 @@ class RemoteGuard:
         pool: WorkerPool,
         request: GenerationRequest,
         can_rewind: bool,
+        can_ask: bool,
         listener: Listener | None,
         min_held: float,
         num_repeated: int,
@@ -280,6 +282,7 @@ class RemoteGuard:
         self._listener = listener
         self._options = {
             "can_rewind": can_rewind,
+            "can_ask": can_ask,
             "min_held": None if listener is None else min_held,
             "num_repeated": num_repeated,
             "trace": trace_headers(),

@@ -147,6 +147,7 @@ class Worker:
         self._guards[message.key] = self._pipeline.open(
             message.request,
             can_rewind=message.can_rewind,
+            can_ask=message.can_ask,
             listener=listener,
             min_held=message.min_held or 0.0,
             num_repeated=message.num_repeated,

@@ -77,7 +77,9 @@ def _tokenizer(settings: ModelSettings) -> Tokenizer | None:
     from engine.text.tokenizer import LocalTokenizer
 
     try:
-        return LocalTokenizer.load(name, trust_remote_code=settings.local.trust_remote_code)
+        return LocalTokenizer.load(
+            name, trust_remote_code=settings.local.trust_remote_code, system_messages=settings.system_messages
+        )
     except OSError as error:
         raise ValueError(f"tokenizer: {name} cannot be loaded") from error
 
@@ -88,6 +90,7 @@ def _upstream_engine(engine: Any, upstream: UpstreamConfig, settings: ModelSetti
         api_key=upstream.key(settings.upstream_api_key),
         model=upstream.model or settings.upstream_model,
         options=settings.upstreams,
+        system_messages=settings.system_messages,
         **{settings.engine: getattr(settings.parts, settings.engine)},
     )
     return made
@@ -114,7 +117,12 @@ def engine_config(settings: ModelSettings, can_withhold: bool = True) -> EngineC
     check_folder("--model", config.model)
     check_folder("--speculative-model", config.speculative_model)
     model = str(GUARDS.get(config.model, config.model)) if only_guards else config.model
-    chosen = {"model": model, "share_outputs": not can_withhold, "only_guards": only_guards}
+    chosen = {
+        "model": model,
+        "share_outputs": not can_withhold,
+        "only_guards": only_guards,
+        "system_messages": settings.system_messages,
+    }
     return config.model_copy(update=chosen)
 
 

@@ -7,13 +7,14 @@ have admitted. No other module under `proxy.http` touches an engine.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from aiohttp import web
+from pydantic import ValidationError
 
 from engine.parsers import Parsing
 from engine.protocol import Delta, GenerationRequest, ModelInfo, QueueFullError, RequestError, Tokenizer
@@ -31,6 +32,8 @@ from engine.streams.flow import Stage, StagedFlow
 from engine.streams.rewindable import Rewindable
 from engine.text.chat_echo import ChatEcho, echoed_text
 from hooks.api.decision import Listener
+from hooks.pipeline.admission import RefusedError
+from hooks.pipeline.ask import Question
 from hooks.pipeline.driver import Guarding, admit, in_own_words
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.deployment.deployment import Route
@@ -85,6 +88,8 @@ class Exchange(Generic[F]):
     """None: the request is not counted as one to a model, and the operator neither sees nor cancels it."""
     guard: OpenGuard | None = None
     """The request's guard, once it is open. It is closed with the exchange."""
+    _listener: Listener | None = None
+    """Receives the decisions of the request."""
 
     @property
     def service(self) -> Service:
@@ -101,12 +106,15 @@ class Exchange(Generic[F]):
     def info(self) -> ModelInfo:
         return self.route.model.engine.info
 
-    async def flow(self) -> StagedFlow:
+    async def flow(self, *, generates: bool = True) -> StagedFlow:
         """The way of the answer's deltas: admit, generate, rewind, parse, guard.
 
-        Run it with the last stage. The hooks admit the prompt here. Raises `RuntimeError` for a request that
-        is not counted: nothing has limited it.
+        Run it with the last stage. The hooks admit the prompt here. `generates`: False for an answer without
+        any text, of whose prompt nothing leaves the service. Raises `RuntimeError` for a request that is not
+        counted: nothing has limited it.
         """
+        if not generates:
+            return StagedFlow(partial(feed_given, [Delta(finish_reason="stop")]))
         model, metrics = self.route.model, self.metrics
         guard = self._opened()
         admitted = await self._admit(guard)
@@ -124,12 +132,17 @@ class Exchange(Generic[F]):
         may_parse = model.parsers is not None or admitted.tools
         if may_parse and (parsers := model.parsers_for(admitted)) is not None:
             stages.append(Parsing(parsers, admitted, self.tokenizer))
-        guarding: list[Stage] = [] if isinstance(guard, PassThrough) else [Guarding(guard)]
+        guarding: list[Stage] = [] if isinstance(guard, PassThrough) else [Guarding(guard, self._decide)]
         if self.arrival.decisions is not None:
             guarding.insert(0, Telling(self.arrival.decisions, guard))
         return StagedFlow(
             partial(_in_own_words, guard, partial(model.engine_feed, admitted)), stages, guarding
         )
+
+    async def _decide(self, question: Question) -> bool:
+        """Have a person decide on a tool call of the request."""
+        approvals = self.arrival.service.approvals
+        return await approvals.decide(question, self.route, self.request, self._listener)
 
     def spend_estimate(self) -> None:
         """Count the prompt's tokens, about, for a request without usage."""
@@ -163,13 +176,16 @@ class Exchange(Generic[F]):
             guard, relayed, self.route.model.engine, admitted, path, body(admitted)
         )
 
-    async def count_tokens(self) -> int:
-        """The tokens of the prompt, as the hooks let it go on."""
+    async def count_tokens(self) -> tuple[int, bool]:
+        """The tokens of the prompt, as the hooks let it go on, and whether that is an estimate: nothing here
+        can count them."""
         guard, admitted = await self._admitted_or_refused()
-        if self.tokenizer is None:
-            return await _in_own_words(guard, counted, self.route.model.engine, admitted)
-        encode, size = partial(self.tokenizer.encode_chat, admitted), text_size(admitted.messages)
-        return len(await self.service.prompt_threads.run(encode, size=size, caller=admitted.caller))
+        if self.tokenizer is not None:
+            encode, size = partial(self.tokenizer.encode_chat, admitted), text_size(admitted.messages)
+            ids = await self.service.prompt_threads.run(encode, size=size, caller=admitted.caller)
+            return len(ids), False
+        num_tokens = await _in_own_words(guard, counted, self.route.model.engine, admitted)
+        return (estimated_tokens(admitted) or 1, True) if num_tokens is None else (num_tokens, False)
 
     @asynccontextmanager
     async def judged(self, request: GenerationRequest, listener: Listener) -> AsyncIterator[OpenGuard]:
@@ -199,9 +215,11 @@ class Exchange(Generic[F]):
         is_heard = feed.subscribers or decisions is not None
         listener = feed.listener(_asker(route), decisions) if is_heard else None
         span = None if CURRENT_SPAN.get() is NO_SPAN else GuardSpan()
+        self._listener = listener
         guard = route.policy.pipeline.open(
             request,
             can_rewind=info.can_rewind and info.can_rewind_for(request),
+            can_ask=True,
             listener=listener if span is None else span.listener(listener),
             min_held=feed.min_held if decisions is None else 0.0,
         )
@@ -212,7 +230,10 @@ class Exchange(Generic[F]):
 
     async def _admit(self, guard: OpenGuard) -> GenerationRequest | list[Delta]:
         """As `admit`. The request is for the engine."""
-        admitted = await admit(guard, self.tokenizer)
+        try:
+            admitted = await admit(guard, self.tokenizer)
+        except RefusedError as error:
+            raise error.named_by(getattr(self.fields, "place_of", None)) from None
         if not isinstance(admitted, GenerationRequest):
             return admitted
         if isinstance(self.fields, CountFields):
@@ -251,7 +272,7 @@ async def admitted(
             model = next((model.name for model in deployment.models_of(key)), "")
             with service.metrics.request(endpoint, model, key.tenant):
                 raise
-    fields = await _read(arrival, kind)
+    fields = await _read(arrival, kind, names_model)
     route = arrival.route = deployment.route(key, fields.model if names_model else None)
     engine, is_counted = route.model.engine, endpoint is not None
     counts = service.metrics.request(endpoint, route.model.name, key.tenant) if endpoint else nullcontext()
@@ -288,26 +309,33 @@ def _asker(route: Route) -> Asker:
     return Asker(route.key.tenant, route.key.name, route.policy.name, route.model.name)
 
 
-_max_model_len = attrgetter("engine.info.max_model_len")
+max_model_len = attrgetter("engine.info.max_model_len")
 
 
-async def _read(arrival: Arrival, kind: type[F]) -> F:
+async def _read(arrival: Arrival, kind: type[F], names_model: bool) -> F:
     """The body. Raises `APIError` 400, 413, 415 or 429, and `ValidationError`."""
     http, settings = arrival.http, arrival.service.settings
     # A web page can send any other content type to another site without asking for leave.
-    if http.content_type != "application/json":
+    if arrival.body is None and http.content_type != "application/json":
         raise APIError(415, "The body must be JSON, with the header Content-Type: application/json.")
     encoding = http.headers.get("Content-Encoding", "identity")
-    if encoding != "identity":
+    if arrival.body is None and encoding != "identity":
         raise APIError(415, f"The body must not be compressed: {encoding} is not read here.")
     usable = arrival.deployment.models_of(arrival.key)
-    value = await read_json(arrival, settings, map(_max_model_len, usable))
+    value = await read_json(arrival, settings, map(max_model_len, usable))
     check_counts(value, settings)
     # Others get a turn between two steps that take milliseconds for a large body.
-    is_large = http.content_length is None or http.content_length > SMALL
+    is_large = arrival.body_size is None or arrival.body_size > SMALL
     if is_large:
         await asyncio.sleep(0)
-    fields: F = kind.model_validate(value)
+    try:
+        fields: F = kind.model_validate(value)
+    except ValidationError:
+        name = value.get("model") if isinstance(value, dict) else None
+        with suppress(APIError):  # for the log
+            if names_model and isinstance(name, str | None):
+                arrival.route = arrival.deployment.route(arrival.key, name)
+        raise
     if is_large:
         await asyncio.sleep(0)
     return fields

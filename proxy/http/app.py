@@ -22,6 +22,7 @@ from proxy.http.dialect import DIALECTS
 from proxy.http.door import OWN_CHECK, add_headers, door, needs_keys
 from proxy.http.openapi import Operation, openapi
 from proxy.http.optional import add_admin, add_guard_api, add_page
+from proxy.http.turns import responses_socket
 from proxy.network.addresses import FORWARDERS
 from proxy.network.connections import Connections
 from proxy.network.errors import Handler
@@ -59,6 +60,7 @@ ENDPOINTS: list[Endpoint] = [
     ("POST", "/rerank", "The order of documents, by an upstream", RerankRequest, handlers.rerank),
     ("POST", "/v1/score", "Scores of pairs of texts, by an upstream", ScoreRequest, handlers.score),
     ("POST", "/score", "Scores of pairs of texts, by an upstream", ScoreRequest, handlers.score),
+    ("GET", "/v1/responses", "Respond to a conversation, over a WebSocket", None, responses_socket),
     ("GET", "/v1/responses/{id}", "A stored response", None, handlers.response),
     ("DELETE", "/v1/responses/{id}", "Forget a stored response", None, handlers.delete_response),
     ("GET", "/v1/models", "The models served", None, handlers.models),
@@ -299,6 +301,7 @@ class Server:
                 await self.service.operator.write_decisions()
         await self.service.state.aclose()
         await self.service.operator.aclose()
+        await self.service.approvals.aclose()
 
 
 async def _ended(name: str, ending: Awaitable[None], deadline: float) -> None:

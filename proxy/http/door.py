@@ -21,14 +21,17 @@ from typing import Any
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
+from pydantic import ValidationError
 
-from engine.protocol import GenerationRequest
+from engine.protocol import GenerationRequest, RequestError
+from engine.protocol.fields.names import is_known
 from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, Span
 from proxy.deployment.deployment import Deployment, Route
 from proxy.deployment.keys import ANONYMOUS, Key, digest_of
 from proxy.http.access.browser import BrowserRule, is_preflight, preflight_answer
 from proxy.http.dialect import DIALECTS, dialect_of, error_answer, speaks_messages
 from proxy.http.optional import page_paths
+from proxy.http.websocket import Socket
 from proxy.network.connections import Connection
 from proxy.network.errors import SERVER, Handler
 from proxy.service.metrics import RequestMetrics
@@ -37,7 +40,7 @@ from proxy.storage.shared.protocol import Owner
 from proxy.telemetry.attributes import answer_attributes, operation, request_attributes
 from proxy.telemetry.logs import REQUEST_ID, log_fields
 from proxy.wire.answer_decisions import AnswerDecisions
-from proxy.wire.errors import APIError
+from proxy.wire.errors import APIError, to_api_error
 from proxy.wire.openai.endpoint_fields import known_names
 
 logger = logging.getLogger("weir.access")
@@ -58,6 +61,10 @@ NOBODY = Owner("", "")
 
 NO_KEY = digest_of(b"")
 
+_FIELD = re.compile(r"([A-Za-z_]\w{0,63})(?:[.\[](\d{1,6})\b)?", re.ASCII)
+_CODE = re.compile(r"[a-z_]{1,64}")
+_PROMPTS = frozenset({"messages", "system", "prompt", "input", "tools", "documents", "texts", "model"})
+"""Fields with prompts, which engines do not have as such."""
 _ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 _MAX_PATH = 256
 _CALLERS_KEPT = 4096
@@ -75,9 +82,13 @@ class Arrival:
     http: web.Request
     service: Service
     deployment: Deployment
-    """The configuration that the request keeps to its end. A POST counts as running in it."""
+    """The configuration that the request keeps to its end. A POST, or a message, counts as running in it."""
     address: str = ""
     """The client's."""
+    body: bytes | None = None
+    """The body, if the request is a message of a socket. None: it is the HTTP request's own."""
+    socket: Socket | None = None
+    """The socket that the answer goes to."""
     request_id: str = ""
     is_client_id: bool = False
     """Whether the client chose the id."""
@@ -103,9 +114,20 @@ class Arrival:
     """OpenTelemetry's name for the kind of request. None: no request to a model, or not traced."""
     refused_key: str | None = None
     """Why the request's key was refused, a client's or an operator's. None: it was not."""
+    fault: APIError | None = None
+    """The error, if the answer is one and the caller may be at fault."""
     started: float = field(default_factory=perf_counter)
     status: int = 500
     """The status of the answer, once it is sent, or of a stream whose last byte is sent."""
+
+    @property
+    def body_size(self) -> int | None:
+        """Bytes of the body. None: not known yet."""
+        return self.http.content_length if self.body is None else len(self.body)
+
+    def answer_headers(self) -> dict[str, str]:
+        """The headers that every answer has."""
+        return {"X-Request-Id": self.request_id, **self.headers}
 
     def identify(self, *, needs_key: bool = True) -> None:
         """Finds out who asks. Raises `APIError` 401 for a request without a key that the server accepts.
@@ -128,7 +150,7 @@ class Arrival:
         unless it is the operator's, as running in its deployment. Raises `APIError` 401, 503 if the server is
         stopping, and 429 if the caller has too many requests."""
         self.identify(needs_key=not is_operators)
-        if self.http.method != hdrs.METH_POST:
+        if self.http.method != hdrs.METH_POST and self.body is None:
             return await handler(self.http)
         service, caller = self.service, self.owner.caller
         if service.stopping.is_set() and not is_operators:
@@ -215,6 +237,8 @@ class Arrival:
             said |= {"model": self.route.model.name, "policy": self.route.policy.name}
         if self.is_client_id and self.answer_id is not None:
             said["answer_id"] = self.answer_id
+        if self.fault is not None and 400 <= self.status < 500:
+            said |= _named(self.fault)
         if self.ignored:
             said["ignored_fields"] = known_names(self.ignored)
         if self.metrics is not None:
@@ -228,6 +252,18 @@ class Arrival:
         status = fields["status"]
         failed = "failed" if fields.get("outcome") == "failed" else None
         span.end(str(status) if status >= 500 else failed)
+
+
+def _named(fault: APIError) -> dict[str, str]:
+    """What an error names, for the log: the field and the code. Neither is a value of the caller's."""
+    named: dict[str, str] = {}
+    if found := _FIELD.match(fault.param or ""):
+        name, place = found.groups()
+        named["error_field"] = name if is_known(name) or name in _PROMPTS else "other"
+        named["error_field"] += f"[{place}]" if place else ""
+    if fault.code is not None and _CODE.fullmatch(fault.code):
+        named["error_code"] = fault.code
+    return named
 
 
 ARRIVAL = web.RequestKey("arrival", Arrival)
@@ -289,8 +325,7 @@ async def add_headers(http: web.Request, response: web.StreamResponse) -> None:
     it, so that neither waits for the garbage collector."""
     response.headers.update(SERVER)
     if (arrival := http.pop(ARRIVAL, None)) is not None:
-        response.headers["X-Request-Id"] = arrival.request_id
-        response.headers.update(arrival.headers)
+        response.headers.update(arrival.answer_headers())
 
 
 OWN_CHECK = web.AppKey("own_check", bool)
@@ -323,6 +358,8 @@ def door(service: Service, browser: BrowserRule, *, knows_keys: bool = True) -> 
                     arrival.status = 500  # also where the answer has been sent
                 if isinstance(error, APIError) and error.status == 401:
                     arrival.refused_key = str(error)
+                if isinstance(error, APIError | RequestError | ValidationError):
+                    arrival.fault = to_api_error(error)
                 response = error_answer(request, error, arrival.decisions)
             arrival.status = response.status
             return response

@@ -23,7 +23,7 @@ from proxy.http.respond import respond
 from proxy.http.tokens import detokenized, ignored_fields, tokenized
 from proxy.network.errors import Handler, api_error
 from proxy.service.service import SERVICE
-from proxy.service.stored_responses import Conversation, ResponseStore
+from proxy.service.stored_responses import Conversation, ResponseStore, continued
 from proxy.storage.query import StateError
 from proxy.storage.shared.protocol import Owner
 from proxy.wire.errors import APIError
@@ -42,11 +42,13 @@ from proxy.wire.openai.relayed import (
     without_unseen,
 )
 from proxy.wire.openai.response_answer import ResponsesAnswer
-from proxy.wire.openai.responses import ResponsesRequest
+from proxy.wire.openai.responses import ResponseCreate, ResponsesRequest
 from proxy.wire.openai.tokens import DetokenizeRequest, TokenizeRequest
 
 logger = logging.getLogger("weir.proxy")
 
+ESTIMATED = "X-Weir-Estimated"
+"""The header that names a number of the answer that is an estimate."""
 STARTED = int(time.time())
 
 
@@ -75,29 +77,44 @@ async def completions(http: web.Request) -> web.StreamResponse:
 
 
 async def responses(http: web.Request) -> web.StreamResponse:
+    return await _responded(http, ResponsesRequest)
+
+
+async def response_over_socket(http: web.Request) -> web.StreamResponse:
+    """The answer to a message of a socket, which has its conversation."""
+    return await _responded(http, ResponseCreate)
+
+
+async def _responded(http: web.Request, kind: type[ResponsesRequest]) -> web.StreamResponse:
     conversation: list[Conversation] = []
 
     async def make(arrival: Arrival, fields: ResponsesRequest, route: Route) -> GenerationRequest:
+        if arrival.socket is not None and isinstance(fields, ResponseCreate):
+            arrival.socket.stream_id = fields.stream_id
         conversation.append(found := await _conversation(arrival, fields, route))
         items = [one.item for one in found]
         return fields.to_request(new_id("resp", "_"), route.name, items, caller=arrival.owner.caller)
 
-    async with admitted(http, ResponsesRequest, make, endpoint="responses") as exchange:
-        stored, fields = exchange.service.responses, exchange.fields
+    async with admitted(http, kind, make, endpoint="responses") as exchange:
+        stored, fields, socket = exchange.service.responses, exchange.fields, exchange.arrival.socket
         keep = partial(_keep, stored, exchange.arrival.owner, conversation[0])
         answer = ResponsesAnswer(fields, exchange.request, keep if fields.store and stored.keeps else None)
-        return await respond(exchange, answer)
+        response = await respond(exchange, answer)
+        if socket is not None and (body := answer.response())["status"] in ("completed", "incomplete"):
+            socket.remember(body["id"], continued(conversation[0], body))
+        return response
 
 
 async def _conversation(arrival: Arrival, fields: ResponsesRequest, route: Route) -> Conversation:
     """The items that come before the answer. Raises `RequestError`, and `StateError`."""
-    settings = arrival.service.settings
+    settings, previous_id = arrival.service.settings, fields.previous_response_id
     return await arrival.service.responses.conversation(
-        fields.previous_response_id,
+        previous_id,
         fields.input,
         arrival.owner,
         max_items=settings.max_messages,
         max_bytes=max_body_size(settings, route.model.info.max_model_len),
+        recalled=None if arrival.socket is None else arrival.socket.recall(previous_id),
     )
 
 
@@ -110,7 +127,9 @@ async def count_tokens(http: web.Request) -> web.Response:
     """The tokens of a prompt, as the hooks let it go on."""
     async with admitted(http, CountFields, _messages_request) as exchange:
         headers = ignored_header(exchange.fields.ignored(exchange.support))
-        return _json({"input_tokens": await exchange.count_tokens()}, headers)
+        num_tokens, is_estimated = await exchange.count_tokens()
+        headers |= {ESTIMATED: "input_tokens"} if is_estimated else {}
+        return _json({"input_tokens": num_tokens}, headers)
 
 
 def _messages_request(arrival: Arrival, fields: CountFields, route: Route) -> GenerationRequest:

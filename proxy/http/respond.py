@@ -16,6 +16,7 @@ from engine.protocol import Delta
 from engine.protocol.call_arguments import IGNORED_ARGUMENTS, has_other_arguments
 from engine.streams.flow import Stage, StagedFlow
 from proxy.http.admission import Exchange
+from proxy.http.websocket import Socket, frame, messages
 from proxy.service.metrics import RequestMetrics
 from proxy.wire.errors import APIError, to_api_error
 from proxy.wire.openai.answer import COMMENT, Answer
@@ -129,6 +130,11 @@ class AnswerStage(Stage):
         raise NotImplementedError
 
 
+def _with_decisions(answer: Answer, exchange: Exchange[Any]) -> Callable[[Delta], bytes]:
+    decisions = exchange.arrival.decisions
+    return answer.chunk if decisions is None else decisions.before(answer.chunk)
+
+
 class StreamedAnswer(AnswerStage, EventStream):
     """Sends the events of an answer's deltas."""
 
@@ -143,8 +149,7 @@ class StreamedAnswer(AnswerStage, EventStream):
     ) -> None:
         EventStream.__init__(self, request, keep_alive=keep_alive, headers=headers, filler=answer.keep_alive)
         decisions = exchange.arrival.decisions
-        take = answer.chunk if decisions is None else decisions.before(answer.chunk)
-        AnswerStage.__init__(self, take, exchange.metrics)
+        AnswerStage.__init__(self, _with_decisions(answer, exchange), exchange.metrics)
         self._unsent = bytearray()
         """Events that wait for the start of the response, or for the client."""
         if decisions is not None:
@@ -177,6 +182,62 @@ class StreamedAnswer(AnswerStage, EventStream):
             frames, self._unsent = bytes(self._unsent), bytearray()
             await self.write(frames)
 
+    async def end(self, frames: bytes, failure: APIError | None) -> None:
+        """Send the last events."""
+        await self.write(frames)
+        await self.response.write_eof()
+
+
+class SocketAnswer(AnswerStage):
+    """Sends the events of an answer's deltas as messages of a socket. The first one has the headers that an
+    answer by HTTP would have."""
+
+    def __init__(
+        self, answer: Answer, exchange: Exchange[Any], socket: Socket, headers: dict[str, str]
+    ) -> None:
+        super().__init__(_with_decisions(answer, exchange), exchange.metrics)
+        self._socket = socket
+        self._first: dict[str, Any] = {"headers": {**exchange.arrival.answer_headers(), **headers}}
+        self._each = socket.lane()
+        self._unsent: list[bytes] = []
+        """Messages that wait for the client."""
+        self.started = False
+        self.response = web.StreamResponse()
+        if exchange.arrival.decisions is not None:
+            exchange.arrival.decisions.send = self.send
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """The socket stays open."""
+
+    def send(self, frames: bytes) -> None:
+        """Send events at once, unless the client has too much unread data."""
+        new = self._messages(frames)
+        if self._unsent or not self._socket.send_now(b"".join(map(frame, new))):
+            if not self._unsent:
+                self.flow.wait_for(self._send_rest())
+            self._unsent += new
+
+    async def end(self, frames: bytes, failure: APIError | None) -> None:
+        """Send the last events."""
+        if failure is not None:
+            self._each["status"] = failure.status
+        for message in self._messages(frames):
+            await self._socket.send(message)
+
+    def _messages(self, events: bytes) -> list[bytes]:
+        first = {} if self.started else self._first
+        self.started = True
+        return list(messages(events, first, self._each))
+
+    async def _send_rest(self) -> None:
+        while self._unsent:
+            unsent, self._unsent = self._unsent, []
+            for message in unsent:
+                await self._socket.send(message)
+
 
 async def respond(exchange: Exchange[Any], answer: Answer) -> web.StreamResponse:
     """Generate, and send the answer. Streaming changes only the time of sending, not the deltas (contract
@@ -188,10 +249,14 @@ async def respond(exchange: Exchange[Any], answer: Answer) -> web.StreamResponse
     if exchange.tokenizer is not None and has_other_arguments(answer.request.messages):
         ignored.append(IGNORED_ARGUMENTS)  # the chat template of a model in this process gets an object
     headers = answer.headers | ignored_header(ignored) if ignored else answer.headers
-    flow = await exchange.flow()
+    flow = await exchange.flow(generates=answer.generates)
     if answer.request.stream:
-        keep_alive = exchange.arrival.service.settings.keep_alive_interval
-        stream = StreamedAnswer(http, answer, exchange, keep_alive=keep_alive, headers=headers)
+        keep_alive, socket = exchange.arrival.service.settings.keep_alive_interval, exchange.arrival.socket
+        stream = (
+            StreamedAnswer(http, answer, exchange, keep_alive=keep_alive, headers=headers)
+            if socket is None
+            else SocketAnswer(answer, exchange, socket, headers)
+        )
         async with stream:
             response = await _send_events(stream, flow, answer, exchange)
             exchange.arrival.status = response.status
@@ -211,7 +276,7 @@ def _withholds_alternatives(exchange: Exchange[Any], answer: Answer) -> bool:
 
 
 async def _send_events(
-    stream: StreamedAnswer, flow: StagedFlow, answer: Answer, exchange: Exchange[Any]
+    stream: StreamedAnswer | SocketAnswer, flow: StagedFlow, answer: Answer, exchange: Exchange[Any]
 ) -> web.StreamResponse:
     """Send each delta as events. A failure before the first has a status of its own; after it, one `error`
     event says so (contract 4.2). Either way `answer.done` is last.
@@ -220,6 +285,7 @@ async def _send_events(
     stream, and a client that waits for `[DONE]` would wait for ever.
     """
     metrics, decisions = exchange.metrics, exchange.arrival.decisions
+    failure: APIError | None = None
     try:
         try:
             await flow.run(stream)
@@ -237,11 +303,11 @@ async def _send_events(
         metrics.fail(error)
         if not stream.started:
             raise
-        last = _failure(answer, to_api_error(error))
+        failure = to_api_error(error)
+        last = _failure(answer, failure)
         if decisions is not None:
             last = decisions.take_events() + last
-    await stream.write(last + answer.done)
-    await stream.response.write_eof()
+    await stream.end(last + answer.done, failure)
     return stream.response
 
 

@@ -36,6 +36,8 @@ class Wait(Enum):
     HEAD = auto()
     BODY = auto()
     NEXT = auto()
+    MESSAGE = auto()
+    """The next message, over a WebSocket."""
     END = auto()
     """Nothing: the connection closes once the client has read the rest, and over TLS has said so."""
 
@@ -118,7 +120,7 @@ class Connection(web.RequestHandler):
                 self.connections.note(self, len(data))
         super().data_received(data)
 
-    # Called by the door.
+    # Called by the door, and by those who serve a WebSocket.
 
     @contextmanager
     def serving(self, request: web.Request) -> Iterator[str]:
@@ -146,6 +148,10 @@ class Connection(web.RequestHandler):
             else:  # aiohttp drops the part of the body that the handler did not read
                 self._begin_wait(None)
                 request.content.on_eof(partial(self._begin_wait, Wait.NEXT))
+
+    def await_message(self, is_awaited: bool) -> None:
+        """Whether a WebSocket waits for its client's next message. It may then make room for a connection."""
+        self._begin_wait(Wait.MESSAGE if is_awaited else None)
 
     def _body_is_complete(self) -> None:
         if self.wait is Wait.BODY:
@@ -179,7 +185,9 @@ class Connection(web.RequestHandler):
             self.refuse(APIError(408, "The request's body did not arrive in time."))
 
     def refuse(self, error: APIError) -> None:
-        """Answer with an error instead of waiting for the rest of the request."""
+        """Answer with an error instead of waiting for the rest of the request. Close a WebSocket."""
+        if self.wait is Wait.MESSAGE:
+            self.abort()
         self._begin_wait(None)
         if self._request is not None:
             self._request.content.set_exception(error)

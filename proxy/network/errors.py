@@ -21,6 +21,8 @@ def api_error(error: Exception) -> APIError:
 def response_of(error: APIError) -> web.Response:
     """The error in OpenAI's shape."""
     headers = {**SERVER} if error.retry_after is None else {**SERVER, "Retry-After": str(error.retry_after)}
+    if error.is_final:
+        headers["x-should-retry"] = "false"  # the official SDKs repeat requests that fail by 5xx, unless told
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     response = web.Response(

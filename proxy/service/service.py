@@ -13,6 +13,7 @@ from engine.turns.prompt_threads import PromptThreads
 from proxy.deployment.deployment import Deployment
 from proxy.deployment.deployments import Deployments
 from proxy.network.tls import Certificates
+from proxy.service.approvals import Approvals
 from proxy.service.key_refusals import KeyRefusals
 from proxy.service.limit_refusals import LimitRefusals
 from proxy.service.metrics import Metrics
@@ -60,7 +61,9 @@ class Service:
         self.responses = ResponseStore(settings, self.state)
         self.operator = operator_side(settings, self.decisions, self.deployments.policies)
         self.requests = RunningRequests()
-        self.peers.answers.update(self.requests.answers)
+        self.approvals = Approvals(settings)
+        self.metrics.approvals = self.approvals
+        self.peers.answers.update(self.requests.answers | self.approvals.answers)
         self.process = secrets.token_hex(8)
         """A name that no other process has."""
         is_shared = settings.state is not None

@@ -1,7 +1,7 @@
 """Stored responses, which `previous_response_id` continues, and the conversations that they end."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import orjson
@@ -43,8 +43,7 @@ class ResponseStore:
     async def put(self, owner: Owner, conversation: Conversation, body: dict[str, Any]) -> None:
         """Store the response object `body`, which continues `conversation`. A response that is larger than
         its owner's whole share is not kept."""
-        output = [SizedItem.of(InputItem.model_validate(_without_logprobs(item))) for item in body["output"]]
-        items = (*conversation, *output)
+        items = continued(conversation, body)
         ids = {_name(one.item.id): place for place, one in enumerate(items) if one.item.id is not None}
         response = StoredResponse(orjson.dumps(body), b"\n".join(one.json for one in items))
         await self._state.put(owner, _name(body["id"]), response, ids)
@@ -66,16 +65,18 @@ class ResponseStore:
         *,
         max_items: int,
         max_bytes: int,
+        recalled: Conversation | None = None,
     ) -> Conversation:
         """The conversation of `previous_id`, then `items`, with references replaced by the stored items.
+        `recalled`: the conversation of `previous_id`, if it is at hand.
 
         Raises `RequestError` if a response or an item is not stored, for more than `max_items` items, and if
         the items that were stored have more than `max_bytes` bytes.
         """
-        stored = await self._previous(previous_id, owner)
+        stored = [one.json for one in recalled] if recalled else await self._previous(previous_id, owner)
         size, num_items = sum(map(len, stored)), len(stored)
         _check(num_items, max_items, size, max_bytes)
-        conversation = [SizedItem.read(json) for json in stored]
+        conversation = [*recalled] if recalled else [SizedItem.read(json) for json in stored]
         for item in items:
             if item.type == "item_reference":
                 conversation.append(SizedItem.read(await self._item(item, owner)))
@@ -102,6 +103,12 @@ class ResponseStore:
         if found is None:
             raise RequestError(f"Item with id '{item.id}' not found.", param="input", status=404)
         return found
+
+
+def continued(conversation: Conversation, body: Mapping[str, Any]) -> Conversation:
+    """The conversation with the output of the response object `body`."""
+    output = (SizedItem.of(InputItem.model_validate(_without_logprobs(item))) for item in body["output"])
+    return (*conversation, *output)
 
 
 def _check(num_items: int, max_items: int, size: int, max_bytes: int) -> None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, Field, PrivateAttr, SecretStr, 
 
 from engine.protocol.options import EngineChoices, EngineConfig, mapping
 from engine.protocol.parts import ENGINES, MissingPart, load
+from engine.protocol.system_messages import SystemMessages
 from engine.upstream.address import UpstreamConfig
 from engine.upstream.dialects import DIALECTS
 from engine.upstream.limits import UpstreamOptions
@@ -106,6 +107,9 @@ class ModelSettings(Settings, BaseModel):
     """The options of an engine that has the model in this process, and of its parsers."""
     parts: Parts = Field(alias=group("parts"))
     """The options of APIs of upstreams, and those of parts that may be left out. Each part has a group."""
+    system_messages: SystemMessages = "auto"
+    """Chats with more than one system message. keep: they go on as they are. fold: all of them become one, in
+    front. auto: fold for models whose chat template, or upstreams that, refuse them otherwise"""
     aliases: Names = []
     """More names that requests may use for the model"""
     policy: str | None = None

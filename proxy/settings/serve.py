@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from hooks.loading.loader import HookSpec
+from proxy.settings.approvals import ApprovalOptions
 from proxy.settings.did_you_mean import did_you_mean, members, problems
 from proxy.settings.directory import DirectorySettings
 from proxy.settings.groups import help_texts, options_of
@@ -62,6 +63,7 @@ class ServeSettings(
     CallerOptions,
     StateOptions,
     AdminOptions,
+    ApprovalOptions,
     StoreOptions,
     DecisionOptions,
     TelemetryOptions,

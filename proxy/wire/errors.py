@@ -21,6 +21,10 @@ from proxy.storage.query import StateError
 logger = logging.getLogger("weir.proxy")
 
 
+_FINAL = frozenset({400, 403, 404, 405, 413, 415, 422, 501})
+"""Statuses of requests that fail again."""
+
+
 @dataclass(eq=False)
 class APIError(Exception):
     """An error as a client sees it. `param` names the field at fault; `retry_after` is in seconds."""
@@ -35,6 +39,11 @@ class APIError(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the same request fails again: the caller is at fault, or a guard failed."""
+        return self.status in _FINAL or self.type == "guardrail_error"
 
     def body(self) -> dict[str, Any]:
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}

@@ -11,6 +11,7 @@ from hooks import (
     GenerationRequest,
     PromptTooLongError,
     Verdict,
+    ask,
     emit,
     hold,
     prompt_texts,
@@ -129,6 +130,17 @@ class Suspects(AtWord):
 
     def act(self, chunk: Chunk, place: int) -> Verdict:
         return suspect("odd")
+
+
+class Asks(AtWord):
+    """Has a person decide on a call with the word."""
+
+    def __init__(self, word: str, *, text: str | None = "[refused]", **more: Any) -> None:
+        super().__init__(word, **more)
+        self.text = text
+
+    def act(self, chunk: Chunk, place: int) -> Verdict:
+        return ask("odd", text=self.text)
 
 
 class Judge:

@@ -386,3 +386,43 @@ def test_the_cause_of_a_guards_failure_is_shown_until_an_answer_comes_without_it
         assert "secret" not in page.content()
     ask_and_wait(page, "All is well")
     assert page.get_by_role("alert").locator("visible=true").count() == 0
+
+
+ASKING = """
+engine: echo
+tool_call_parser: hermes
+admin_key: [boss]
+hooks:
+  - {path: tools, args: {action: ask}}
+"""
+CALL = '<tool_call>{"name": "send", "arguments": {"to": "ann", "text": "<b>Hi</b>"}}</tool_call>'
+CALLING = """(call) => {
+    const tools = [{ type: "function", function: { name: "send" } }];
+    const body = JSON.stringify({ model: "echo", tools, messages: [{ role: "user", content: call }] });
+    const headers = { "Content-Type": "application/json" };
+    window.answers = window.answers ?? [];
+    fetch("v1/chat/completions", { method: "POST", body, headers })
+        .then(async (got) => window.answers.push(await got.json()));
+}"""
+
+
+@pytest.mark.parametrize("button", ["Approve", "Refuse"])
+def test_a_call_that_waits_is_read_and_decided(
+    weir_serve: Callable[..., str], open_page: Open, tmp_path: Path, button: str
+) -> None:  # contract 3.21
+    config = tmp_path / "weir.yaml"
+    config.write_text(ASKING)
+    page = open_page(weir_serve("--config", str(config), "--store", IN_MEMORY) + "/")
+    enter_keys(page, admin="boss")
+    page.get_by_role("link", name="Live").click()
+    page.get_by_text("As clients see it").wait_for()
+    page.evaluate(CALLING, CALL)
+    waiting = page.get_by_role("region", name="Tool calls that wait for you")
+    arguments = waiting.get_by_label("Arguments of send")
+    assert arguments.inner_text() == '{"to": "ann", "text": "<b>Hi</b>"}'
+    assert faults(page) == []
+    waiting.get_by_role("button", name=f"{button} send").click()
+    page.get_by_text(f"send is {'approved' if button == 'Approve' else 'refused'}.").wait_for()
+    page.wait_for_function("window.answers.length === 1")
+    (choice,) = page.evaluate("window.answers[0].choices")
+    assert choice["finish_reason"] == ("tool_calls" if button == "Approve" else "stop")

@@ -24,6 +24,7 @@ PAIRS = {
     "response.output_text.done": "response.output_text.delta",
     "response.reasoning_text.done": "response.reasoning_text.delta",
     "response.function_call_arguments.done": "response.function_call_arguments.delta",
+    "response.custom_tool_call_input.done": "response.custom_tool_call_input.delta",
 }
 
 PAIRS |= {"response.incomplete": "response.created", "response.failed": "response.created"}
@@ -83,7 +84,11 @@ def check_events(stream: Events) -> dict[str, Any]:
 
 
 def text_of(item: dict[str, Any]) -> str:
-    return str(item["arguments"] if item["type"] == "function_call" else item["content"][0]["text"])
+    fields = {"function_call": "arguments", "custom_tool_call": "input"}
+    if item["type"] in ("local_shell_call", "tool_search_call"):
+        return ""
+    field = fields.get(item["type"])
+    return str(item["content"][0]["text"] if field is None else item[field])
 
 
 def without_identity(value: Any) -> Any:

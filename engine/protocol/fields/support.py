@@ -1,7 +1,7 @@
 """An engine's treatment of each field of a request. The engine's refusals, the header that names ignored
 fields, and `docs/fields.md` all read the same declaration."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
@@ -34,6 +34,8 @@ class FieldSupport:
     ignored: frozenset[str] = frozenset()
     relayed: frozenset[str] = frozenset()
     """An upstream gets them, and decides."""
+    values: Mapping[str, Collection[Any]] = field(default_factory=dict)
+    """By an honoured field: the values that are known. Another value is treated as an unknown field is."""
     rest: Literal[Treatment.IGNORED, Treatment.REFUSED] = Treatment.IGNORED
     """All other fields. `REFUSED` refuses fields that change what the caller gets
     (`engine.protocol.fields.names.BINDING`), and ignores hints and unknown fields."""

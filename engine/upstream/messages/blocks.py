@@ -18,6 +18,8 @@ _CHANNELS: dict[str, Channel] = {"text": "content", "thinking": "reasoning", "to
 _TEXTS = {"text": ("text_delta", "text"), "thinking": ("thinking_delta", "thinking")}
 _TEXTS["tool_use"] = ("input_json_delta", "partial_json")
 """The kind of a block's deltas, and their field with the text, by the block's kind."""
+_SEALS = {"thinking": "signature", "redacted_thinking": "data"}
+"""The field of a block of reasoning that only the upstream can read."""
 _MUTE = {"text": "citations_delta", "thinking": "signature_delta"}
 """Deltas without text for hooks. They go no further."""
 
@@ -43,11 +45,12 @@ class Block:
         self._halves = HalfCharacters()
         self._hash = hashlib.sha256()
         self._signature = ""
+        self._has_text = False
         first = _text(start.get(self._field) or "") if kind in ("text", "thinking") else ""
         self.first = self._halves.join(kind, first)
         """Text that comes with the start."""
-        if kind == "thinking":
-            self._add_signature(start.get("signature") or "")
+        if kind in _SEALS:
+            self._add_signature(start.get(_SEALS[kind]) or "")
 
     def text_of(self, delta: Mapping[str, Any]) -> str:
         """The text of a `content_block_delta`. Empty for deltas without text."""
@@ -74,11 +77,20 @@ class Block:
     def sign(self, text: str) -> None:
         """Add a part of the reasoning that the signature is for."""
         self._hash.update(text.encode())
+        self._has_text = self._has_text or bool(text)
 
     @property
     def signed(self) -> tuple[bytes, str] | None:
-        """The hash of the reasoning, and its signature, if there is one."""
-        return (self._hash.digest(), self._signature) if self._signature else None
+        """The hash of the reasoning, and its signature, if there are both."""
+        return (self._hash.digest(), self._signature) if self._has_text and self._signature else None
+
+    @property
+    def hidden(self) -> dict[str, Any] | None:
+        """The block as the upstream gave it, if it is reasoning without text."""
+        if self.kind not in _SEALS or self._has_text or not self._signature:
+            return None
+        text = {"thinking": ""} if self.kind == "thinking" else {}
+        return {"type": self.kind, **text, _SEALS[self.kind]: self._signature}
 
     def _read_mute(self, delta: Mapping[str, Any]) -> None:
         if delta["type"] != _MUTE.get(self.kind):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from engine.protocol import GenerationRequest
+from engine.protocol import EngineError, GenerationRequest, RequestError
 from engine.upstream.call import Call
 from engine.upstream.engine import UpstreamEngine
 from engine.upstream.json_text import read_object
@@ -44,8 +44,17 @@ class MessagesEngine(UpstreamEngine):
         self._signatures = Signatures()
 
     async def count_tokens(self, request: GenerationRequest) -> int:
+        return await self._system_order.ask(request, self._count)
+
+    async def _count(self, request: GenerationRequest) -> int:
         body = count_body(request_body(request, self._messages, signatures=self._signatures))
-        answer = await self._ask(request, "/messages/count_tokens", body, headers_of(request))
+        try:
+            answer = await self._ask(request, "/messages/count_tokens", body, headers_of(request))
+        except RequestError as error:
+            own = error.unquoted or error
+            if error.status == 404 and own.code != "model_not_found":
+                raise EngineError("The upstream engine counts no tokens.", status=501) from error
+            raise
         return count_in(answer, "input_tokens")
 
     @staticmethod

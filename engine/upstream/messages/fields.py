@@ -16,6 +16,8 @@ _EXTRA = frozenset(
     | {"safety_identifier", "chat_template_kwargs", "continue_final_message", "add_generation_prompt"}
 )
 
+TIERS = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
+
 FIELDS = FieldSupport(
     honoured_in_chats=_SAMPLING | _OTHERS | _EXTRA,
     refused={
@@ -24,6 +26,7 @@ FIELDS = FieldSupport(
         **NO_LOGITS,
     },
     ignored=_SAMPLING,
+    values={"service_tier": (None, *TIERS)},
     rest=Treatment.REFUSED,
 )
 """Completions are refused by their prompt, so no other field of theirs matters."""

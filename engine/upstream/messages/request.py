@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.protocol import GenerationRequest, RequestError, SamplingParams
 from engine.protocol.fields.names import caller_name
-from engine.upstream.messages.fields import refused
+from engine.upstream.messages.fields import TIERS, refused
 from engine.upstream.messages.options import MessagesOptions
 from engine.upstream.messages.signatures import Signatures
 from engine.upstream.messages.tools import tool_fields
@@ -24,7 +24,6 @@ _PROMPT = frozenset(
 _OWN = ("cache_control", "context_management")
 """Fields that are the same there, if the caller's API is this one."""
 _BETAS = re.compile(r"[\w.,:+ -]+", re.ASCII)
-_TIERS = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
 
 
 def request_body(
@@ -42,9 +41,9 @@ def request_body(
     signatures, own = signatures or Signatures(), request.caller_body
     system: Any
     if own is None:
-        system, turns = to_turns(request.messages, signatures)
+        system, turns = to_turns(request.messages, signatures, request.caller)
     else:
-        system, turns = own.get("system"), signatures.signed(own["messages"])
+        system, turns = own.get("system"), signatures.signed(own["messages"], request.caller)
     _check_end(request, turns)
     body: dict[str, Any] = {"model": model or request.model, "stream": True, "messages": turns}
     has_limit = sampling.max_tokens is not None
@@ -61,8 +60,8 @@ def request_body(
         body["output_config"] = output_config
     if user := extra.get("safety_identifier") or request.user:
         body["metadata"] = {"user_id": user}
-    if (tier := extra.get("service_tier")) is not None:
-        body["service_tier"] = _TIERS[tier]
+    if tier := _tier(request):
+        body["service_tier"] = tier
     for name in _OWN if request.endpoint == "messages" else ("cache_control",):
         if value := extra.get(name):
             body[name] = value
@@ -97,9 +96,6 @@ def _check(request: GenerationRequest) -> None:
         raise refused(request.prompt_field, "the upstream speaks the Messages API, which has chats alone")
     if request.sampling.temperature > 1:
         raise refused("temperature", "with this upstream, it must be at most 1")
-    tier = request.extra.get("service_tier")
-    if tier is not None and (not isinstance(tier, str) or tier not in _TIERS):
-        raise refused("service_tier", "this upstream has the tiers auto and default")
 
 
 def _check_end(request: GenerationRequest, turns: list[dict[str, Any]]) -> None:
@@ -115,6 +111,12 @@ def _check_end(request: GenerationRequest, turns: list[dict[str, Any]]) -> None:
         )
     if not continues and request.extra.get("add_generation_prompt") is False:
         raise refused("add_generation_prompt")
+
+
+def _tier(request: GenerationRequest) -> str | None:
+    """The API's name for the tier. None: the caller names none that the API has."""
+    tier = request.extra.get("service_tier")
+    return TIERS.get(tier) if isinstance(tier, str) else None
 
 
 def _says(request: GenerationRequest, name: str) -> bool:

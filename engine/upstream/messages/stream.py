@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.protocol import Delta, FinishReason, GenerationRequest, Usage
+from engine.protocol.call_ids import call_key
 from engine.upstream.errors import stream_broke
 from engine.upstream.limits import OutputCount, TooMuchError, UpstreamOptions
 from engine.upstream.messages.blocks import Block
-from engine.upstream.messages.signatures import Signatures
+from engine.upstream.messages.signatures import MAX_SIGNATURE, Signatures
 from engine.upstream.usage import UsageCount, count_of
 
 _FINISH_REASONS: dict[str, FinishReason] = {
@@ -39,6 +40,7 @@ class StreamTranslator:
     def __init__(
         self, request: GenerationRequest, options: UpstreamOptions, signatures: Signatures | None = None
     ) -> None:
+        self._request = request
         self._stop = request.sampling.stop
         self._signatures = signatures
         self._count = UsageCount(Usage(prompt_tokens=0, completion_tokens=0))
@@ -48,6 +50,11 @@ class StreamTranslator:
         self._num_calls = 0
         self._open: Block | None = None
         self._thinking: list[Block] = []
+        self._hidden: list[dict[str, Any]] = []
+        """Reasoning without text since the last call."""
+        self._num_hidden = 0
+        self._hidden_before: dict[int, list[dict[str, Any]]] = {}
+        """The reasoning without text right before a call, by the call's index."""
         self._finish: Delta | None = None
 
     alike = None
@@ -71,6 +78,7 @@ class StreamTranslator:
             case "content_block_stop":
                 block, self._open = self._block(chunk), None
                 last = block.last()
+                self._keep_hidden(block)
                 return [self._delta(block, last)] if last else []
             case "message_delta":
                 self._end(chunk)
@@ -79,10 +87,25 @@ class StreamTranslator:
     def finish(self, *, complete: bool) -> list[Delta]:
         if self._finish is None or not complete:
             raise stream_broke()
-        if self._signatures is not None and len(self._thinking) == 1 and self._thinking[0].signed:
-            self._signatures.add(*self._thinking[0].signed)
+        if self._signatures is not None:
+            self._remember(self._signatures)
         self._finish.usage = self._count.usage
         return [self._finish]
+
+    def _keep_hidden(self, block: Block) -> None:
+        if (hidden := block.hidden) is None:
+            return
+        self._num_hidden += sum(map(len, hidden.values()))
+        if self._num_hidden > MAX_SIGNATURE:
+            raise TooMuchError("hidden reasoning is too long")
+        self._hidden.append(hidden)
+
+    def _remember(self, signatures: Signatures) -> None:
+        texts = [block for block in self._thinking if not block.hidden]
+        if len(texts) == 1 and texts[0].signed:
+            signatures.add(*texts[0].signed)
+        for index, blocks in self._hidden_before.items():
+            signatures.add_hidden(self._request.caller, call_key(self._request.request_id, 0, index), blocks)
 
     def _begin(self, message: Mapping[str, Any]) -> None:
         if self._has_begun or message.get("content"):
@@ -98,6 +121,8 @@ class StreamTranslator:
         if self._num_blocks >= _MAX_BLOCKS:
             raise TooMuchError("an output has too many blocks")
         block = self._open = Block(chunk["content_block"], self._num_calls)
+        if block.call is not None and self._hidden:
+            self._hidden_before[self._num_calls], self._hidden = self._hidden, []
         self._num_blocks += 1
         self._num_calls += block.call is not None
         if block.kind == "thinking":

@@ -32,19 +32,19 @@ _DATA_URI = re.compile(r"data:(?P<type>[^;,]*);base64,(?P<data>.*)", re.DOTALL)
 
 
 def to_turns(
-    messages: Sequence[Mapping[str, Any]], signatures: Signatures
+    messages: Sequence[Mapping[str, Any]], signatures: Signatures, caller: str = ""
 ) -> tuple[list[Block], list[dict[str, Any]]]:
     """The blocks of the system prompt, and the turns. Reasoning of earlier answers is left out unless
-    `signatures` knows what signs it.
+    `signatures` knows what signs it. `caller`: whose chat it is.
 
     Raises `RequestError`, which names the field, for what the API cannot express.
     """
     first = [*takewhile(lambda message: message.get("role") in _SYSTEM, messages)]
-    system = [block for i, message in enumerate(first) for block in _blocks(message, i, signatures)]
+    system = [block for i, message in enumerate(first) for block in _blocks(message, i, signatures, caller)]
     turns: list[dict[str, Any]] = []
     for i, message in enumerate(messages[len(first) :], start=len(first)):
         role = {"tool": "user", "developer": "system"}.get(message["role"], message["role"])
-        blocks = _blocks(message, i, signatures)
+        blocks = _blocks(message, i, signatures, caller)
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] += blocks
         else:
@@ -52,14 +52,14 @@ def to_turns(
     return system, [turn for turn in turns if turn["content"]]
 
 
-def _blocks(message: Mapping[str, Any], i: int, signatures: Signatures) -> list[Block]:
-    blocks = list(_own_blocks(message, i, signatures))
+def _blocks(message: Mapping[str, Any], i: int, signatures: Signatures, caller: str) -> list[Block]:
+    blocks = list(_own_blocks(message, i, signatures, caller))
     if blocks and (mark := message.get(_MARK)):
         blocks[-1] = {_MARK: mark} | blocks[-1]
     return blocks
 
 
-def _own_blocks(message: Mapping[str, Any], i: int, signatures: Signatures) -> Iterator[Block]:
+def _own_blocks(message: Mapping[str, Any], i: int, signatures: Signatures, caller: str) -> Iterator[Block]:
     place = f"messages[{i}]"
     role = "system" if message["role"] == "developer" else message["role"]
     if role not in _FIELDS:
@@ -77,7 +77,9 @@ def _own_blocks(message: Mapping[str, Any], i: int, signatures: Signatures) -> I
     yield from content
     if role == "assistant":
         yield from _content(message.get("refusal"), f"{place}.refusal")
-        yield from _calls(message.get("tool_calls") or (), f"{place}.tool_calls")
+        for block in _calls(message.get("tool_calls") or (), f"{place}.tool_calls"):
+            yield from signatures.hidden(caller, block["id"])
+            yield block
 
 
 def _content(content: Any, place: str) -> Iterator[Block]:

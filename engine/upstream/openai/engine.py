@@ -59,6 +59,9 @@ class OpenAIEngine(UpstreamEngine):
             raise
 
     async def count_tokens(self, request: GenerationRequest) -> int:
+        return await self._system_order.ask(request, self._count)
+
+    async def _count(self, request: GenerationRequest) -> int:
         named = ("add_generation_prompt", "continue_final_message", "chat_template_kwargs")
         body = {name: request.extra[name] for name in named if request.extra.get(name) is not None}
         tools = {"tools": list(request.tools)} if request.uses_tools else {}

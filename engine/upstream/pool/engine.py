@@ -109,7 +109,7 @@ class PoolEngine:
             request, lambda attempt: relayed(attempt.replica.engine, request, path, fields)
         )
 
-    async def count_tokens(self, request: GenerationRequest) -> int:
+    async def count_tokens(self, request: GenerationRequest) -> int | None:
         return await self._ask(request, lambda attempt: counted(attempt.replica.engine, request))
 
     async def _ask(self, request: GenerationRequest, ask: Callable[[Attempt], Awaitable[T]]) -> T:

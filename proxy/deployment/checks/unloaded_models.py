@@ -134,7 +134,7 @@ def _files_of(config: EngineConfig) -> "tuple[Outline, LocalTokenizer]":
     from engine.execution.outline import Outline
     from engine.text.tokenizer import LocalTokenizer
 
-    tokenizer = LocalTokenizer.load(config.tokenizer_name, trust_remote_code=config.trust_remote_code)
+    tokenizer = LocalTokenizer.of(config)
     try:
         return Outline(config), tokenizer
     except NotImplementedError as error:

@@ -51,17 +51,20 @@ def _default_size(max_model_len: int | None) -> int:
     return UNKNOWN_BODY if max_model_len is None else max(LEAST_BODY, BYTES_PER_TOKEN * max_model_len)
 
 
+def largest_body(options: BodyOptions, max_model_lens: Iterable[int | None]) -> int:
+    """Bytes of the longest body for one of the models of these lengths (None: not known)."""
+    return max((max_body_size(options, length) for length in max_model_lens), default=LEAST_BODY)
+
+
 async def read_json(arrival: Arrival, options: BodyOptions, max_model_lens: Iterable[int | None]) -> Any:
     """The JSON value of the body, which is for one of the models of these lengths (None: not known). Raises
     `APIError` 400, 413 or 429."""
-    limit = num_ids = 0
-    for length in max_model_lens:
-        limit = options.max_body_size or max(limit, _default_size(length))
-        num_ids = max(num_ids, length or 0)
-    limit = limit or LEAST_BODY
-    if (arrival.http.content_length or 0) > limit:
+    lengths = list(max_model_lens)
+    limit = largest_body(options, lengths)
+    num_ids = max((length or 0 for length in lengths), default=0)
+    if (arrival.body_size or 0) > limit:
         raise _too_large(limit)
-    body = await read_body(arrival.http, limit)
+    body = await read_body(arrival.http, limit) if arrival.body is None else arrival.body
     arrival.count_bytes(len(body))
     # Brackets count also in strings. The count ends behind `MAX_DEPTH`: to count all takes ten times as long.
     num_brackets, place = 0, -1
@@ -212,15 +215,27 @@ def _check_messages(messages: list[Any], name: str, options: BodyOptions) -> Non
                     parts += inner
             num_parts += len(parts)
             _check(num_parts, options.max_content_parts, "parts and tool calls", name)
+        if isinstance(tools := message.get("tools"), list):
+            _check_tools(tools, f"{name}.{i}.tools", options)
         for one in (message, *parts):
             if isinstance(one, dict) and len(one) > max_fields:
                 _check(len(one), max_fields, "fields", f"{name}.{i}")
 
 
 def _check_tools(tools: list[Any], name: str, options: BodyOptions) -> None:
-    _check(len(tools), options.max_tools, "tools", name)
+    """The tools of a namespace count as well, and each by itself."""
+    num_tools = len(tools)
+    _check(num_tools, options.max_tools, "tools", name)
     for i, tool in enumerate(tools):
-        _check_schema(tool, f"{name}.{i}", options)
+        inner = tool.get("tools") if isinstance(tool, dict) else None
+        if not isinstance(inner, list):
+            _check_schema(tool, f"{name}.{i}", options)
+            continue
+        num_tools += len(inner)
+        _check(num_tools, options.max_tools, "tools", name)
+        _check_schema({**tool, "tools": None}, f"{name}.{i}", options)
+        for j, one in enumerate(inner):
+            _check_schema(one, f"{name}.{i}.tools.{j}", options)
 
 
 def _check_schema(schema: Any, param: str, options: BodyOptions) -> None:

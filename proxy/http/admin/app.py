@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from aiohttp import web
 
 from proxy.http.access.operator import operator_middleware
-from proxy.http.admin import configuration, decisions, keys, recordings, requests
+from proxy.http.admin import approvals, configuration, decisions, keys, recordings, requests
 from proxy.http.admin.live import LIVE, LiveFeed, live, shadow_hooks
 from proxy.http.admin.past import PAST, Past, past, remembering
 from proxy.http.admin.wire import operator_store
@@ -24,6 +24,8 @@ ENDPOINTS: Iterable[Endpoint] = (
     ("DELETE", "/keys/{name}", "Revoke a key", keys.revoke_key),
     ("GET", "/requests", "The requests that run", requests.list_requests),
     ("DELETE", "/requests/{id}", "Cancel a request", requests.cancel_request),
+    ("GET", "/approvals", "The tool calls that wait for a person", approvals.list_approvals),
+    ("POST", "/approvals/{id}", "Approve or refuse a tool call", approvals.answer_approval),
     ("POST", "/reload", "Take the configuration that the file has now", configuration.reload),
     ("GET", "/models", "The models", configuration.list_models),
     ("GET", "/policies", "The policies", configuration.list_policies),

@@ -31,8 +31,7 @@ class PreToolUse(BaseModel):
     def answer(self, check: Check, judged: Judgement) -> JSONObject:
         if judged.blocked is None and not judged.changed_call(check):
             return {}
-        found = [one.reason or one.hook for part in judged.all for one in part.findings]
-        return _denied(f"A guardrail refuses this call: {judged.blocked or ', '.join(found)}")
+        return _denied(f"A guardrail refuses this call: {judged.blocked or ', '.join(_reasons(judged))}")
 
 
 class _Decision(BaseModel):
@@ -45,6 +44,14 @@ class PreToolUseAnswer(BaseModel):
     """With a decision, the agent does not run the call."""
 
     hookSpecificOutput: _Decision | None = None
+
+
+def _reasons(judged: Judgement) -> list[str]:
+    """Each reason once. A hook that gives none at all is named instead."""
+    findings = [one for part in judged.all for one in part.findings]
+    explained = {one.hook for one in findings if one.reason}
+    reasons = (one.reason or one.hook for one in findings if one.reason or one.hook not in explained)
+    return [*dict.fromkeys(reasons)]
 
 
 def _denied(reason: str) -> JSONObject:

@@ -80,10 +80,10 @@ class MessagesAnswer(EventsAnswer):
     def _complete(self) -> list[Event]:
         """End the blocks, the calls among them."""
         events = [*self._begin(), *self._close()]
-        for name, pieces in self._calls.values():
+        for call_index, (name, pieces) in self._calls.items():
             call_input = "".join(pieces)
             if self._is_whole(call_input):
-                events += self._opened(ToolUse(len(self._blocks), name))
+                events += self._opened(ToolUse(len(self._blocks), name, self.call_key(0, call_index)))
                 events += [*self._blocks[-1].add(call_input), *self._close()]
         return events
 

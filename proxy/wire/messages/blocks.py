@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import orjson
 
-from proxy.wire.openai.answer import Event, JSONObject, new_id
+from proxy.wire.openai.answer import Event, JSONObject
 
 
 class Block(ABC):
@@ -66,9 +66,10 @@ class ToolUse(Block):
 
     delta = ("input_json_delta", "partial_json")
 
-    def __init__(self, index: int, name: str) -> None:
+    def __init__(self, index: int, name: str, key: str) -> None:
+        """`key`: see `engine.protocol.call_ids`."""
         super().__init__(index)
-        self.id = new_id("toolu", "_")
+        self.id = f"toolu_{key}"
         self.name = name
 
     def whole(self) -> JSONObject:

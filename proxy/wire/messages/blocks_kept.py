@@ -31,6 +31,7 @@ _FIELDS = {
     "search_result": {"source", "title", "content"},
     "tool_use": {"id", "name", "input"},
     "tool_result": {"tool_use_id", "content", "is_error"},
+    "tool_reference": {"tool_name"},
     "thinking": {"thinking", "signature"},
     "redacted_thinking": {"data"},
 }
@@ -186,18 +187,10 @@ class _Place:
             raise _UnmatchedError
 
     def _change_content(self, old: Any, new: Any) -> None:
-        if isinstance(old, str) and isinstance(new, str):
-            _put(self._texts, self._glue, new)
-            return
-        raise _UnmatchedError
-
-    @property
-    def _texts(self) -> Texts:
-        return [
-            (block, "text" if block.get("type") == "text" else "content")
-            for block in self._blocks
-            if block.get("type", "text") == "text"
-        ]
+        if not (isinstance(old, str) and isinstance(new, str)):
+            raise _UnmatchedError
+        texts = [one for one in self._blocks if one.get("type", "text") == "text"]
+        _put([(one, _text_in(one)) for one in texts], self._glue, new)
 
 
 class _Parts(_Place):
@@ -221,7 +214,9 @@ class _Parts(_Place):
         if any(one != other for one, other in zip(joined, after, strict=True) if one is not before[texts[0]]):
             raise _UnmatchedError
         for i in texts[1:]:
-            self._blocks[i] |= {"type": "text", "text": ""}
+            if self._blocks[i].get("type", "text") != "text":
+                raise _UnmatchedError
+            self._blocks[i][_text_in(self._blocks[i])] = ""
         _put_part(self._blocks[texts[0]], before[texts[0]], after[joined.index(before[texts[0]])])
 
 
@@ -267,6 +262,11 @@ def _blocks(turn: JSONObject) -> list[JSONObject]:
     return content if isinstance(content, list) else [turn]
 
 
+def _text_in(block: JSONObject) -> str:
+    """The field with the text of a block, or of a turn, that is a part with a text."""
+    return next(name for name in ("text", "tool_name", "content") if name in block)
+
+
 def _as_parts(content: Any) -> list[Mapping[str, Any]]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
@@ -284,10 +284,10 @@ def _without_error(parts: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def _put_part(block: JSONObject, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     """Put in the texts by which two parts differ."""
-    if block.get("type", "text") == "text":
+    if old["type"] == "text":
         if not isinstance(new.get("text"), str) or {**old, "text": None} != {**new, "text": None}:
             raise _UnmatchedError
-        block["text" if "text" in block else "content"] = new["text"]
+        block[_text_in(block)] = new["text"]
         return
     if old["type"] != new["type"]:
         raise _UnmatchedError

@@ -32,6 +32,8 @@ def error_body(error: JSONObject, request_id: str, status: int | None = None) ->
 def _message(error: JSONObject) -> str:
     """The message. Clients shorten their history when they read one of these forms."""
     message: str = error["message"]
+    if error["code"] == "content_filter" and error["param"] is not None:
+        return f"{message} (in {error['param']})"  # the API has no field for it (contract 8.8)
     is_too_long = error["code"] == CONTEXT_LENGTH_EXCEEDED
     if is_too_long and (own := _OWN.search(message)):
         return own[0]

@@ -1,19 +1,29 @@
 """`POST /v1/messages`: the request's fields, and the chat that an engine gets."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, field_validator, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, Tag, field_validator, model_validator
 
 from engine.protocol import GenerationRequest, RequestError
 from engine.protocol.fields.names import is_binding, is_neutral
 from engine.protocol.fields.support import FieldSupport, Treatment
 from proxy.wire.messages.blocks_kept import SWITCHES, is_mark, tools_with_changes, with_changes
-from proxy.wire.messages.turns import Block, Content, Turn, system_text, to_messages
+from proxy.wire.messages.turns import Block, Content, Turn, system_text, to_messages, turn_indices
 from proxy.wire.openai.answer import JSONObject
-from proxy.wire.openai.endpoint_fields import MAX_NAMES, Options, RequestObject
+from proxy.wire.openai.endpoint_fields import Options, RequestObject
 from proxy.wire.openai.fields import GenerationFields, StopString
+from proxy.wire.openai.other_tools import (
+    FUNCTION,
+    Other,
+    OtherTool,
+    by_type,
+    functions_of,
+    not_offered,
+    others_named,
+    place_among,
+)
 
 FEWEST_THINKING_TOKENS = 1024
 
@@ -28,7 +38,7 @@ _OF_THIS_API: Mapping[str, str] = {
 
 
 class Tool(RequestObject):
-    """A function that the model may call. Other kinds of tools are refused."""
+    """A function that the model may call."""
 
     type: Literal["custom"] | None = None
     name: Annotated[str, Field(min_length=1)]
@@ -49,6 +59,9 @@ class Tool(RequestObject):
         return {"type": "function", "function": {"name": self.name, **function}}
 
 
+AnyTool = Annotated[Annotated[Tool, Tag(FUNCTION)] | Other, by_type(None, "custom")]
+
+
 class ToolChoice(RequestObject):
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
@@ -67,9 +80,22 @@ class ToolChoice(RequestObject):
 
 
 class Thinking(Options):
-    type: Literal["enabled", "disabled", "adaptive", "between_tools"]
+    """Upstreams of this API get it as it is, values that Weir does not know included."""
+
+    known: ClassVar[Mapping[str, Container[str]]] = {
+        "type": ("enabled", "disabled", "adaptive", "between_tools"),
+        "display": ("summarized", "omitted"),
+    }
+    type: str
     budget_tokens: int | None = Field(None, ge=FEWEST_THINKING_TOKENS)
-    display: Literal["summarized", "omitted"] | None = None
+    display: str | None = None
+
+    @property
+    def unread(self) -> Iterator[str]:
+        """The names of the fields whose value Weir does not know."""
+        for name, known in self.known.items():
+            if (value := getattr(self, name)) is not None and value not in known:
+                yield name
 
 
 class OutputConfig(Options):
@@ -103,7 +129,7 @@ class CountFields(GenerationFields):
 
     messages: list[Turn] = Field(min_length=1, fail_fast=True)
     system: Content = Field([])
-    tools: list[Tool] = Field([], fail_fast=True)
+    tools: list[AnyTool] = Field([], fail_fast=True)
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = Field(
         None, description="disabled asks for no thinking; budget_tokens reaches upstreams of this API alone"
@@ -131,16 +157,24 @@ class CountFields(GenerationFields):
             raise ValueError(f"a system prompt has no {other} block")
         return system
 
-    def ignored(self, support: FieldSupport) -> list[str]:
+    def message_place(self, index: int) -> str:
+        has_system = bool(system_text(self.system))
+        if has_system and index == 0:
+            return "system"
+        return f"messages[{turn_indices(self.messages)[index - has_system]}]"
+
+    def tool_place(self, index: int) -> str:
+        return f"tools[{place_among(self.tools, index)}]"
+
+    def unread(self, support: FieldSupport) -> Iterator[str]:
         """Also the fields of tools and blocks: `tools.defer_loading`."""
         takes_blocks = self.treatment("cache_control", support) is Treatment.HONOURED
-        read = {f"tools.{name}" for name in SWITCHES} if takes_blocks else set[str]()
-        unread = (name for name in self._unread() if name not in read)
-        return [*dict.fromkeys([*super().ignored(support), *unread])][: MAX_NAMES + 1]
-
-    def _unread(self) -> Iterator[str]:
-        for tool in self.tools:
-            yield from (f"tools.{name}" for name in tool.unread)
+        read = SWITCHES if takes_blocks else ()
+        yield from others_named(self.tools)
+        for tool in functions_of(self.tools):
+            yield from (f"tools.{name}" for name in tool.unread if name not in read)
+        if self.thinking is not None and not takes_blocks:
+            yield from (f"thinking.{name}" for name in self.thinking.unread)
         for block in self.system:
             yield from (f"system.{name}" for name in block.unread)
         for turn in self.messages:
@@ -172,15 +206,15 @@ class CountFields(GenerationFields):
         messages = to_messages(self.messages)
         if system := system_text(self.system):
             messages.insert(0, {"role": "system", "content": system})
-        choice = self.tool_choice
+        choice, tools = self.tool_choice, functions_of(self.tools)
         request = self.shared_request(
             request_id,
             model,
             caller=caller,
             logprobs=None,
             messages=tuple(messages),
-            tools=tuple(tool.to_chat() for tool in self.tools),
-            tool_choice=choice.to_chat() if choice is not None and self.tools else None,
+            tools=tuple(tool.to_chat() for tool in tools),
+            tool_choice=choice.to_chat() if choice is not None and tools else None,
             parallel_tool_calls=choice is None or not choice.disable_parallel_tool_use,
             extra={**self._prefill(), **self._thinking(), **self._output_config(), **self._own_fields()},
         )
@@ -192,7 +226,9 @@ class CountFields(GenerationFields):
         """`admitted` with the caller's own blocks, for an upstream of this API. `asked`: the request that was
         made of these fields. `admitted`: the same, as hooks let it go on."""
         prompt = with_changes(self._body, asked.messages, admitted.messages)
-        tools = tools_with_changes(self._body.get("tools"), asked.tools, admitted.tools)
+        given = zip(self._body.get("tools") or (), self.tools, strict=True)
+        functions = [own for own, tool in given if not isinstance(tool, OtherTool)]
+        tools = tools_with_changes(functions, asked.tools, admitted.tools)
         if prompt is None or tools is None:
             return admitted
         own = {name: value for name, value in self._body.items() if name not in ("system", "tools")}
@@ -200,12 +236,14 @@ class CountFields(GenerationFields):
         return replace(admitted, caller_body=own)
 
     def _check(self) -> None:
-        names = [tool.name for tool in self.tools]
+        names = [tool.name for tool in functions_of(self.tools)]
         choice = self.tool_choice
         if choice is not None and choice.type == "tool" and choice.name not in names:
-            raise RequestError("tool_choice names a tool that is not in tools", param="tool_choice.name")
+            reason = f"tool_choice names a tool that is not in tools{not_offered(self.tools, choice.name)}"
+            raise RequestError(reason, param="tool_choice.name")
         if choice is not None and choice.type == "any" and not names:
-            raise RequestError("tool_choice any needs tools", param="tool_choice")
+            reason = f"tool_choice any needs tools{not_offered(self.tools, None)}"
+            raise RequestError(reason, param="tool_choice")
 
     def _prefill(self) -> JSONObject:
         if not self.is_prefilled:

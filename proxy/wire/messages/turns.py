@@ -5,7 +5,7 @@ tool becomes a message of its own, in front of the turn's other blocks.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Annotated, Any, Literal
@@ -68,7 +68,7 @@ class Block(RequestObject):
 
     type: (
         Literal["text", "image", "document", "search_result"]
-        | Literal["tool_use", "tool_result", "thinking", "redacted_thinking"]
+        | Literal["tool_use", "tool_result", "tool_reference", "thinking", "redacted_thinking"]
     )
     text: str | None = None
     source: Source | str | None = None
@@ -80,6 +80,7 @@ class Block(RequestObject):
     tool_use_id: str | None = None
     content: "Content" = Field([])
     is_error: bool | None = None
+    tool_name: str | None = None
     thinking: str | None = None
 
     @model_validator(mode="before")
@@ -122,7 +123,7 @@ class Block(RequestObject):
         if isinstance(source, str):
             return document_part(self.title, source, *(block.text for block in self.content))
         if source is None:
-            return {"type": "text", "text": self.text}
+            return {"type": "text", "text": self.text if self.type == "text" else self.tool_name}
         if self.type == "image":
             return {"type": "image_url", "image_url": {"url": source.as_url}}
         if source.texts is not None:
@@ -140,14 +141,16 @@ _NEEDED = {
     "search_result": ("source", "title"),
     "tool_use": ("id", "name"),
     "tool_result": ("tool_use_id",),
+    "tool_reference": ("tool_name",),
     "thinking": ("thinking",),
 }
 
 Content = Annotated[list[Block], BeforeValidator(text_is_a_part, json_schema_input_type=str | list[Block])]
 Block.model_rebuild()
 
-_RESULT = {"text", "image", "document", "search_result"}
-_USER, _ASSISTANT = {*_RESULT, "tool_result"}, {"text", "tool_use", "thinking"}
+_OF_USER = {"text", "image", "document", "search_result"}
+_RESULT = {*_OF_USER, "tool_reference"}
+_USER, _ASSISTANT = {*_OF_USER, "tool_result"}, {"text", "tool_use", "thinking"}
 _ALLOWED = {"user": _USER, "assistant": _ASSISTANT | {"redacted_thinking"}, "system": {"text"}}
 
 
@@ -163,7 +166,8 @@ class Turn(RequestObject):
             if block.type not in _ALLOWED[self.role]:
                 raise ValueError(f"a turn of {self.role} has no {block.type} block")
             if any(inner.type not in _RESULT for inner in block.content):
-                raise ValueError("a tool_result has text, image, document and search_result blocks")
+                kinds = ", ".join(sorted(_RESULT))
+                raise ValueError(f"the blocks of a tool_result are of the types {kinds}")
         return self
 
 
@@ -184,6 +188,22 @@ def to_messages(turns: Iterable[Turn]) -> list[JSONObject]:
         else:
             messages.append({"role": "system", "content": system_text(blocks)})
     return messages
+
+
+def turn_indices(turns: Sequence[Turn]) -> list[int]:
+    """The turn of each message that `to_messages` makes: the first of those that it is made of."""
+    indices: list[int] = []
+    first = 0
+    for role, run in groupby(turns, attrgetter("role")):
+        own = [[block.type for block in turn.content] for turn in run]
+        if role == "user":
+            results = [i for i, types in enumerate(own) for kind in types if kind == "tool_result"]
+            rest = [i for i, types in enumerate(own) for kind in types if kind != "tool_result"]
+            indices += [first + i for i in [*results, *(rest[:1] or ([] if results else [0]))]]
+        else:
+            indices.append(first)
+        first += len(own)
+    return indices
 
 
 def _of_user(blocks: list[Block]) -> Iterator[JSONObject]:

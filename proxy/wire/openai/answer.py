@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import orjson
 
 from engine.protocol import Channel, Delta, GenerationRequest, Token, TopLogprob, Usage
+from engine.protocol.call_ids import call_key
 from engine.protocol.deltas import with_own_reason
 from proxy.wire.openai.fields import GenerationFields
 from proxy.wire.openai.prompt_logprobs import prompt_logprobs
@@ -39,6 +40,8 @@ class Answer(ABC):
     def __init__(self, fields: GenerationFields, request: GenerationRequest) -> None:
         self.fields = fields
         self.request = request
+        self.generates = True
+        """Whether the caller wants an answer's text."""
         self.headers: dict[str, str] = {}
         """The headers that the response has in this API alone."""
         self._usage = Usage(0, 0)
@@ -67,6 +70,10 @@ class Answer(ABC):
     @abstractmethod
     def whole(self) -> bytes:
         """The whole answer, as JSON."""
+
+    def call_key(self, output_index: int, call_index: int) -> str:
+        """The part after the prefix of the id of a tool call. `call_index`: the engine's."""
+        return call_key(self.request.request_id, output_index, call_index)
 
     def token_name(self, token: Token | TopLogprob) -> str:
         """The token's text. Its id if the caller wants ids, or if nobody may know the text (contract 8.4)."""

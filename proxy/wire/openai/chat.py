@@ -1,16 +1,27 @@
 """`POST /v1/chat/completions`: the request's fields, and the answer as chunks and as a whole."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from operator import methodcaller
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import ConfigDict, Field, with_config
+from pydantic import ConfigDict, Field, Tag, with_config
 from typing_extensions import TypedDict  # pydantic takes the one of `typing` from Python 3.12 on
 
 from engine.protocol import Channel, Delta, GenerationRequest, RequestError, ToolCall
-from proxy.wire.openai.answer import PROMPT_FIELDS, ChoicesAnswer, JSONObject, new_id
+from engine.protocol.fields.support import FieldSupport
+from proxy.wire.openai.answer import PROMPT_FIELDS, ChoicesAnswer, JSONObject
 from proxy.wire.openai.endpoint_fields import REQUEST_OBJECT, RequestObject
 from proxy.wire.openai.fields import GenerationFields, PromptLogprobs, TokenId
+from proxy.wire.openai.other_tools import (
+    FUNCTION,
+    Other,
+    by_type,
+    functions_of,
+    not_offered,
+    others_named,
+    place_among,
+)
 
 _as_given = methodcaller("model_dump", exclude_unset=True)
 """The JSON that an object was read from."""
@@ -65,6 +76,9 @@ class Tool(RequestObject):
     function: Function
 
 
+AnyTool = Annotated[Annotated[Tool, Tag(FUNCTION)] | Other, by_type("function")]
+
+
 class NamedTool(Tool):
     """The function that the model must call."""
 
@@ -85,7 +99,7 @@ class ChatRequest(GenerationFields):
     )
     prompt_logprobs: PromptLogprobs = None
     echo: bool = Field(False, description="Begin the answer with the message that it continues")
-    tools: list[Tool] = Field([], fail_fast=True)
+    tools: list[AnyTool] = Field([], fail_fast=True)
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool = True
     response_format: dict[str, Any] | None = None
@@ -94,6 +108,12 @@ class ChatRequest(GenerationFields):
     @property
     def shows_reasoning(self) -> bool:
         return self.include_reasoning
+
+    def tool_place(self, index: int) -> str:
+        return f"tools[{place_among(self.tools, index)}]"
+
+    def unread(self, support: FieldSupport) -> Iterable[str]:
+        return others_named(self.tools)
 
     def to_request(self, request_id: str, model: str, *, caller: str = "") -> GenerationRequest:
         """Raises `RequestError` for fields that contradict each other."""
@@ -117,17 +137,20 @@ class ChatRequest(GenerationFields):
             echo=self.echo,
             messages=tuple(self.messages),
             extra=response_format,
-            tools=tuple(map(_as_given, self.tools)),
+            tools=tuple(map(_as_given, functions_of(self.tools))),
             tool_choice=_as_given(choice) if isinstance(choice, NamedTool) else choice,
             parallel_tool_calls=self.parallel_tool_calls,
         )
 
     def _check_tools(self) -> None:
-        names = [tool.function.name for tool in self.tools]
-        if isinstance(self.tool_choice, NamedTool) and self.tool_choice.function.name not in names:
-            raise RequestError("tool_choice names a tool that is not in tools", param="tool_choice")
-        if self.tool_choice == "required" and not names:
-            raise RequestError("tool_choice 'required' needs tools", param="tool_choice")
+        names = [tool.function.name for tool in functions_of(self.tools)]
+        choice = self.tool_choice
+        if isinstance(choice, NamedTool) and (name := choice.function.name) not in names:
+            reason = f"tool_choice names a tool that is not in tools{not_offered(self.tools, name)}"
+            raise RequestError(reason, param="tool_choice")
+        if choice == "required" and not names:
+            reason = f"tool_choice 'required' needs tools{not_offered(self.tools, None)}"
+            raise RequestError(reason, param="tool_choice")
 
 
 class ChatAnswer(ChoicesAnswer):
@@ -173,7 +196,7 @@ class ChatAnswer(ChoicesAnswer):
         return {
             "index": len(calls) - 1,
             # An upstream's own id is text that no hook has seen, so it is never used.
-            "id": new_id("call"),
+            "id": f"call-{self.call_key(delta.index, call.index)}",
             "type": "function",
             "function": {"name": call.name, "arguments": delta.text},
         }

@@ -46,6 +46,15 @@ _LIKE = 0.85
 """From this likeness on (difflib's), a name is a known one with a slip of the pen."""
 _MAX_COMPARED = 4
 """Unknown names of a request that are compared with all known ones."""
+_OF_TOOLS = {
+    f"tools.{kind}"
+    for kind in (
+        *("web_search", "web_search_preview", "file_search", "code_interpreter", "image_generation", "mcp"),
+        *("tool_search", "computer", "computer_use_preview", "shell", "apply_patch"),
+    )
+}
+"""Names of known tools that no engine has. Another type of tool is the caller's own word."""
+_PLACE = re.compile(r"(?P<name>messages|tools)\[(?P<index>\d+)\]")
 _NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}", re.ASCII)
 
 
@@ -118,14 +127,47 @@ class EndpointFields(RequestObject):
     def ignored(self, support: FieldSupport) -> list[str]:
         """The names of the fields that have no effect with this engine. At most one more than `MAX_NAMES`."""
         names: list[str] = []
-        if not self.model_extra and self.model_fields_set.isdisjoint(_may_be_ignored(type(self), support)):
-            return names
-        for name in _asked(self, defaults_of(self.endpoint), with_unknown=True):
-            if self.treatment(name, support) is Treatment.IGNORED:
-                names.append(name)
-                if len(names) > MAX_NAMES:
-                    break
-        return names
+        if self.model_extra or not self.model_fields_set.isdisjoint(_may_be_ignored(type(self), support)):
+            for name in _asked(self, defaults_of(self.endpoint), with_unknown=True):
+                if self._is_ignored(name, support):
+                    names.append(name)
+                    if len(names) > MAX_NAMES:
+                        break
+        return [*dict.fromkeys([*names, *self.unread(support)])][: MAX_NAMES + 1]
+
+    def place_of(self, place: str, field: str | None) -> str | None:
+        """The place of a prompt's text as the caller's JSON has it. It holds none of the caller's words.
+
+        `place`: `PromptText.place`. `field`: that of the prompt, for a place that cannot be said.
+        """
+        found = _PLACE.match(place)
+        if found is None or self.endpoint not in ("chat", "messages"):
+            return field
+        index = int(found["index"])
+        try:
+            return self.tool_place(index) if found["name"] == "tools" else self.message_place(index)
+        except LookupError:  # a hook has added it
+            return field
+
+    def tool_place(self, index: int) -> str:
+        """The place of one of the request's tools. Raises `LookupError`."""
+        return f"tools[{index}]"
+
+    def message_place(self, index: int) -> str:
+        """The place of one of the request's messages. Raises `LookupError`."""
+        return f"messages[{index}]"
+
+    def unread(self, support: FieldSupport) -> Iterable[str]:
+        """The names of parts of fields that have no effect with this engine: `tools.defer_loading`."""
+        return ()
+
+    def _is_ignored(self, name: str, support: FieldSupport) -> bool:
+        """Whether the field, or the value that it has, has no effect with this engine."""
+        treatment = self.treatment(name, support)
+        if treatment is not Treatment.HONOURED:
+            return treatment is Treatment.IGNORED
+        known = support.values.get(engine_name(self.endpoint, name))
+        return known is not None and (self.model_extra or {}).get(name) not in known
 
 
 def check_guards(fields: Mapping[str, Any]) -> None:
@@ -159,7 +201,7 @@ def known_names(names: Iterable[str]) -> str:
     """The names for the log. A name that Weir does not know is the caller's own words, and is `other`, unless
     it is a known name with a slip of the pen."""
     shown = (
-        name if is_known(name) else "other" if meant is None else f"{name} ({meant}?)"
+        name if is_known(name) or name in _OF_TOOLS else "other" if meant is None else f"{name} ({meant}?)"
         for name, meant in _with_meant(names)
     )
     return ", ".join(dict.fromkeys(shown))

@@ -9,7 +9,8 @@ import orjson
 
 from engine.protocol import Delta, GenerationRequest
 from proxy.wire.openai.answer import Event, EventsAnswer, JSONObject, event
-from proxy.wire.openai.response_items import FunctionCall, Message, OutputItem, item_for
+from proxy.wire.openai.response_items import Call, Message, OutputItem, item_for
+from proxy.wire.openai.response_tools import shown
 from proxy.wire.openai.responses import ResponsesRequest
 
 Keep = Callable[[JSONObject], Awaitable[bool]]
@@ -36,6 +37,7 @@ class ResponsesAnswer(EventsAnswer):
         """`keep` gets the whole response, before a client could know of it. None: it is not kept."""
         super().__init__(fields, request)
         self._keep = keep
+        self.generates = fields.generates
         self._created_at = int(time.time())
         self._status: Literal["in_progress", "completed", "incomplete", "failed"] = "in_progress"
         self._error: JSONObject | None = None
@@ -98,7 +100,7 @@ class ResponsesAnswer(EventsAnswer):
             "temperature": fields.temperature,
             "text": {"format": {"type": "text"}, **fields.text.model_dump(exclude_none=True)},
             "tool_choice": fields.tool_choice,
-            "tools": [tool.model_dump() for tool in fields.tools],
+            "tools": shown(fields.tools),
             "top_logprobs": fields.top_logprobs,
             "top_p": fields.top_p,
             "truncation": "disabled",  # also if the caller asked for `auto`
@@ -111,7 +113,7 @@ class ResponsesAnswer(EventsAnswer):
         return response
 
     def _add(self, delta: Delta) -> list[Event]:
-        if delta.tool_call is None and isinstance(self._open, FunctionCall):
+        if delta.tool_call is None and isinstance(self._open, Call):
             self._waiting.append(delta)
             return []
         has_logprobs = delta.channel == "content" and self.request.sampling.logprobs is not None
@@ -131,7 +133,9 @@ class ResponsesAnswer(EventsAnswer):
         if self._open is not None and source == self._source:
             return []
         events = self._close("completed")
-        self._open, self._source = item_for(delta, len(self._items)), source
+        self._open, self._source = item_for(delta, len(self._items), self.fields.toolbox), source
+        if delta.tool_call is not None and isinstance(self._open, Call):
+            self._open.call_id = f"call_{self.call_key(0, delta.tool_call.index)}"
         self._items.append(self._open)
         return events + self._open.begin()
 
@@ -147,7 +151,7 @@ class ResponsesAnswer(EventsAnswer):
     def _complete(self) -> list[Event]:
         """End the answer. An answer without any item gets an empty message."""
         events = self._begin()
-        if not self._items:
+        if not self._items and self.generates:
             events += self._turn_to(Delta())
         self._status = "incomplete" if self._finish.finish_reason in _INCOMPLETE else "completed"
         return events + self._close("incomplete" if self._finish.is_blocked else self._status)

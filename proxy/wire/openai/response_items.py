@@ -7,8 +7,9 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
 from engine.protocol import Delta
-from engine.protocol.call_arguments import is_whole_object
+from engine.protocol.call_arguments import is_whole_object, object_of
 from proxy.wire.openai.answer import Event, JSONObject, new_id
+from proxy.wire.openai.response_tools import Callee, Toolbox, action_of, text_of
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
@@ -18,7 +19,7 @@ class OutputItem(ABC):
 
     prefix: ClassVar[str]
     kind: ClassVar[str]
-    """The events of its text are `kind` with `.delta` and `.done`."""
+    """The events of its text, if it has any, are `kind` with `.delta` and `.done`."""
 
     def __init__(self, output_index: int) -> None:
         self.id = new_id(self.prefix, "_")
@@ -58,31 +59,115 @@ class OutputItem(ABC):
         return {"output_index": self.output_index, "item": self.json()}
 
 
-class FunctionCall(OutputItem):
-    prefix = "fc"
-    kind = "response.function_call_arguments"
+class Call(OutputItem):
+    """A call of a tool. Its text is the arguments of the function that stands for the tool."""
 
-    def __init__(self, output_index: int, name: str) -> None:
+    def __init__(self, output_index: int, callee: Callee) -> None:
         super().__init__(output_index)
-        self.name = name
+        self.callee = callee
         self.call_id = new_id("call", "_")
 
     def end(self, status: Status) -> list[Event]:
         """A whole call is completed, also in a response that is not."""
         return super().end("completed" if is_whole_object(self.text) else status)
 
+    def _called(self) -> JSONObject:
+        """The tool's name, with its namespace if it has one."""
+        name, namespace = self.callee.name, self.callee.namespace
+        return {"name": name} if namespace is None else {"name": name, "namespace": namespace}
+
+
+class FunctionCall(Call):
+    prefix = "fc"
+    kind = "response.function_call_arguments"
+
     def json(self) -> JSONObject:
         return {
             "type": "function_call",
             "id": self.id,
             "call_id": self.call_id,
-            "name": self.name,
+            **self._called(),
             "arguments": self.text,
             "status": self.status,
         }
 
     def _done(self) -> list[Event]:
-        return [(f"{self.kind}.done", {**self._place(), "name": self.name, "arguments": self.text})]
+        named = {"name": self.callee.name, "arguments": self.text}
+        return [(f"{self.kind}.done", {**self._place(), **named})]
+
+
+class CustomCall(Call):
+    """A call with a text, which comes in one piece at the call's end."""
+
+    prefix = "ctc"
+    kind = "response.custom_tool_call_input"
+
+    def add(self, text: str, logprobs: list[JSONObject]) -> list[Event]:
+        self._pieces.append(text)
+        return []
+
+    def json(self) -> JSONObject:
+        return {
+            "type": "custom_tool_call",
+            "id": self.id,
+            "call_id": self.call_id,
+            **self._called(),
+            "input": text_of(self.text),
+            "status": self.status,
+        }
+
+    def _done(self) -> list[Event]:
+        text, place = text_of(self.text), self._place()
+        return [
+            (f"{self.kind}.delta", {**place, "delta": text}),
+            (f"{self.kind}.done", {**place, "input": text}),
+        ]
+
+
+class LocalShellCall(Call):
+    """A command for the user's machine. The API has no events for its parts."""
+
+    prefix = "lsh"
+
+    def add(self, text: str, logprobs: list[JSONObject]) -> list[Event]:
+        self._pieces.append(text)
+        return []
+
+    def json(self) -> JSONObject:
+        return {
+            "type": "local_shell_call",
+            "id": self.id,
+            "call_id": self.call_id,
+            "action": action_of(self.text),
+            "status": self.status,
+        }
+
+    def _done(self) -> list[Event]:
+        return []
+
+
+class ToolSearchCall(LocalShellCall):
+    """A search for tools, which the client makes. The API has no events for its parts."""
+
+    prefix = "tsc"
+
+    def json(self) -> JSONObject:
+        return {
+            "type": "tool_search_call",
+            "id": self.id,
+            "call_id": self.call_id,
+            "execution": "client",
+            "arguments": object_of(self.text),
+            "status": self.status,
+        }
+
+
+_CALLS: dict[str, type[Call]] = {
+    "function": FunctionCall,
+    "custom": CustomCall,
+    "local_shell": LocalShellCall,
+    "tool_search": ToolSearchCall,
+}
 
 
 class _WithContent(OutputItem):
@@ -155,8 +240,9 @@ class Message(_WithContent):
         return [(kind, {**fields, "logprobs": list(self._logprobs)}), part]
 
 
-def item_for(delta: Delta, output_index: int) -> OutputItem:
+def item_for(delta: Delta, output_index: int, toolbox: Toolbox) -> OutputItem:
     """A new item of the kind that `delta`'s text belongs to."""
     if delta.tool_call is not None:
-        return FunctionCall(output_index, delta.tool_call.name)
+        callee = toolbox.callee(delta.tool_call.name)
+        return _CALLS[callee.kind](output_index, callee)
     return Reasoning(output_index) if delta.channel == "reasoning" else Message(output_index)

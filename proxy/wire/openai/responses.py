@@ -3,31 +3,19 @@
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from engine.protocol import GenerationRequest, RequestError
 from engine.protocol.fields.support import FieldSupport
 from proxy.wire.openai.answer import JSONObject
-from proxy.wire.openai.endpoint_fields import Options, RequestObject
+from proxy.wire.openai.endpoint_fields import Options
 from proxy.wire.openai.fields import GenerationFields
 from proxy.wire.openai.response_input import InputItem, to_messages
+from proxy.wire.openai.response_tools import Tool, Toolbox
 
 _UNSUPPORTED = ("background", "conversation", "prompt", "previous_input_messages", "return_token_ids")
 LOGPROBS = "message.output_text.logprobs"
 """The entry of `include` that asks for logprobs."""
-
-
-class FunctionTool(RequestObject):
-    """A function that the model may call. Other kinds of tools are refused."""
-
-    type: Literal["function"]
-    name: Annotated[str, Field(min_length=1)]
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-
-    def to_chat(self) -> JSONObject:
-        return {"type": "function", "function": self.model_dump(exclude={"type"}, exclude_none=True)}
 
 
 def _text_is_a_message(value: Any) -> Any:
@@ -77,7 +65,7 @@ class ResponsesRequest(GenerationFields):
     max_output_tokens: int | None = Field(None, ge=1)
     include: list[str] = Field([], description=f"{LOGPROBS}; anything else is ignored")
     top_logprobs: int = Field(0, ge=0, le=20)
-    tools: list[FunctionTool] = Field([])
+    tools: list[Tool] = Field([], description="Tools that only OpenAI's servers run are ignored")
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] = "auto"
     parallel_tool_calls: bool = True
     text: TextOptions = TextOptions()
@@ -88,13 +76,27 @@ class ResponsesRequest(GenerationFields):
     max_tool_calls: int | None = Field(None, description="It limits built-in tools, and there are none")
     include_reasoning: bool = Field(True, description="False: the answer leaves reasoning out")
 
+    _toolbox: Toolbox = PrivateAttr(default_factory=Toolbox)
+
+    @property
+    def toolbox(self) -> Toolbox:
+        """The tools, with those that the conversation adds. It is empty before `to_request`."""
+        return self._toolbox
+
+    @property
+    def generates(self) -> bool:
+        """Whether the caller wants an answer's text."""
+        return True
+
     @property
     def shows_reasoning(self) -> bool:
         return self.include_reasoning
 
     def ignored(self, support: FieldSupport) -> list[str]:
-        is_ignored = bool(set(self.include) - {LOGPROBS})
-        return [*(["include"] if is_ignored else []), *super().ignored(support)]
+        include = ["include"] if set(self.include) - {LOGPROBS} else []
+        tools = [f"tools.{kind}" for kind in self.toolbox.left_out]
+        items = [f"input.{item.type}" for item in self.input if item.is_opaque]
+        return [*include, *dict.fromkeys([*tools, *items]), *super().ignored(support)]
 
     def to_request(
         self, request_id: str, model: str, conversation: Iterable[InputItem], *, caller: str = ""
@@ -102,7 +104,11 @@ class ResponsesRequest(GenerationFields):
         """`conversation`: all items, up to the last item of the input. Raises `RequestError` for fields that
         contradict each other."""
         self._check()
-        messages = to_messages(conversation)
+        items = list(conversation)
+        added = (tool for item in items for tool in item.added_tools)
+        toolbox = self._toolbox = Toolbox([*self.tools, *added])
+        choice = toolbox.choose(self.tool_choice)
+        messages = to_messages(items)
         if not messages:
             raise RequestError("input must not be empty", param="input")
         if self.instructions:
@@ -113,8 +119,8 @@ class ResponsesRequest(GenerationFields):
             caller=caller,
             logprobs=self.top_logprobs if LOGPROBS in self.include else None,
             messages=tuple(messages),
-            tools=tuple(tool.to_chat() for tool in self.tools),
-            tool_choice=self._tool_choice(),
+            tools=tuple(toolbox.chat),
+            tool_choice=choice if "tool_choice" in self.model_fields_set else None,
             parallel_tool_calls=self.parallel_tool_calls,
             extra={**self._text(), **self._reasoning()},
         )
@@ -125,18 +131,6 @@ class ResponsesRequest(GenerationFields):
             raise RequestError(
                 f"top_logprobs can only be given when include has {LOGPROBS}", param="top_logprobs"
             )
-
-    def _tool_choice(self) -> str | JSONObject | None:
-        """The chat form of `tool_choice`. It is None without tools: upstreams refuse it then."""
-        names = [tool.name for tool in self.tools]
-        choice = self.tool_choice
-        if isinstance(choice, dict):
-            if choice.get("type") != "function" or choice.get("name") not in names:
-                raise RequestError("tool_choice must name a function that is in tools", param="tool_choice")
-            return {"type": "function", "function": {"name": choice["name"]}}
-        if choice == "required" and not names:
-            raise RequestError("tool_choice 'required' needs tools", param="tool_choice")
-        return choice if names and "tool_choice" in self.model_fields_set else None
 
     def _text(self) -> JSONObject:
         """The chat form of `text`."""
@@ -160,3 +154,20 @@ class ResponsesRequest(GenerationFields):
     def _reasoning(self) -> JSONObject:
         effort = self.reasoning.effort
         return {} if effort is None else {"reasoning_effort": effort}
+
+
+class ResponseCreate(ResponsesRequest):
+    """A message of a client over a WebSocket. It always asks for a stream."""
+
+    type: Literal["response.create"]
+    stream_id: str | None = Field(None, min_length=1, max_length=256)
+    generate: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_streamed(cls, data: Any) -> Any:
+        return {**data, "stream": True} if isinstance(data, Mapping) else data
+
+    @property
+    def generates(self) -> bool:
+        return self.generate

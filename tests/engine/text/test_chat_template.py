@@ -347,3 +347,60 @@ def test_a_template_that_reads_parts_alone_gets_parts(
     parts = "{% for part in m.content if part.type == 'text' %}{{ part.text }}{% endfor %}"
     local = with_template(tokenizer, f"{{% for m in messages %}}{{{{ m.role }}}}: {parts};{{% endfor %}}")
     assert local.decode(local.encode_chat(chat({"role": "user", "content": content}))) == "user: Hi there;"
+
+
+QWEN_3_5 = (
+    "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+    "{{ raise_exception('System message must be at the beginning.') }}{% endif %}"
+    "<{{ m.role }}>{{ m.content }}{% endfor %}"
+)
+MISTRAL = (
+    "{% if messages[0].role == 'system' %}<system>{{ messages[0].content }}"
+    "{% set messages = messages[1:] %}{% endif %}"
+    "{% for m in messages %}{% if m.role not in ('user', 'assistant') %}"
+    "{{ raise_exception('Only user and assistant roles are supported, except an initial system message!') }}"
+    "{% endif %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+)
+FIRST_ONLY = (
+    "<system>{{ messages[0].content }}"
+    "{% for m in messages if m.role != 'system' %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+)
+PLAIN = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+REMINDED = (
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hi"},
+    {"role": "developer", "content": [{"type": "text", "text": "Be kind."}]},
+    {"role": "system", "content": ""},
+)
+KEPT = "<system>Be brief.<user>Hi<developer>Be kind.<system>"
+FOLDED = "<system>Be brief.\n\nBe kind.<user>Hi"
+
+
+@pytest.mark.parametrize("template", [QWEN_3_5, MISTRAL, FIRST_ONLY])
+def test_system_messages_are_folded_where_the_template_takes_one_alone(
+    tokenizer: PreTrainedTokenizerFast, template: str
+) -> None:
+    local = with_template(tokenizer, template)
+    assert local.decode(local.encode_chat(chat(*REMINDED))) == FOLDED
+    later = local.decode(local.encode_chat(chat(*REMINDED[1:3])))
+    assert later == "<system>Be kind.<user>Hi"
+
+
+def test_system_messages_stay_where_the_template_takes_them(tokenizer: PreTrainedTokenizerFast) -> None:
+    local = with_template(tokenizer, PLAIN)
+    assert local.decode(local.encode_chat(chat(*REMINDED))) == KEPT
+
+
+def test_the_setting_folds_or_keeps_whatever_the_template_does(tokenizer: PreTrainedTokenizerFast) -> None:
+    fast = tokenizer.backend_tokenizer
+    made = [PreTrainedTokenizerFast(tokenizer_object=fast, chat_template=one) for one in (PLAIN, QWEN_3_5)]
+    folding = LocalTokenizer(made[0], system_messages="fold")
+    assert folding.decode(folding.encode_chat(chat(*REMINDED))) == FOLDED
+    with pytest.raises(RequestError, match="System message must be at the beginning"):
+        LocalTokenizer(made[1], system_messages="keep").encode_chat(chat(*REMINDED))
+
+
+def test_a_system_message_that_the_answer_continues_is_not_folded(tokenizer: PreTrainedTokenizerFast) -> None:
+    local = with_template(tokenizer, QWEN_3_5)
+    with pytest.raises(RequestError, match="System message must be at the beginning"):
+        local.encode_chat(chat(*REMINDED[:2], REMINDED[3] | {"content": "x"}, continue_final_message=True))

@@ -81,6 +81,19 @@ def test_each_field_that_holds_text_is_in_the_lead(fields: dict[str, Any]) -> No
     assert play(Phrases(["project bluebird"]), stream).content == "[phrase] it is"
 
 
+def test_an_assistants_message_ends_a_chat_whose_system_messages_are_folded() -> None:  # contract 2.8
+    guard = Phrases(["bluebird"])
+    said = {"role": "assistant", "content": "Blue"}
+    stream = stream_of("bird it is", prompt=[SYSTEM, {"role": "user", "content": "Hi"}, said, SYSTEM])
+    assert play(guard, stream).content == "[phrase] it is"
+    between = stream_of(
+        "bird it is", prompt=[{"role": "user", "content": "Hi"}, said, SYSTEM, said | {"content": ""}]
+    )
+    assert play(guard, between).content == "[phrase] it is"
+    asked = stream_of("bird it is", prompt=[said, SYSTEM, {"role": "user", "content": "Hi"}])
+    assert play(guard, asked).content == "bird it is"
+
+
 def test_a_prompt_of_a_completion_has_one_form() -> None:
     stream = stream_of("2 it is")
     prompt = replace(stream.request, messages=(), prompts=("hunter ",), endpoint="completions")

@@ -1,5 +1,6 @@
 // The dashboard: what the server does now, drawn each second.
 
+import { Approvals } from "./approvals.js";
 import { explain, follow, getJson } from "./api.js";
 import { byId, h, replace } from "./dom.js";
 import { Series } from "./series.js";
@@ -16,6 +17,7 @@ export class Live {
     this.openKeys = openKeys;
     this.box = byId("live");
     this.note = byId("live-note");
+    this.approvals = new Approvals();
     this.requests = new RunningRequests();
     this.isPaused = false;
     byId("live-pause").addEventListener("click", ({ currentTarget }) => {
@@ -44,6 +46,7 @@ export class Live {
           this.series.add(snapshot);
           if (this.isPaused) continue;
           this.#draw();
+          this.approvals.load(signal);
           this.requests.load(signal);
         }
         throw new TypeError("the stream ended");
@@ -61,6 +64,7 @@ export class Live {
     replace(this.note, operatorNote(error, this.openKeys));
     this.box.classList.add("stale");
     byId("live-pause").hidden = true;
+    this.approvals.clear();
     this.requests.clear();
     if (error.status) replace(this.box);
   }

@@ -8,6 +8,9 @@ const ACTIONS = {
   terminate: { label: "Ended", would: "Would have ended the answer" },
   rewind: { label: "Rewound", would: "Would have rewound" },
   suspect: { label: "Found suspect", would: "Would have found suspect" },
+  ask: { label: "Asked a person", would: "Would have asked a person" },
+  approve: { label: "Approved", would: "Approved" },  // a person decides it
+  deny: { label: "Refused by a person", would: "Refused by a person" },
   error: { label: "Guard failed", would: "Failed in shadow mode" },
   judged: { label: "Judged", would: "Would have judged" },
   refuse: { label: "Refused", would: "Would have refused" },
@@ -19,7 +22,7 @@ const ACTIONS = {
 
 export const ACTION_NAMES = Object.keys(ACTIONS);
 // Those of the verdicts on text that are not just let through.
-export const VERDICTS = ACTION_NAMES.filter((action) => !["judged", "refuse", "rewrite_prompt", "taint", "limit"].includes(action));
+export const VERDICTS = ACTION_NAMES.filter((action) => !["judged", "refuse", "rewrite_prompt", "taint", "limit", "approve", "deny"].includes(action));
 
 // The reason of guards for the end of a text that was cut, where more of it could have become a match: nothing was
 // found there.

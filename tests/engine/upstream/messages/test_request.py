@@ -267,8 +267,6 @@ def test_whether_the_model_thinks(extra: Any, endpoint: Any, thinking: Any) -> N
         ("include_reasoning", {"extra": {"include_reasoning": False}}),
         ("prompt_logprobs", {"sampling": SamplingParams(prompt_logprobs=0)}),
         ("guided_json", {"extra": {"guided_json": {}}}),
-        ("service_tier", {"extra": {"service_tier": "flex"}}),
-        ("service_tier", {"extra": {"service_tier": ["auto"]}}),
         ("chat_template_kwargs", {"extra": {"chat_template_kwargs": {"x": 1}}}),
         ("thinking", {"extra": {"thinking": "x"}}),
         ("response_format", {"extra": {"response_format": {"type": "json_object"}}}),

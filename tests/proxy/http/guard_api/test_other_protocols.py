@@ -12,6 +12,7 @@ from hooks import Chunk, Verdict, emit
 from hooks.builtin.media import Media
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
+from hooks.builtin.tools import Tools
 from hooks.prompts.texts import prompt_texts
 from tests.helpers import Script
 from tests.proxy.conftest import Client, Serve
@@ -211,6 +212,14 @@ async def test_a_coding_agents_call_is_judged_before_it_runs(client: Client, age
         assert said["permissionDecisionReason"]
     _, answer = await ask(client, path, call("ls"), Authorization="Bearer nobody")
     assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
+
+
+async def test_the_answer_to_an_agent_gives_each_reason_once(serve: Serve) -> None:
+    client = await serve(NoEngine(), Tools([{"tools": ["Read"]}]), guard_api=[{"name": "hooks"}])
+    body = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {"command": "ls"}}
+    _, answer, _ = await client.post("/v1/hooks/codex", body)
+    said = answer["hookSpecificOutput"]["permissionDecisionReason"]
+    assert said == "A guardrail refuses this call: tool_denied"
 
 
 async def test_an_agents_call_is_denied_if_a_hook_fails(serve: Serve) -> None:

@@ -179,7 +179,7 @@ async def store() -> AsyncIterator[ResponseStore]:
 
 
 ANN = Owner("ann's address", "ann's key")
-LIMITS = {"max_items": 9, "max_bytes": 10_000}
+LIMITS: dict[str, Any] = {"max_items": 9, "max_bytes": 10_000}
 
 
 async def test_a_stored_conversation_has_no_logprobs(serve: Serve, store: ResponseStore) -> None:

@@ -166,8 +166,12 @@ async def test_the_tokens_counted_are_those_that_would_be_sent(
     assert not engine.requests
 
 
-async def test_an_engine_without_a_tokenizer_cannot_count(serve: Serve) -> None:
-    client = await serve(saying("Hello"))
-    fields = {name: value for name, value in ASK.items() if name != "max_tokens"}
-    status, body, _ = await client.post(f"{PATH}/count_tokens", fields)
-    assert (status, body["error"]["type"]) == (501, "api_error")
+@pytest.mark.parametrize(("hooks", "count"), [((), 100), ((Cutting(),), 1)])
+async def test_a_count_without_a_tokenizer_is_an_estimate_that_says_so(
+    serve: Serve, hooks: tuple[Any, ...], count: int
+) -> None:
+    client = await serve(saying("Hello"), *hooks)
+    fields = {"model": "m", "messages": [{"role": "user", "content": "four" * 100}]}
+    status, body, headers = await client.post(f"{PATH}/count_tokens", fields)
+    assert (status, body) == (200, {"input_tokens": pytest.approx(count, rel=0.1)})
+    assert headers["X-Weir-Estimated"] == "input_tokens"

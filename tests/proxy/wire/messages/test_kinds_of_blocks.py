@@ -46,11 +46,13 @@ RESULT_BLOCKS: list[dict[str, Any]] = [
         "cache_control": EPHEMERAL,
     },
 ]
+REFERENCES = [{"type": "tool_reference", "tool_name": name} for name in ("k hunter2", "l")]
 OTHER_BLOCKS: dict[str, list[dict[str, Any]]] = {
     "user": [
         {"type": "tool_result", "tool_use_id": "t1"},
         {"type": "tool_result", "tool_use_id": "t1", "content": RESULT_BLOCKS, "is_error": True},
         *({"type": "tool_result", "tool_use_id": "t1", "content": [one]} for one in RESULT_BLOCKS),
+        {"type": "tool_result", "tool_use_id": "t1", "content": REFERENCES},
     ],
     "assistant": [
         {"type": "text", "text": "h"},
@@ -87,7 +89,7 @@ def test_no_kind_of_block_is_untried() -> None:
     allowed = {
         value for kinds in get_args(Block.model_fields["type"].annotation) for value in get_args(kinds)
     }
-    assert {one["type"] for _, one in BLOCKS} == allowed
+    assert {one["type"] for _, one in BLOCKS} | {REFERENCES[0]["type"]} == allowed
 
 
 def test_an_unknown_kind_of_block_is_never_dropped() -> None:

@@ -90,7 +90,6 @@ async def test_the_wrong_part_of_a_message_is_named(
         ("seed", 2**70),
         ("seed", 1.5),
         ("tools", [{"type": "function"}]),
-        ("tools", [{"type": "other"}]),
         ("tool_choice", "required"),  # tools is missing
         ("tool_choice", {"type": "function", "function": {"name": "g"}}),
         ("tool_choice", "maybe"),

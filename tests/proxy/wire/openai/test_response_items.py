@@ -4,6 +4,7 @@ import pytest
 
 from engine.protocol import Delta, ToolCall
 from proxy.wire.openai.response_items import FunctionCall, Message, OutputItem, Reasoning, item_for
+from proxy.wire.openai.response_tools import Callee, Toolbox
 
 CALL = Delta(channel="tool_call", tool_call=ToolCall(0, "send"))
 
@@ -13,7 +14,7 @@ CALL = Delta(channel="tool_call", tool_call=ToolCall(0, "send"))
     [(Delta(text="a"), Message), (Delta(text="a", channel="reasoning"), Reasoning), (CALL, FunctionCall)],
 )
 def test_an_item_is_of_its_deltas_kind(delta: Delta, kind: type[OutputItem]) -> None:
-    item = item_for(delta, 3)
+    item = item_for(delta, 3, Toolbox())
     assert type(item) is kind
     assert item.output_index == 3
     assert item.id.startswith(f"{kind.prefix}_")
@@ -46,7 +47,7 @@ def test_a_message_opens_and_closes_its_part_around_its_text() -> None:
 
 
 def test_a_call_has_its_name_and_arguments_in_its_last_events() -> None:
-    item = FunctionCall(1, "send")
+    item = FunctionCall(1, Callee("function", "send"))
     events = [*item.begin(), *item.add('{"a"', []), *item.add(":1}", []), *item.end("completed")]
     assert [kind.removeprefix("response.") for kind, _ in events] == [
         "output_item.added",
@@ -60,7 +61,7 @@ def test_a_call_has_its_name_and_arguments_in_its_last_events() -> None:
     assert events[-1][1]["item"]["call_id"] == item.call_id != item.id
 
 
-@pytest.mark.parametrize("item", [Message(0), Reasoning(0), FunctionCall(0, "f")])
+@pytest.mark.parametrize("item", [Message(0), Reasoning(0), FunctionCall(0, Callee("function", "f"))])
 def test_an_item_without_text_gets_an_empty_delta(item: OutputItem) -> None:
     item.begin()
     (kind, fields), *_, (_, last) = item.end("incomplete")
