@@ -115,7 +115,18 @@ async def _replayed(sessions: Sequence[Sequence[Any]], engine: str | None, hooks
         json.dump({"hooks": hooks}, config)
         config.flush()
         address = url if engine == "messages" else f"{url}/v1"
-        command = [sys.executable, "-m", "proxy", "serve", "--port", "0", "--engine", engine]
+        command = [
+            sys.executable,
+            "-m",
+            "proxy",
+            "serve",
+            "--port",
+            "0",
+            "--log-level",
+            "warning",
+            "--engine",
+            engine,
+        ]
         with running([*command, "--upstream", address, "--config", config.name]) as (weir, _):
             usages = await _usages(weir.removesuffix("/v1"), sessions)
             return Result(upstream.prefixes.share, usages)

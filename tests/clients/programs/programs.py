@@ -187,6 +187,9 @@ PROGRAMS: Mapping[str, Program] = {
         env=lambda url: {"WEIR_KEY": "any"},
         files=_codex,
         has_server=True,
+        instead=dict.fromkeys(
+            ("ends_text", "ends_reasoning", "ends_call"), "Incomplete response returned, reason: content_filter"
+        ),
     ),
     "opencode": Program(
         [BIN / "opencode"],
@@ -219,6 +222,11 @@ PROGRAMS: Mapping[str, Program] = {
         resume=("--model", f"weir/{MODEL}", "-c", "-p"),
         env=lambda url: {"PI_OFFLINE": "1", "PI_TELEMETRY": "0", "PI_SKIP_VERSION_CHECK": "1"},
         files=_pi,
+        # It prints no answer of another finish reason than those that it knows.
+        instead=dict.fromkeys(
+            ("ends_text", "ends_reasoning", "ends_call", "closes", "replies"),
+            "Provider finish_reason: content_filter",
+        ),
     ),
     "aider": Program(
         [ROOT / ".venv-programs-aider/bin/aider"],
