@@ -69,6 +69,8 @@ class Case:
     ends_after: int | None = None
     prompt: str = ""
     calls: bool = False
+    approves: bool | None = None
+    """The answer of the person who is asked about each call. None: nobody is asked."""
 
     @property
     def asks_server(self) -> bool:
@@ -80,6 +82,7 @@ ENDS = phrases(action="terminate")
 SAID = "It is called Project Bluebird, and it is late."
 WITHHELD = ("Project Bluebird", "late")
 RUNNERS = {"tools": [*TOOLS[Run], "Bash"], "effect": "deny"}
+ASKS_A_PERSON = {"path": "tools", "args": {"rules": [RUNNERS], "default": "allow", "action": "ask"}}
 REASON = r"\bphrase\b"
 """The reason of the guard `phrases`."""
 
@@ -136,5 +139,24 @@ CASES: Sequence[Case] = (
         0,
         f" It is {BLUEBIRD}.",
     ),
-    # A place for a verdict that asks a person: Case("asks", ...).
+    Case(
+        "asks_and_may",
+        [ASKS_A_PERSON],
+        (Turn("I run it.", "Run it.", Run("touch ran.txt")), Turn(DONE)),
+        DONE,
+        {"ran.txt": ""},
+        calls=True,
+        approves=True,
+    ),
+    Case(
+        "asks_and_may_not",
+        [ASKS_A_PERSON],
+        (Turn("I run it.", "Run it.", Run("touch ran.txt")), Turn(DONE)),
+        re.escape(DENIED),
+        {},
+        (),
+        1,
+        calls=True,
+        approves=False,
+    ),
 )

@@ -188,7 +188,8 @@ PROGRAMS: Mapping[str, Program] = {
         files=_codex,
         has_server=True,
         instead=dict.fromkeys(
-            ("ends_text", "ends_reasoning", "ends_call"), "Incomplete response returned, reason: content_filter"
+            ("ends_text", "ends_reasoning", "ends_call"),
+            "Incomplete response returned, reason: content_filter",
         ),
     ),
     "opencode": Program(

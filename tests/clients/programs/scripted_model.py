@@ -35,19 +35,27 @@ class Turn:
 
 @dataclass
 class ScriptedModel:
-    """`folder`: where the program works. `bodies`: requests of the agent. `others`: those without tools."""
+    """`folder`: where the program works. `approves`: the answer of the person who is asked about calls.
+    `bodies`: requests of the agent. `others`: those without tools."""
 
     turns: Sequence[Turn]
     folder: str
     url: str = ""
+    approves: bool = False
     bodies: list[dict[str, Any]] = field(default_factory=list)
     others: list[dict[str, Any]] = field(default_factory=list)
 
     def app(self) -> web.Application:
         application = web.Application(client_max_size=1 << 26)
+        application.router.add_post("/person", self._decide)
         application.router.add_post("/v1/chat/completions", self._chat)
         application.router.add_get("/v1/models", self._models)
         return application
+
+    async def _decide(self, http: web.Request) -> web.Response:
+        """As the person who is asked about a call."""
+        call = await http.json()
+        return web.json_response({"approve": self.approves, "digest": call["digest"]})
 
     async def _models(self, _: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": MODEL, "object": "model"}]})

@@ -43,8 +43,11 @@ def test_a_program_works_with_guards(program: Program, case: Case, tmp_path: Pat
     (folder / "notes.txt").write_text(NOTES)
     config.write_text(yaml.safe_dump({"hooks": list(case.hooks)}))
     with (
-        serving_model(ScriptedModel(case.turns, str(folder))) as model,
-        serving("--engine", "openai", "--upstream", f"{model.url}/v1", "--config", str(config)) as url,
+        serving_model(ScriptedModel(case.turns, str(folder), approves=bool(case.approves))) as model,
+        serving(
+            *("--engine", "openai", "--upstream", f"{model.url}/v1", "--config", str(config)),
+            *("--approval-webhook", f"{model.url}/person"),
+        ) as url,
     ):
         for path, text in program.files(url).items():
             (home / path).parent.mkdir(parents=True, exist_ok=True)
