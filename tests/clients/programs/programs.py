@@ -121,13 +121,14 @@ def _copilot(wire: str, url: str) -> dict[str, str]:
     }
 
 
-def _copilot_by(wire: str) -> Program:
+def _copilot_by(wire: str, **instead: str) -> Program:
     options = ("--allow-all", "--no-color", "--no-auto-update", "--disable-builtin-mcps", "--no-ask-user")
     return Program(
         _node("copilot"),
         start=(*options, "-p"),
         resume=(*options, "--continue", "-p"),
         env=lambda url: _copilot(wire, url),
+        instead=instead,
     )
 
 
@@ -207,7 +208,12 @@ PROGRAMS: Mapping[str, Program] = {
         env=lambda url: {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "any", "OPENAI_MODEL": MODEL},
         files=_qwen,
     ),
-    "copilot-chat": _copilot_by("completions"),
+    "copilot-chat": _copilot_by(
+        "completions",
+        ends_text="It is called",  # the text, with no sign
+        ends_reasoning="blocked by content filtering",
+        ends_call="I write it",  # no sign, and no call
+    ),
     "copilot-responses": _copilot_by("responses"),
     "copilot-messages": _copilot_by("anthropic"),
     "continue": Program(
