@@ -53,15 +53,19 @@ def _default_size(max_model_len: int | None) -> int:
 
 def largest_body(options: BodyOptions, max_model_lens: Iterable[int | None]) -> int:
     """Bytes of the longest body for one of the models of these lengths (None: not known)."""
-    return max((max_body_size(options, length) for length in max_model_lens), default=LEAST_BODY)
+    limit = 0
+    for length in max_model_lens:
+        limit = options.max_body_size or max(limit, _default_size(length))
+    return limit or LEAST_BODY
 
 
 async def read_json(arrival: Arrival, options: BodyOptions, max_model_lens: Iterable[int | None]) -> Any:
     """The JSON value of the body, which is for one of the models of these lengths (None: not known). Raises
     `APIError` 400, 413 or 429."""
-    lengths = list(max_model_lens)
-    limit = largest_body(options, lengths)
-    num_ids = max((length or 0 for length in lengths), default=0)
+    lengths = [*max_model_lens]
+    limit, num_ids = largest_body(options, lengths), 0
+    for length in lengths:
+        num_ids = max(num_ids, length or 0)
     if (arrival.body_size or 0) > limit:
         raise _too_large(limit)
     body = await read_body(arrival.http, limit) if arrival.body is None else arrival.body
