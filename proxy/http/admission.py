@@ -308,7 +308,7 @@ def _asker(route: Route) -> Asker:
     return Asker(route.key.tenant, route.key.name, route.policy.name, route.model.name)
 
 
-max_model_len = attrgetter("engine.info.max_model_len")
+_max_model_len = attrgetter("engine.info.max_model_len")
 
 
 async def _read(arrival: Arrival, kind: type[F], names_model: bool) -> F:
@@ -321,10 +321,10 @@ async def _read(arrival: Arrival, kind: type[F], names_model: bool) -> F:
     if arrival.body is None and encoding != "identity":
         raise APIError(415, f"The body must not be compressed: {encoding} is not read here.")
     usable = arrival.deployment.models_of(arrival.key)
-    value = await read_json(arrival, settings, map(max_model_len, usable))
+    value = await read_json(arrival, settings, map(_max_model_len, usable))
     check_counts(value, settings)
     # Others get a turn between two steps that take milliseconds for a large body.
-    is_large = arrival.body_size is None or arrival.body_size > SMALL
+    is_large = http.content_length is None or http.content_length > SMALL
     if is_large:
         await asyncio.sleep(0)
     try:

@@ -120,13 +120,8 @@ class Arrival:
     status: int = 500
     """The status of the answer, once it is sent, or of a stream whose last byte is sent."""
 
-    @property
-    def body_size(self) -> int | None:
-        """Bytes of the body. None: not known yet."""
-        return self.http.content_length if self.body is None else len(self.body)
-
     def answer_headers(self) -> dict[str, str]:
-        """The headers that every answer has."""
+        """The headers that every answer has, for one over a socket."""
         return {"X-Request-Id": self.request_id, **self.headers}
 
     def identify(self, *, needs_key: bool = True) -> None:
@@ -325,7 +320,8 @@ async def add_headers(http: web.Request, response: web.StreamResponse) -> None:
     it, so that neither waits for the garbage collector."""
     response.headers.update(SERVER)
     if (arrival := http.pop(ARRIVAL, None)) is not None:
-        response.headers.update(arrival.answer_headers())
+        response.headers["X-Request-Id"] = arrival.request_id
+        response.headers.update(arrival.headers)
 
 
 OWN_CHECK = web.AppKey("own_check", bool)

@@ -130,11 +130,6 @@ class AnswerStage(Stage):
         raise NotImplementedError
 
 
-def _with_decisions(answer: Answer, exchange: Exchange[Any]) -> Callable[[Delta], bytes]:
-    decisions = exchange.arrival.decisions
-    return answer.chunk if decisions is None else decisions.before(answer.chunk)
-
-
 class StreamedAnswer(AnswerStage, EventStream):
     """Sends the events of an answer's deltas."""
 
@@ -149,7 +144,8 @@ class StreamedAnswer(AnswerStage, EventStream):
     ) -> None:
         EventStream.__init__(self, request, keep_alive=keep_alive, headers=headers, filler=answer.keep_alive)
         decisions = exchange.arrival.decisions
-        AnswerStage.__init__(self, _with_decisions(answer, exchange), exchange.metrics)
+        take = answer.chunk if decisions is None else decisions.before(answer.chunk)
+        AnswerStage.__init__(self, take, exchange.metrics)
         self._unsent = bytearray()
         """Events that wait for the start of the response, or for the client."""
         if decisions is not None:
@@ -195,7 +191,10 @@ class SocketAnswer(AnswerStage):
     def __init__(
         self, answer: Answer, exchange: Exchange[Any], socket: Socket, headers: dict[str, str]
     ) -> None:
-        super().__init__(_with_decisions(answer, exchange), exchange.metrics)
+        decisions = exchange.arrival.decisions
+        super().__init__(
+            answer.chunk if decisions is None else decisions.before(answer.chunk), exchange.metrics
+        )
         self._socket = socket
         self._first: dict[str, Any] = {"headers": {**exchange.arrival.answer_headers(), **headers}}
         self._each = socket.lane()
@@ -203,8 +202,8 @@ class SocketAnswer(AnswerStage):
         """Messages that wait for the client."""
         self.started = False
         self.response = web.StreamResponse()
-        if exchange.arrival.decisions is not None:
-            exchange.arrival.decisions.send = self.send
+        if decisions is not None:
+            decisions.send = self.send
 
     async def __aenter__(self) -> Self:
         return self

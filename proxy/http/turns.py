@@ -11,8 +11,7 @@ from typing import Any, Self
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from proxy.http.access.bodies import largest_body
-from proxy.http.admission import max_model_len
+from proxy.http.access.bodies import max_body_size
 from proxy.http.door import ARRIVAL, Arrival
 from proxy.http.handlers import response_over_socket
 from proxy.http.websocket import Socket
@@ -31,7 +30,8 @@ async def responses_socket(http: web.Request) -> web.StreamResponse:
     asks for no WebSocket."""
     arrival = http[ARRIVAL]
     service, address = arrival.service, arrival.address
-    limit = largest_body(service.settings, map(max_model_len, arrival.deployment.models_of(arrival.key)))
+    lengths = [model.info.max_model_len for model in arrival.deployment.models_of(arrival.key)]
+    limit = max(max_body_size(service.settings, length) for length in [*lengths, 0])
     # Compression would cost more than it saves, and a small message could stand for a huge one.
     ws = web.WebSocketResponse(compress=False, max_msg_size=limit, timeout=CLOSING_SECONDS)
     if not ws.can_prepare(http):

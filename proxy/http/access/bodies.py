@@ -51,24 +51,19 @@ def _default_size(max_model_len: int | None) -> int:
     return UNKNOWN_BODY if max_model_len is None else max(LEAST_BODY, BYTES_PER_TOKEN * max_model_len)
 
 
-def largest_body(options: BodyOptions, max_model_lens: Iterable[int | None]) -> int:
-    """Bytes of the longest body for one of the models of these lengths (None: not known)."""
-    limit = 0
-    for length in max_model_lens:
-        limit = options.max_body_size or max(limit, _default_size(length))
-    return limit or LEAST_BODY
-
-
 async def read_json(arrival: Arrival, options: BodyOptions, max_model_lens: Iterable[int | None]) -> Any:
     """The JSON value of the body, which is for one of the models of these lengths (None: not known). Raises
     `APIError` 400, 413 or 429."""
-    lengths = [*max_model_lens]
-    limit, num_ids = largest_body(options, lengths), 0
-    for length in lengths:
+    limit = num_ids = 0
+    for length in max_model_lens:
+        limit = options.max_body_size or max(limit, _default_size(length))
         num_ids = max(num_ids, length or 0)
-    if (arrival.body_size or 0) > limit:
+    limit = limit or LEAST_BODY
+    if (arrival.http.content_length or 0) > limit:
         raise _too_large(limit)
     body = await read_body(arrival.http, limit) if arrival.body is None else arrival.body
+    if len(body) > limit:  # a message of a socket that was opened under an earlier configuration
+        raise _too_large(limit)
     arrival.count_bytes(len(body))
     # Brackets count also in strings. The count ends behind `MAX_DEPTH`: to count all takes ten times as long.
     num_brackets, place = 0, -1
