@@ -178,8 +178,9 @@ def _item(drawn: Drawn) -> JSON:
     if kind == "reasoning":
         return {"type": kind, "content": [{"type": "reasoning_text", "text": drawn.word(assistant)}]}
     if kind == "odd" and drawn.rng.random() < 0.2:
-        odd = ["custom_tool_call_output", "shell_call_output", "mcp_call", "widget"]
-        return {"type": drawn.rng.choice(odd), "call_id": "c", "output": "x"}
+        odd = drawn.rng.choice(["custom_tool_call_output", "shell_call_output", "mcp_call", "widget"])
+        output = "x" if odd == "widget" else drawn.word(_TOOL, is_text=True)
+        return {"type": odd, "call_id": "c", "output": output}
     role = drawn.rng.choice(["user", "user", "assistant", "system", "developer"])
     return {"role": role, "content": drawn.some(lambda: _response_part(drawn, _ROLES[role]))}
 

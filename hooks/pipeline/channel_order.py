@@ -46,7 +46,7 @@ def _ahead_of(guarded: GuardedRequest, stage: HookStage) -> Asking[list[Fragment
     held = stage.held
     if not held.num_characters or not stage.hook.is_copyable or stage.judged is not None or stage.is_ahead:
         return []
-    asked = yield from last_call(guarded, stage, [Fragment("")], guarded.suspicions.copy())
+    asked = yield from last_call(guarded, stage, [Fragment("")], guarded.suspicions)
     if isinstance(asked.reply, HookFailure | terminate | rewind | suppress):
         return []
     fragments = held.fragments

@@ -27,7 +27,8 @@ async def test_a_refused_prompt_is_a_400_with_the_reason(case: Case) -> None:  #
     answer = await case.answer(well("content"), guard("Reads"), prompt="it is hunter2")
     assert answer.error is not None
     assert (answer.status, answer.error.kind) == (400, "invalid_request_error")
-    assert answer.error.message == "The prompt was refused: no_passwords"
+    place = "" if case.endpoint.can("error_code") else f" (in {FIELDS[case.endpoint.name]})"
+    assert answer.error.message == "The prompt was refused: no_passwords" + place
     if case.endpoint.can("error_code"):
         assert (answer.error.code, answer.error.param) == ("content_filter", FIELDS[case.endpoint.name])
     assert case.engine.requests == []

@@ -87,7 +87,7 @@ def test_a_guard_that_ships_refuses_prompts(tmp_path: Path, where: tuple[str, ..
     assert caught.value.body == {
         "message": "The prompt was refused: phrase",
         "type": "invalid_request_error",
-        "param": "messages",
+        "param": "messages[1]",
         "code": "content_filter",
     }
 

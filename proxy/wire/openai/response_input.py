@@ -200,7 +200,7 @@ class InputItem(RequestObject):
     @property
     def has_own_result(self) -> bool:
         """Whether its result is not an item of its own."""
-        return self.type not in _NEEDED and self.call_id is None
+        return self.type not in _NEEDED and (self.call_id is None or bool(self.result()))
 
     def result(self) -> str | list[JSONObject]:
         """The content of a result."""

@@ -87,7 +87,11 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("phrases", {"phrases": "hunter2"}, f"phrases: {A_LIST}"),
     ("phrases", {"action": "delete"}, "action: Input should be 'redact', 'suppress'"),
     ("phrases", {"fold": ["upper"]}, "fold[0]: Input should be 'case', 'compatibility'"),
-    ("phrases", {"prompt": "terminate"}, "prompt: Input should be 'redact', 'refuse' or 'taint'"),
+    (
+        "phrases",
+        {"prompt": "terminate"},
+        "prompt: Input should be 'redact', 'refuse', 'refuse_new' or 'taint'",
+    ),
     ("phrases", {"scope": "all", "action": "terminate"}, "scope: Input should be 'request' or 'output'"),
     ("phrases", {"alternatives": True}, "alternatives: Input should be 'withhold' or 'keep'"),
     ("phrases", {"file": "/no/such/file"}, "file: [Errno 2] No such file"),

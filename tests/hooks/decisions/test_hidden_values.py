@@ -94,7 +94,7 @@ def test_no_decisions_together_have_a_part_of_a_value(
 
 
 def test_a_part_of_a_value_is_hidden_wholly() -> None:
-    for pieces in (["ali", "ce@", "exa", "mple", ".co", "m"], list(MAIL), ["ce@exa"], ["ali"]):
+    for pieces in (["ali", "ce@", "ini", "tech", ".co", "m"], list(MAIL), ["ce@ini"], ["ali"]):
         assert "".join(withheld(lambda _: suppress(), pieces, MAIL)) == "*" * len("".join(pieces))
 
 

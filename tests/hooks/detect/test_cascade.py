@@ -96,5 +96,15 @@ def test_a_judge_of_suspect_requests_lets_no_phrase_pass(
     judge = PatternGuard(r"[bB]lue [*]*key(?!s)", window=window, only_when="suspect", action="suppress")
     released = asyncio.run(guard_all(pipeline_of(phrases, judge), deltas))
     for channel, text in said.items():
-        is_no_call = channel == "tool_call" and text.phrase  # contract 3.20
-        assert text_of(released, channel) == ("" if is_no_call else text.before + text.after)
+        left = text_of(released, channel)
+        if channel == "tool_call":
+            assert left == ("" if text.phrase else text.before + text.after)  # contract 3.20
+        elif is_whole(released):
+            assert left == text.before + text.after
+        else:  # the phrase went on after another channel (contract 2.16)
+            assert text.whole.startswith(left)
+            assert len(left) < len(text.before + text.phrase) or not text.phrase
+
+
+def is_whole(released: list[Delta]) -> bool:
+    return not any(delta.finish_reason == "content_filter" for delta in released)

@@ -301,7 +301,8 @@ def test_calls_and_tools_in_a_prompt_stay_what_they_are() -> None:
         (tool,) = released.request.tools
         assert "bad" not in json.dumps([sent, tool])
         assert (sent.keys(), sent["function"].keys()) == (CALL.keys(), CALL["function"].keys())
-        assert (sent["type"], tool["type"], tool["function"]["name"]) == ("function", "function", "[found]")
+        assert (sent["type"], tool["type"]) == ("function", "function")
+        assert tool["function"]["name"].startswith("found")
         json.loads(sent["function"]["arguments"])
     guard = guard_of(Finds("bad"), prompt="refuse")
     assert play(guard, stream_of("ok", prompt=CALLS)).refused == "found"

@@ -75,7 +75,9 @@ def test_prompts_are_none_of_its_business_unless_it_is_told_so(name: str) -> Non
 
 
 def test_there_are_three_things_to_do_about_a_prompt() -> None:
-    with pytest.raises(ValueError, match="prompt: Input should be 'redact', 'refuse' or 'taint'"):
+    with pytest.raises(
+        ValueError, match="prompt: Input should be 'redact', 'refuse', 'refuse_new' or 'taint'"
+    ):
         Phrases(PHRASES, prompt=cast(Any, "terminate"))
 
 

@@ -27,7 +27,7 @@ def groups_of(settings: type[BaseModel]) -> list[str]:
 @pytest.mark.parametrize("settings", [ServeSettings, ModelSettings, PolicySettings])
 def test_an_engine_s_option_and_a_pipeline_s_are_fields_of_one_class(settings: type[BaseModel]) -> None:
     own = EngineConfig.model_fields.keys() | PipelineOptions.model_fields.keys()
-    assert not (settings.model_fields.keys() - {"logits_processors", "only_guards"}) & own
+    assert not (settings.model_fields.keys() - {"logits_processors", "only_guards", "system_messages"}) & own
     assert options_of(ServeSettings)["max_num_seqs"].settings is EngineConfig
 
 
@@ -53,7 +53,9 @@ def test_a_file_names_no_group_of_a_policy(name: str) -> None:
     assert problem.startswith(f"policies.p.{name}: there is no such option")
 
 
-@pytest.mark.parametrize("name", sorted(EngineChoices.model_fields.keys() - {"only_guards"}))
+@pytest.mark.parametrize(
+    "name", sorted(EngineChoices.model_fields.keys() - {"only_guards", "system_messages"})
+)
 def test_what_no_deployment_chooses_is_no_option(name: str) -> None:
     assert name not in options_of(ServeSettings)
     assert "there is no such option" in problems_of(models={"m": {name: 1}})[0]
