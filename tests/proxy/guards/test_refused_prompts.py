@@ -13,7 +13,7 @@ from tests.proxy.conftest import Client, Serve, hello
 from tests.proxy.telemetry.test_request_log import line_of
 
 CHATS, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
-MAIL = "ada@example.com"
+MAIL = "ada@initech.org"
 HI = {"role": "user", "content": "Hi"}
 HELLO = {"role": "assistant", "content": "Hello"}
 TOLD = {"role": "user", "content": f"I am {MAIL}."}
