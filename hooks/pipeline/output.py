@@ -349,8 +349,6 @@ class Output:
             released += vetted
             if ends is not None:
                 return released, ends
-        if self._waiting is not None:
-            released += self._waiting.deltas
         released += [one for call in self.streams.values() if call.kept for one in self._let_leave(call)]
         self.is_finished = True
         self.streams.clear()  # each hook had its last call
