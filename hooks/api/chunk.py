@@ -50,6 +50,11 @@ class StreamContext:
     """Texts that `count_shown` has counted."""
     _num_shown: int = field(default=0, init=False)
 
+    @property
+    def is_own_tool(self) -> bool:
+        """Whether the stream is a call of a tool that the request does not have: the model made its name."""
+        return bool(self.tool_name) and self.tool_name not in self.request.tool_names
+
     def count_shown(self) -> int:
         """Characters that the hook was shown. Text that the hook may not read is forgotten here."""
         text_diffs = self.text_diffs

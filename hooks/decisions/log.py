@@ -161,7 +161,7 @@ class StreamDecisions:
                 channel=context.channel,
                 tool_name=context.tool_name,
                 call_index=self._call_index,
-                is_own_tool=bool(context.tool_name) and context.tool_name not in request.tool_names,
+                is_own_tool=context.is_own_tool,
                 offset=offset,
                 num_withheld=len(withheld) if num_withheld is None else num_withheld,
                 num_released=num_released,

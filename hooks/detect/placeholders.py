@@ -52,6 +52,9 @@ class Placeholders:
         """The values that an answer may have, in the form in which a guard reads a stream's text. The guard
         sets it."""
 
+    def __deepcopy__(self, memo: object) -> "Placeholders":
+        return self  # nothing changes it once the prompt is read, and it may refer to the whole prompt
+
     @property
     def are_issued(self) -> bool:
         """Whether there is a placeholder that may come back."""

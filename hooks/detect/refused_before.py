@@ -9,6 +9,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from functools import partial
 from time import monotonic
 
 from hooks import GenerationRequest, PromptText
@@ -27,12 +28,17 @@ class RefusedBefore:
         self._until: OrderedDict[bytes, float] = OrderedDict()
         self._lock = threading.Lock()  # prompts are read on several threads
 
-    def is_new(self, request: GenerationRequest, text: PromptText) -> bool:
-        """Whether the caller says the text after the model's last answer, and it was not refused before."""
-        if text.source not in _NEW or not _is_after_answer(request, text.place):
+    def rule_for(self, request: GenerationRequest) -> Callable[[PromptText], bool]:
+        """Tells of each text of the request whether it is new: the caller says it after the model's last
+        answer, and it was not refused before."""
+        answers = (i for i, one in enumerate(request.messages) if one.get("role") == "assistant")
+        return partial(self._is_new, request.caller, max(answers, default=-1))
+
+    def _is_new(self, caller: str, last_answer: int, text: PromptText) -> bool:
+        if text.source not in _NEW or not _is_after(last_answer, text.place):
             return False
         with self._lock:
-            return self._until.get(self._digest(request.caller, text.text), 0.0) <= self._now()
+            return self._until.get(self._digest(caller, text.text), 0.0) <= self._now()
 
     def remember(self, request: GenerationRequest, texts: Iterable[PromptText]) -> None:
         with self._lock:
@@ -48,10 +54,7 @@ class RefusedBefore:
         return hashlib.blake2b(told, key=self._key, digest_size=16).digest()
 
 
-def _is_after_answer(request: GenerationRequest, place: str) -> bool:
-    """Whether the place is in a message after the last one of the assistant's, or in no message."""
+def _is_after(message: int, place: str) -> bool:
+    """Whether the place is in a message after this one, or in no message."""
     index = place.removeprefix("messages[").partition("]")[0]
-    if not place.startswith("messages[") or not index.isdecimal():
-        return True
-    answers = (i for i, one in enumerate(request.messages) if one.get("role") == "assistant")
-    return int(index) > max(answers, default=-1)
+    return not place.startswith("messages[") or not index.isdecimal() or int(index) > message

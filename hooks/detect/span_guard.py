@@ -227,7 +227,7 @@ class SpanGuard(ActingGuard, Screened):
         return self._mask_prompt if self._restores else super().on_request
 
     def _refuse_new(self, request: GenerationRequest) -> PromptReply:
-        is_new = partial(self._refused.is_new, request)
+        is_new = self._refused.rule_for(request)
 
         def without_old(prompt: PromptText) -> str:
             return prompt.text if is_new(prompt) else self._redacted(prompt)

@@ -67,13 +67,17 @@ class Question:
     hook: str
     """The name of the hook that asked first."""
     hook_index: int
+    tool_name: str | None
+    """The tool's name as hooks know it (contract 8.17)."""
+    is_own_tool: bool
+    """Whether the caller has no such tool: the model made its name."""
     reason: str
     text: str | None
     """The end of the answer if the person refuses the call."""
     is_first_text: bool
     """Whether the answer has no text before it."""
     is_only_call: bool
-    """Whether no other call of the output has left by now."""
+    """Whether no other call of the output has left by now, apart from calls that a person decides on."""
 
 
 @dataclass(slots=True)

@@ -104,4 +104,7 @@ class AskingStage(Stage):
     async def close(self) -> None:
         """Withdraw the questions that nobody has answered."""
         self._withdraw([*self._waiting])
-        await asyncio.gather(*self._withdrawn, return_exceptions=True)
+        try:
+            await asyncio.gather(*self._withdrawn, return_exceptions=True)
+        finally:
+            del self.flow, self.source  # the flow would wait for a garbage collection

@@ -115,9 +115,11 @@ class Guarding(Stage):
             self._asking.ask(question)
 
     async def close(self) -> None:
-        if self._asking is not None:
-            await self._asking.close()
-        await self._guard.close()
+        try:
+            if self._asking is not None:
+                await self._asking.close()
+        finally:
+            await self._guard.close()
 
 
 class GuardDriver:

@@ -28,6 +28,7 @@ class Output:
         "_has_call",
         "_has_content",
         "_has_offsets",
+        "_has_unasked_call",
         "_has_withheld_call",
         "_prompt_scores",
         "_running",
@@ -59,6 +60,8 @@ class Output:
         """Whether the engine gave content."""
         self._has_call = False
         """Whether a tool call, or a part of one, has left."""
+        self._has_unasked_call = False
+        """Whether a tool call has left that no person decides on."""
         self._has_withheld_call = False
         """Whether a tool call ended that is withheld."""
         sampling = guarded.request.sampling
@@ -235,14 +238,15 @@ class Output:
         if not kept:
             return []
         asked = next((stage for stage in call.stages if stage.asked is not None), None)
-        is_only_call = not self._has_call
         released = [self._announced(call, *leave_together(kept, self.ledger))]
         if self.delivery is not None:
             released = self.new(released)
         if asked is None:
+            self._has_unasked_call = True
             return self._in_order(call, released)
         for delta in released:  # it leaves later, if at all
-            self._guarded.questions.append(asked.question(delta, not self._has_content, is_only_call))
+            question = asked.question(delta, not self._has_content, not self._has_unasked_call)
+            self._guarded.questions.append(question)
         return []
 
     def _announced(self, call: Stream, text: str, tokens: tuple[Token, ...]) -> Delta:
@@ -345,8 +349,6 @@ class Output:
             released += vetted
             if ends is not None:
                 return released, ends
-        if self._waiting is not None:
-            released += self._waiting.deltas
         released += [one for call in self.streams.values() if call.kept for one in self._let_leave(call)]
         self.is_finished = True
         self.streams.clear()  # each hook had its last call

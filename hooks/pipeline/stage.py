@@ -241,8 +241,10 @@ class HookStage:
 
     def question(self, call: Delta, is_first_text: bool, is_only_call: bool) -> Question:
         """The question to a person about the whole call."""
-        assert self.asked is not None
-        of = self.hook.name, self.context.place, self.asked.reason, self.asked.text
+        asked, context = self.asked, self.context
+        assert asked is not None
+        tool = context.tool_name, context.is_own_tool
+        of = self.hook.name, context.place, *tool, asked.reason, asked.text
         return Question(call, *of, is_first_text=is_first_text, is_only_call=is_only_call)
 
     def _end_judging(self, reason: str | None = None) -> None:

@@ -172,6 +172,13 @@ class Arrival:
         self.num_bytes = size
         held[caller] += size
 
+    def note(self, error: Exception) -> None:
+        """Keep for the log why the request failed."""
+        if isinstance(error, APIError) and error.status == 401:
+            self.refused_key = str(error)
+        if isinstance(error, APIError | RequestError | ValidationError):
+            self.fault = to_api_error(error)
+
     def begin(self, request: GenerationRequest) -> None:
         """The HTTP request is read, and its answer will have this request's id."""
         span = CURRENT_SPAN.get()
@@ -352,10 +359,7 @@ def door(service: Service, browser: BrowserRule, *, knows_keys: bool = True) -> 
             except Exception as error:  # noqa: BLE001 - every error is answered
                 if not isinstance(error, ConnectionError):
                     arrival.status = 500  # also where the answer has been sent
-                if isinstance(error, APIError) and error.status == 401:
-                    arrival.refused_key = str(error)
-                if isinstance(error, APIError | RequestError | ValidationError):
-                    arrival.fault = to_api_error(error)
+                arrival.note(error)
                 response = error_answer(request, error, arrival.decisions)
             arrival.status = response.status
             return response

@@ -59,9 +59,9 @@ async def _answer(arrival: Arrival) -> None:
         except ConnectionError:
             raise
         except Exception as error:  # noqa: BLE001 - every error is answered
+            arrival.note(error)
             failure = api_error(error)
             arrival.status = failure.status
-            arrival.refused_key = str(failure) if failure.status == 401 else None
             await socket.send_error(failure, arrival.answer_headers())
         finally:
             http.pop(ARRIVAL, None)
@@ -119,12 +119,12 @@ class Inbox:
             if message.type is WSMsgType.ERROR:
                 return
             if message.type is not WSMsgType.TEXT:
-                await self._socket.send_error(APIError(400, "A message is the text of a JSON object."), {})
+                await self._socket.refuse(APIError(400, "A message is the text of a JSON object."))
                 continue
             body = message.data.encode()
             is_full = self._num_bytes and self._num_bytes + len(body) > self._max_bytes
             if is_full or self._waiting.qsize() >= MAX_WAITING:
-                await self._socket.send_error(_too_many(), {})
+                await self._socket.refuse(_too_many())
                 continue
             self._num_bytes += len(body)
             self._waiting.put_nowait(body)

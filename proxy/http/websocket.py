@@ -47,10 +47,17 @@ class Socket:
         await self._ws.send_frame(message, WSMsgType.TEXT)
 
     async def send_error(self, error: APIError, headers: Mapping[str, str]) -> None:
-        """The event of a request that failed before its first event."""
+        """The event of the request that runs, which failed before its first event."""
+        await self._send_error(error, {"headers": headers, **self.lane()})
+
+    async def refuse(self, error: APIError) -> None:
+        """The event of a message that is not read. Its lane is not known."""
+        await self._send_error(error, {"headers": {}})
+
+    async def _send_error(self, error: APIError, fields: dict[str, Any]) -> None:
         retry = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-        fields = {"type": "error", "status": error.status, **error.body(), "headers": {**headers, **retry}}
-        await self.send(orjson.dumps(fields | self.lane()))
+        fields["headers"] = {**fields["headers"], **retry}
+        await self.send(orjson.dumps({"type": "error", "status": error.status, **error.body(), **fields}))
 
     def lane(self) -> dict[str, Any]:
         """The field that every event has."""

@@ -40,7 +40,9 @@ class Webhook:
             digest = hmac.new(self._key.get_secret_value().encode(), body, hashlib.sha256).hexdigest()
             headers[SIGNATURE] = f"sha256={digest}"
         if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=self._timeout)
+            # No limit of connections: each call may wait for a person, and `max_waiting_calls` bounds them.
+            connector = aiohttp.TCPConnector(limit=0)
+            self._session = aiohttp.ClientSession(connector=connector, timeout=self._timeout)
         url = self._url.get_secret_value()
         try:
             async with self._session.post(url, data=body, headers=headers, allow_redirects=False) as got:

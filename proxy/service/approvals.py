@@ -233,8 +233,8 @@ def _decision(question: Question, request: GenerationRequest, answer: PersonsAns
         reason=answer.by,
         output_index=call.index,
         channel="tool_call",
-        tool_name=call.tool_call.name,
+        tool_name=question.tool_name,
         call_index=call.tool_call.index,
-        is_own_tool=call.tool_call.name not in request.tool_names,
+        is_own_tool=question.is_own_tool,
         num_withheld=0 if answer.is_approved else len(call.text),
     )

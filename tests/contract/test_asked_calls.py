@@ -8,6 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from engine.protocol import Delta
+from hooks.loading.loader import HookSpec
 from proxy.service.approvals import digest_of
 from tests.contract.case import Answer, Case, end, everywhere, guard, said
 from tests.proxy.conftest import Client
@@ -90,6 +91,39 @@ async def test_only_the_call_waits(case: Case) -> None:
     refused = await asked(case, script, False)
     assert refused.only.calls == [("g", '{"a":"plain"}')]
     assert refused.only.finish == ("tool_calls" if case.endpoint.can("finish_tool_calls") else "stop")
+
+
+@everywhere("tool_call")
+async def test_an_output_whose_calls_are_all_refused_has_no_call(case: Case) -> None:
+    script = [
+        *said("tool_call", "well zebra7 more"),
+        *said("tool_call", "zebra7", first_id=200, call=1, name="g"),
+        end("tool_calls"),
+    ]
+    client = await case.start(script, guard("Asks", word="zebra7"), **SETTINGS)
+    async with asyncio.TaskGroup() as group:
+        answer = group.create_task(case.ask(client))
+        for call in await waiting(client, 2):
+            assert await decide(client, call, approve=False) == 200
+    output = answer.result().only
+    assert (output.content, output.calls, output.finish) == ("[refused]\n\n[refused]", [], "stop")
+
+
+@everywhere("tool_call")
+async def test_a_decision_has_the_name_that_hooks_know(case: Case) -> None:  # contract 8.17
+    script = [*said("tool_call", "well zebra7 more", name="get_phrase"), end("tool_calls")]
+    masks = HookSpec("phrases", {"phrases": ["bluebird"], "channels": ["content"], "prompt": "redact"})
+    client = await case.start(script, masks, guard("Asks", word="zebra7"), **SETTINGS)
+    headers = OPERATOR | {"X-Weir-Decisions": "true"}
+    async with asyncio.TaskGroup() as group:
+        tools = case.endpoint.tools("get_bluebird")
+        answer = group.create_task(case.ask(client, headers=headers, tools=tools))
+        (call,) = await waiting(client)
+        assert call["tool"] == "get_bluebird"
+        await decide(client, call, approve=True)
+    assert [name for name, _ in answer.result().only.calls] == ["get_bluebird"]
+    told = [(one["action"], one["tool_name"]) for _, one in answer.result().told if "action" in one]
+    assert {("ask", "get_phrase"), ("approve", "get_phrase")} <= {*told}
 
 
 @everywhere("tool_call")

@@ -199,6 +199,8 @@ class Toolbox:
         """The types of tools that no engine gets."""
         self._callees: dict[str, Callee] = {}
         """By the name of the function."""
+        self._names: dict[tuple[Any, Any, Any], str] = {}
+        """The first function's name, by the kind and the name of a tool, and by its namespace or None."""
         for tool in tools:
             self._add(tool)
 
@@ -209,6 +211,8 @@ class Toolbox:
             name = chat_name(callee.name, callee.namespace)
             if self._callees.setdefault(name, callee) != callee:
                 raise RequestError(f"tools: two tools have the name {name}.", param="tools")
+            for namespace in (callee.namespace, None):
+                self._names.setdefault((callee.kind, callee.name, namespace), name)
             self.chat.append({"type": "function", "function": {**fields, "name": name}})
 
     def callee(self, name: str) -> Callee:
@@ -237,11 +241,8 @@ class Toolbox:
         given = choice if isinstance(choice, Mapping) else {}
         kind, namespace = given.get("type"), given.get("namespace")
         wanted = kind if kind in (LOCAL_SHELL, TOOL_SEARCH) else given.get("name")
-        for name, callee in self._callees.items():
-            is_there = namespace is None or callee.namespace == namespace
-            if is_there and (callee.kind, callee.name) == (kind, wanted):
-                return name
-        return None
+        asked = kind, wanted, namespace
+        return self._names.get(asked) if all(isinstance(one, str | None) for one in asked) else None
 
     def _no_such(self, kind: Any) -> str:
         if kind in self.left_out:

@@ -13,7 +13,7 @@ from tests.proxy.conftest import Client, Serve, hello
 from tests.proxy.telemetry.test_request_log import line_of
 
 CHATS, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
-MAIL = "ada@initech.com"
+MAIL = "ada@initech.org"
 HI = {"role": "user", "content": "Hi"}
 HELLO = {"role": "assistant", "content": "Hello"}
 TOLD = {"role": "user", "content": f"I am {MAIL}."}
@@ -119,21 +119,21 @@ def test_a_text_that_was_refused_is_new_for_another_caller_and_after_a_day() -> 
     before = RefusedBefore(lambda: now, most=2)
     request = make_request(messages=(HI, HELLO, TOLD))
     (text,) = (one for one in prompt_texts(request) if MAIL in one.text)
-    assert before.is_new(request, text)
+    assert before.rule_for(request)(text)
     before.remember(request, [text])
-    assert not before.is_new(request, text)
-    assert before.is_new(make_request(messages=request.messages, caller="other"), text)
+    assert not before.rule_for(request)(text)
+    assert before.rule_for(make_request(messages=request.messages, caller="other"))(text)
     before.remember(request, [text._replace(text=other) for other in "ab"])
-    assert before.is_new(request, text), "the oldest are forgotten"
+    assert before.rule_for(request)(text), "the oldest are forgotten"
     before.remember(request, [text])
     now = 25 * 3600.0
-    assert before.is_new(request, text)
+    assert before.rule_for(request)(text)
 
 
 def test_a_text_before_the_models_last_answer_is_not_new() -> None:
     request = make_request(messages=(TOLD, HELLO, HI))
     (text,) = (one for one in prompt_texts(request) if MAIL in one.text)
-    assert not RefusedBefore().is_new(request, text)
+    assert not RefusedBefore().rule_for(request)(text)
 
 
 async def test_the_log_names_the_field_the_code_and_the_model_of_a_bad_request(

@@ -153,9 +153,10 @@ async def test_too_many_turns_that_wait_are_an_error(serve: Serve) -> None:
     engine = ScriptedEngine(lambda r: [*make_deltas(["a"], finish=False), asyncio.Event()])
     turns = await opened(await serve(engine))
     for _ in range(18):
-        await turns.ws.send_json(CREATE)
+        await turns.ws.send_json({**CREATE, "stream_id": "one"})
     while (event := await turns.ws.receive_json())["type"] != "error":
-        pass
+        assert event["stream_id"] == "one"
+    assert "stream_id" not in event, "the message was not read"
     assert (event["status"], event["headers"]["Retry-After"]) == (429, "1")
     await turns.ws.close()
     await until(lambda: not engine.running)
@@ -278,6 +279,7 @@ async def test_each_turn_has_a_line_in_the_log(serve: Serve, caplog: pytest.LogC
     await until(lambda: len(lines_of(caplog)) == 3)
     found = [(line["path"], line["status"], line.get("outcome")) for line in lines_of(caplog)]
     assert found == [(PATH, 200, "finished"), (PATH, 400, None), (PATH, 101, None)]
+    assert [line.get("error_field") for line in lines_of(caplog)] == [None, "temperature", None]
 
 
 def lines_of(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
