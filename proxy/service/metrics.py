@@ -5,7 +5,7 @@ asks. No label contains text of a caller or a model.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 
@@ -110,6 +110,11 @@ class RequestMetrics:
             endpoint.prompt_tokens.observe(self.usage.prompt_tokens)
             endpoint.generation_tokens.observe(self.usage.completion_tokens)
 
+    @property
+    def outcome(self) -> str | None:
+        """None: the request has not ended."""
+        return self._outcome
+
     def summary(self) -> dict[str, str | int | float | None]:
         """The request in a few values: as the log has them. None: not known, or not there."""
         first, usage = self._first, self.usage
@@ -155,6 +160,8 @@ class Metrics(Collector):
         """By endpoint and model."""
         self._tenants: defaultdict[str, TenantMetrics] = defaultdict(TenantMetrics)
         self._answers: Counter[tuple[str, int]] = Counter()
+        self.others: list[Callable[[], Iterable[Metric]]] = []
+        """The metrics of optional parts."""
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -182,6 +189,8 @@ class Metrics(Collector):
         yield from self._requests(self._deployments()[0])
         yield from self._tenants_metrics()
         yield from hook_metrics(self.counts.tallies())
+        for metrics in self.others:
+            yield from metrics()
 
     def _requests(self, deployment: Deployment) -> Iterator[Metric]:
         each = dict(self._endpoints)

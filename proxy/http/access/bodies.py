@@ -63,6 +63,7 @@ async def read_json(arrival: Arrival, options: BodyOptions, max_model_lens: Iter
         raise _too_large(limit)
     body = await read_body(arrival.http, limit)
     arrival.count_bytes(len(body))
+    arrival.body = await arrival.service.receipts.body_digest(body)
     # Brackets count also in strings. The count ends behind `MAX_DEPTH`: to count all takes ten times as long.
     num_brackets, place = 0, -1
     for bracket in (b"[", b"{"):
