@@ -115,9 +115,8 @@ class Exchange(Generic[F]):
             metrics.on_usage = partial(self.spending.settle, self.request)
         receipt = self.arrival.receipt
         if not isinstance(admitted, GenerationRequest):
-            return StagedFlow(
-                partial(feed_given, admitted), guard=[] if receipt is None else [receipt.released]
-            )
+            answered = [] if receipt is None else receipt.around([], is_refused=True)
+            return StagedFlow(partial(feed_given, admitted), guard=answered)
         stages: list[Stage] = []
         if self.spending.is_limited:
             stages.append(Counting(self.spending))
@@ -132,7 +131,7 @@ class Exchange(Generic[F]):
         if self.arrival.decisions is not None:
             guarding.insert(0, Telling(self.arrival.decisions, guard))
         if receipt is not None:
-            guarding = [receipt.seen, *guarding, receipt.released]
+            guarding = receipt.around(guarding)
         return StagedFlow(
             partial(_in_own_words, guard, partial(model.engine_feed, admitted)), stages, guarding
         )

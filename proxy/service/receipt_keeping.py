@@ -1,6 +1,7 @@
 """The seam of receipts, whose code may be left out."""
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from prometheus_client.core import Metric
@@ -21,6 +22,10 @@ class BodyDigest(NamedTuple):
     """In hexadecimal."""
 
 
+def body_digest(body: bytes) -> BodyDigest:
+    return BodyDigest(len(body), hashlib.sha256(body).hexdigest())
+
+
 class Receipt(Protocol):
     """The receipt of one answer, while it is made."""
 
@@ -28,13 +33,9 @@ class Receipt(Protocol):
     def guards(self) -> str:
         """The guards in force, the policy and its revision, as the client reads them in a header."""
 
-    @property
-    def seen(self) -> Stage:
-        """Counts what the hooks are shown."""
-
-    @property
-    def released(self) -> Stage:
-        """Counts what the hooks have released, and reads its digest."""
+    def around(self, guarding: Sequence[Stage], *, is_refused: bool = False) -> list[Stage]:
+        """The stages of the guard, among those that count what the hooks see and what they release.
+        `is_refused`: a hook answers in the engine's place."""
 
     def end(self, request_id: str, status: int, outcome: str | None, body: bytes | None) -> None:
         """The answer has ended. `outcome`: as in metrics. `body`: all of it, unless it was a stream."""
@@ -47,10 +48,6 @@ class ReceiptKeeping:
 
     def check(self) -> None:
         """Raise `APIError` 503 while receipts cannot be written: no answer comes without one."""
-
-    async def body_digest(self, body: bytes) -> BodyDigest | None:
-        """None: no receipt needs it."""
-        return None
 
     def begin(self, route: Route, request: GenerationRequest, prompt: BodyDigest | None) -> Receipt | None:
         """The receipt of an admitted request, which runs in this task. `prompt`: of its body."""

@@ -1,18 +1,18 @@
 """The receipt of one answer: what is known when it begins, what its hooks decide, and how it ends."""
 
-from collections import Counter
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
 from engine.protocol import Channel, GenerationRequest
+from engine.streams.flow import Stage
 from proxy import __version__
 from proxy.deployment.deployment import Route
-from proxy.service.receipt_keeping import BodyDigest
+from proxy.service.receipt_keeping import BodyDigest, body_digest
 from proxy.service.receipts.applied import AppliedGuards
-from proxy.service.receipts.texts import ReleasedTexts, SeenTexts, outputs
-from proxy.storage.receipts.form import digest
+from proxy.service.receipts.texts import Place, ReleasedTexts, SeenTexts, outputs
 from proxy.storage.records import MAX_NAME, DecisionRecord
 
 VERSION = 1
@@ -28,7 +28,12 @@ _DECISION = (
 
 
 class AnswerReceipt:
-    """Implements `Receipt`."""
+    """Implements `Receipt`. The writer's thread makes its fields."""
+
+    __slots__ = (
+        *("_applied", "_body", "_decisions", "_num_decisions", "_outcome", "_prompt", "_put", "_request"),
+        *("_request_id", "_route", "_status", "_time", "_released", "_seen", "_written", "guards"),
+    )
 
     def __init__(
         self,
@@ -36,29 +41,24 @@ class AnswerReceipt:
         request: GenerationRequest,
         prompt: BodyDigest | None,
         applied: AppliedGuards,
-        put: Callable[[dict[str, Any]], None],
+        put: "Callable[[AnswerReceipt], None]",
     ) -> None:
-        """`put`: takes the finished receipt."""
+        """`put`: takes the receipt once the answer has ended."""
         self.guards = applied.header
-        self.seen, self.released = SeenTexts(), ReleasedTexts()
+        self._seen: SeenTexts | None = None
+        self._released = ReleasedTexts()
+        self._route, self._request, self._prompt, self._applied = route, request, prompt, applied
         self._put = put
-        self._applied = applied
-        self._asked: dict[str, Any] = {
-            "version": VERSION,
-            "weir": __version__,
-            "answer_id": request.request_id,
-            "endpoint": request.endpoint,
-            "model": route.model.name,
-            "stream": request.stream,
-            "tenant": route.key.tenant,
-            "key": route.key.name,
-            "user": request.user and request.user[:MAX_NAME],
-            "prompt": None if prompt is None else prompt._asdict(),
-        }
         self._decisions: list[DecisionRecord] = []
         self._num_decisions = 0
-        self._written: Counter[tuple[int, Channel]] = Counter()
+        self._written: dict[Place, int] = {}
         CURRENT.set(self)
+
+    def around(self, guarding: Sequence[Stage], *, is_refused: bool = False) -> list[Stage]:
+        if not (guarding or is_refused):
+            return [self._released]  # what is released is what the engine gave
+        self._seen = SeenTexts()
+        return [self._released] if is_refused else [self._seen, *guarding, self._released]
 
     def hear(self, record: DecisionRecord) -> None:
         """Holds are not listed: the text left later, or it is counted as withheld."""
@@ -69,30 +69,46 @@ class AnswerReceipt:
             self._decisions.append(record)
         index, channel = record.output_index, record.channel
         if record.mode == "enforce" and index is not None and channel != "prompt":
-            if record.num_released:
-                self._written[index, channel] += record.num_released
-            if record.num_closing:
-                self._written[index, "content"] += record.num_closing
+            self._write(index, channel, record.num_released)
+            self._write(index, "content", record.num_closing)
+
+    def _write(self, index: int, channel: Channel, num_written: int) -> None:
+        if num_written:
+            self._written[index, channel] = self._written.get((index, channel), 0) + num_written
 
     def end(self, request_id: str, status: int, outcome: str | None, body: bytes | None) -> None:
         CURRENT.set(None)
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self._put(
-            {
-                **self._asked,
-                "time": now.replace("+00:00", "Z"),
-                "request_id": request_id,
-                "policy": self._applied.policy,
-                "revision": self._applied.revision,
-                "guards": [{"name": name, "mode": mode} for name, mode in self._applied.guards],
-                "status": status,
-                "outcome": outcome,
-                "answer": None if body is None else BodyDigest(len(body), digest(body))._asdict(),
-                "outputs": outputs(self.seen, self.released, self._written),
-                "decisions": [_listed(record) for record in self._decisions],
-                "num_decisions": self._num_decisions,
-            }
-        )
+        self._time = time.time()
+        self._request_id, self._status, self._outcome, self._body = request_id, status, outcome, body
+        self._put(self)
+
+    def fields(self) -> dict[str, Any]:
+        """What is signed, without the place in the chain. The answer has ended."""
+        request, route, body = self._request, self._route, self._body
+        moment = datetime.fromtimestamp(self._time, UTC).isoformat(timespec="milliseconds")
+        return {
+            "version": VERSION,
+            "weir": __version__,
+            "time": moment.replace("+00:00", "Z"),
+            "request_id": self._request_id,
+            "answer_id": request.request_id,
+            "endpoint": request.endpoint,
+            "model": route.model.name,
+            "stream": request.stream,
+            "tenant": route.key.tenant,
+            "key": route.key.name,
+            "user": request.user and request.user[:MAX_NAME],
+            "policy": self._applied.policy,
+            "revision": self._applied.revision,
+            "guards": self._applied.guards,
+            "status": self._status,
+            "outcome": self._outcome,
+            "prompt": None if self._prompt is None else self._prompt._asdict(),
+            "answer": None if body is None else body_digest(body)._asdict(),
+            "outputs": outputs(self._seen, self._released, self._written),
+            "decisions": [_listed(record) for record in self._decisions],
+            "num_decisions": self._num_decisions,
+        }
 
 
 CURRENT: ContextVar[AnswerReceipt | None] = ContextVar("receipt", default=None)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
-from hooks.api.decision import Mode
 from proxy import __version__
 from proxy.deployment.deployment import Policy
 from proxy.storage.receipts.form import canonical
@@ -15,23 +14,23 @@ _SAFE = "/:.-_@+"
 
 
 class AppliedGuards(NamedTuple):
-    guards: Sequence[tuple[str, Mode]]
+    guards: Sequence[dict[str, str]]
+    """The name and the mode of each, in order."""
     policy: str
     revision: str
-
-    @property
-    def header(self) -> str:
-        """For the client, who does not notice hooks in shadow mode (contract 3.15)."""
-        names = ", ".join(quote(name, _SAFE) for name, mode in self.guards if mode == "enforce") or "none"
-        return f"{names}; policy={quote(self.policy, _SAFE)}; revision={self.revision}"
+    header: str
+    """For the client, who does not notice hooks in shadow mode (contract 3.15)."""
 
 
 def applied_guards(policy: Policy, named: Sequence[str], key: SigningKey) -> AppliedGuards:
     """`named`: the hooks that the request adds."""
     pipeline = policy.pipeline
     modes, allowed = pipeline.modes, pipeline.allowed
-    guards = [(name, mode) for name, mode in modes.items() if name not in allowed]
+    names = [*(name for name in modes if name not in allowed), *(name for name in named if name in modes)]
     settings = policy.settings.model_dump(mode="json", fallback=str)
     revised = {"weir": __version__, "policy": policy.name, "modes": dict(modes), "settings": settings}
-    added = [(name, modes[name]) for name in named if name in modes]
-    return AppliedGuards([*guards, *added], policy.name, key.revision(canonical(revised)))
+    revision = key.revision(canonical(revised))
+    shown = ", ".join(quote(name, _SAFE) for name in names if modes[name] == "enforce") or "none"
+    header = f"{shown}; policy={quote(policy.name, _SAFE)}; revision={revision}"
+    guards = [{"name": name, "mode": modes[name]} for name in names]
+    return AppliedGuards(guards, policy.name, revision, header)

@@ -1,7 +1,6 @@
 """Keeps a receipt of each answer: makes them, and has a thread sign and write them."""
 
 import asyncio
-import hashlib
 import logging
 import threading
 import time
@@ -27,8 +26,10 @@ from proxy.wire.errors import APIError
 
 logger = logging.getLogger("weir.receipts")
 
-GATHER = 0.05
-"""Seconds in which receipts gather, to be written together."""
+GATHER = 0.25
+"""Seconds in which receipts gather, to be written together. A process that is killed loses these."""
+SYNC = 1.0
+"""Seconds between two times that the disk has all receipts. A machine that loses its power loses these."""
 BATCH = 500
 """Most receipts in one write."""
 MAX_WAITING = 10_000
@@ -39,8 +40,6 @@ REMIND = 60.0
 """Seconds between two log messages that writing fails."""
 CLOSING = 5.0
 """Most seconds in which the last receipts are written."""
-LARGE = 256 * 1024
-"""Bytes of a body that a thread reads, so that other requests go on."""
 
 
 class ReceiptWriter:
@@ -48,7 +47,7 @@ class ReceiptWriter:
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
-        self._waiting: deque[dict[str, Any]] = deque()
+        self._waiting: deque[AnswerReceipt] = deque()
         self._is_wanted, self._is_closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="weir-receipts", daemon=True)
         self._reminded: float | None = None
@@ -61,7 +60,7 @@ class ReceiptWriter:
     def num_waiting(self) -> int:
         return len(self._waiting)
 
-    def put(self, receipt: dict[str, Any]) -> None:
+    def put(self, receipt: AnswerReceipt) -> None:
         self._waiting.append(receipt)
         if not self._is_wanted.is_set():
             self._is_wanted.set()
@@ -75,20 +74,24 @@ class ReceiptWriter:
             logger.error("%d receipts could not be written", len(self._waiting))
 
     def _run(self) -> None:
-        is_last = False
+        is_last, num_synced, synced = False, 0, time.monotonic()
         try:
             while not is_last:
-                self._is_wanted.wait()
+                is_synced = num_synced == self.num_written
+                self._is_wanted.wait(None if is_synced else max(0.0, synced + SYNC - time.monotonic()))
                 self._is_wanted.clear()
                 is_last = self._is_closing.wait(GATHER)
                 self._write_all()
+                if self.num_written > num_synced and (is_last or time.monotonic() - synced >= SYNC):
+                    synced = time.monotonic()
+                    if self._tried(self._chain.sync):
+                        num_synced = self.num_written
         finally:
             self._chain.close()
 
     def _write_all(self) -> None:
-        num_before = self.num_written
         while batch := list(islice(self._waiting, BATCH)):
-            if not self._tried(self._chain.append, batch):
+            if not self._tried(self._append, batch):
                 if self._is_closing.is_set():
                     return
                 self._is_closing.wait(RETRY)
@@ -96,8 +99,9 @@ class ReceiptWriter:
             for _ in batch:
                 self._waiting.popleft()
             self.num_written += len(batch)
-        if self.num_written > num_before:
-            self._tried(self._chain.write_head)
+
+    def _append(self, batch: Sequence[AnswerReceipt]) -> None:
+        self._chain.append([receipt.fields() for receipt in batch])
 
     def _tried(self, write: Any, *arguments: Any) -> bool:
         """Whether the write has succeeded."""
@@ -143,11 +147,6 @@ class ReceiptKeeper(ReceiptKeeping):
                 503, "The receipts of answers cannot be written now.", "server_error", retry_after=1
             )
 
-    async def body_digest(self, body: bytes) -> BodyDigest:
-        if len(body) > LARGE:
-            return await asyncio.to_thread(_digest, body)
-        return _digest(body)
-
     def begin(self, route: Route, request: GenerationRequest, prompt: BodyDigest | None) -> AnswerReceipt:
         applied = self._applied_to(route.policy, request.hooks)
         return AnswerReceipt(route, request, prompt, applied, self._writer.put)
@@ -171,10 +170,6 @@ class ReceiptKeeper(ReceiptKeeping):
     async def aclose(self) -> None:
         self._unsubscribe()
         await asyncio.to_thread(self._writer.close)
-
-
-def _digest(body: bytes) -> BodyDigest:
-    return BodyDigest(len(body), hashlib.sha256(body).hexdigest())
 
 
 def _publish(key: SigningKey, file: Path) -> None:

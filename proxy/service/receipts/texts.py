@@ -4,13 +4,18 @@ A chunk costs two steps and an addition. Digests are read many chunks at a time.
 """
 
 import hashlib
-from collections import Counter
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 from engine.protocol import Channel, Delta, FinishReason, Rewind, ToolCall
 from engine.protocol.deltas import with_own_reason
 from engine.streams.flow import Stage
 
+Place = tuple[int, Channel]
+"""An output, and a channel of it."""
+NOTHING = hashlib.sha256().hexdigest()
+"""The digest of a text of which nothing was released."""
 PIECES = 128
 """Pieces of a text that are read at once."""
 
@@ -22,7 +27,7 @@ class SeenTexts(Stage):
     __slots__ = ("sizes",)
 
     def __init__(self) -> None:
-        self.sizes: Counter[tuple[int, Channel]] = Counter()
+        self.sizes: dict[Place, int] = defaultdict(int)
         """Characters, by output and channel."""
 
     def feed(self, delta: Delta) -> None:
@@ -70,7 +75,7 @@ class ReleasedTexts(Stage):
 
     def __init__(self) -> None:
         self._texts: dict[tuple[int, Channel, int | None], ReleasedText] = {}
-        self.finish_reasons: dict[int, FinishReason] = {}
+        self.finish_reasons: dict[int, FinishReason | None] = {}
 
     def feed(self, delta: Delta) -> None:
         call = delta.tool_call
@@ -81,48 +86,53 @@ class ReleasedTexts(Stage):
                 found = self._texts[key] = ReleasedText(call)
             found.add(delta.text)
         if delta.finish_reason is not None:
-            has_call = any(index == delta.index and number is not None for index, _, number in self._texts)
-            self.finish_reasons[delta.index] = (
-                with_own_reason(delta, has_call=has_call).finish_reason or "stop"
-            )
+            self.finish_reasons[delta.index] = self._reason(delta)
         self.next.feed(delta)
+
+    def _reason(self, last: Delta) -> FinishReason | None:
+        """As the client gets it."""
+        calls = {index for index, _, number in self._texts if number is not None}
+        if last.finish_reason == "stop" and not calls:
+            return "stop"  # as almost always
+        return with_own_reason(last, has_call=last.index in calls).finish_reason
 
     def ended(self) -> dict[tuple[int, Channel, int | None], tuple[int, str]]:
         """The texts, in the order in which they began."""
         return {key: text.end() for key, text in self._texts.items()}
 
 
-def outputs(seen: SeenTexts, released: ReleasedTexts, written: Counter[tuple[int, Channel]]) -> list[Any]:
-    """The outputs as a receipt has them. `written`: the characters that hooks wrote, as their decisions
-    say."""
-    texts = released.ended()
-    if not (texts or seen.sizes or released.finish_reasons):
+def outputs(
+    seen: SeenTexts | None, released: ReleasedTexts, written: Mapping[Place, int]
+) -> list[dict[str, Any]]:
+    """The outputs as a receipt has them. `seen`: None: there are no hooks. `written`: the characters that
+    hooks wrote, as their decisions say."""
+    texts, reasons = released.ended(), released.finish_reasons
+    if not (texts or reasons or (seen is not None and seen.sizes)):
         return []  # no engine was asked: hooks judged others' texts
-    sizes: Counter[tuple[int, Channel]] = Counter()
+    sizes: dict[Place, int] = {}
     for (index, channel, _), (size, _) in texts.items():
-        sizes[index, channel] += size
-    found: dict[int, dict[str, Any]] = {}
-    for index, channel in dict.fromkeys([*seen.sizes, *sizes, *written]):
-        key = index, channel
+        sizes[index, channel] = sizes.get((index, channel), 0) + size
+    given = sizes if seen is None else seen.sizes
+    found: dict[int, list[dict[str, Any]]] = {index: [] for index in sorted(reasons)}
+    for place in dict.fromkeys([*given, *sizes, *written]):
+        index, channel = place
+        num_seen, num_released = given.get(place, 0), sizes.get(place, 0)
         # A refusal's text is no decision's: hooks have written it, too.
-        num_written = max(written[key], sizes[key] - seen.sizes[key])
+        num_written = max(written.get(place, 0), num_released - num_seen)
         counts: dict[str, Any] = {
             "channel": channel,
-            "seen": seen.sizes[key],
+            "seen": num_seen,
             "written": num_written,
-            "withheld": seen.sizes[key] + num_written - sizes[key],
-            "released": sizes[key],
+            "withheld": num_seen + num_written - num_released,
+            "released": num_released,
         }
         if channel == "tool_call":
-            counts["calls"] = [
-                {"index": number, "sha256": sha256}
-                for (i, _, number), (_, sha256) in texts.items()
-                if i == index and number is not None
-            ]
+            calls = [(number, sha256) for (i, _, number), (_, sha256) in texts.items() if i == index]
+            counts["calls"] = [{"index": i, "sha256": sha256} for i, sha256 in calls if i is not None]
         else:
-            counts["sha256"] = texts.get((index, channel, None), (0, hashlib.sha256().hexdigest()))[1]
-        found.setdefault(index, {"index": index, "finish_reason": None, "channels": []})
-        found[index]["channels"].append(counts)
-    for index, reason in released.finish_reasons.items():
-        found.setdefault(index, {"index": index, "channels": []})["finish_reason"] = reason
-    return [found[index] for index in sorted(found)]
+            counts["sha256"] = texts.get((index, channel, None), (0, NOTHING))[1]
+        found.setdefault(index, []).append(counts)
+    return [
+        {"index": index, "finish_reason": reasons.get(index), "channels": channels}
+        for index, channels in found.items()
+    ]

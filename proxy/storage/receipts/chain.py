@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from proxy.storage.receipts.form import FormError, Sign, digest, read_line, signed_line
+from proxy.storage.receipts.form import FormError, Sign, digest, read_line, signed_line, unsigned
 from proxy.storage.receipts.keys import write_whole
 
 logger = logging.getLogger("weir.receipts")
@@ -67,23 +67,25 @@ class Chain:
             raise
 
     def append(self, receipts: Sequence[dict[str, Any]]) -> None:
-        """Add the receipts, and have them on the disk. Raises `OSError`: then none was added."""
+        """Add the receipts, with one signature. Raises `OSError`: then none was added."""
         if not self._is_current():
             self._open()  # somebody has renamed the file, and this chain goes on in a new one
         lines, head, torn = [], self.head, self._torn
-        for receipt in receipts:
+        for left, receipt in zip(reversed(range(len(receipts))), receipts, strict=True):
             place: dict[str, Any] = {"chain": head.chain, "number": head.number + 1, "previous": head.hash}
             if torn is not None:
                 place["torn"], torn = torn, None
-            line = signed_line("receipt", {**receipt, **place}, self._sign)
+            sign = unsigned if left else self._sign  # a signature costs more than all the rest
+            line = signed_line("receipt", {**receipt, **place}, sign)
             head = Head(head.chain, head.number + 1, digest(line))
             lines.append(line + b"\n")
         begin = b"\n" if self._torn is not None and self._size else b""
         self._write(begin + b"".join(lines))
         self.head, self._torn = head, None
 
-    def write_head(self) -> None:
-        """Say beside the file where it ends. Raises `OSError`."""
+    def sync(self) -> None:
+        """Have the receipts on the disk, and write beside the file where it ends. Raises `OSError`."""
+        os.fdatasync(self._file)
         file = head_file(self.path)
         new = file.with_suffix(".head.new")
         write_whole(new, signed_line("head", self.head._asdict(), self._sign) + b"\n")
@@ -100,7 +102,6 @@ class Chain:
         try:
             while rest:
                 rest = rest[os.write(self._file, rest) :]
-            os.fdatasync(self._file)
         except OSError:
             with suppress(OSError):
                 os.ftruncate(self._file, self._size)
@@ -132,7 +133,7 @@ class Chain:
         last, known = None, self._known_head()
         if line:
             try:
-                read = read_line("receipt", line)
+                read, _ = read_line("receipt", line)
                 last = Head(read["chain"], read["number"], digest(line))
             except (FormError, KeyError) as error:
                 logger.error("the last line of %s is no receipt: %s", self.path, error)
@@ -152,7 +153,7 @@ class Chain:
         except FileNotFoundError:
             return None
         try:
-            return Head(**read_line("head", content.rstrip(b"\n")))
+            return Head(**read_line("head", content.removesuffix(b"\n"))[0])
         except (FormError, TypeError) as error:
             logger.error("%s cannot be read: %s", head_file(self.path), error)
             return None

@@ -4,7 +4,9 @@
 
 Canonical JSON is UTF-8, with keys in order, without spaces, and as short as JSON can be. Receipts have
 whole numbers only, so the form is that of RFC 8785. The signature is Ed25519's, in hexadecimal, over the
-canonical JSON of the receipt alone. A file's head has the same form, with the name `head`.
+canonical JSON of the receipt alone. Of receipts that are written together, only the last is signed: it has
+the hash of the line before it, which has the hash of the one before, and so on. The others have an empty
+signature. A file's head has the same form, with the name `head`.
 """
 
 import hashlib
@@ -40,13 +42,14 @@ def _clean(value: Any) -> Any:
 
 
 def signed_line(kind: Kind, value: Any, sign: Sign) -> bytes:
-    """The line without its end."""
+    """The line without its end. `sign` may return nothing."""
     body = canonical(value)
     return b'{"%b":%b,"signature":"%b"}' % (kind.encode(), body, sign(body).hex().encode())
 
 
-def read_line(kind: Kind, line: bytes, is_signed: IsSigned | None = None) -> dict[str, Any]:
-    """The value of a line. `is_signed`: also check the signature. Raises `FormError`."""
+def read_line(kind: Kind, line: bytes, is_signed: IsSigned | None = None) -> tuple[dict[str, Any], bool]:
+    """The value of a line, and whether it has a signature. `is_signed`: also check that. Raises
+    `FormError`."""
     try:
         read = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -60,9 +63,13 @@ def read_line(kind: Kind, line: bytes, is_signed: IsSigned | None = None) -> dic
     value: dict[str, Any] = read[kind]
     if signed_line(kind, value, lambda _: signature) != line:
         raise FormError("is not written in the canonical form")
-    if is_signed is not None and not is_signed(canonical(value), signature):
+    if signature and is_signed is not None and not is_signed(canonical(value), signature):
         raise FormError("has a signature that is not the key's")
-    return value
+    return value, bool(signature)
+
+
+def unsigned(_: bytes) -> bytes:
+    return b""
 
 
 def digest(data: bytes) -> str:

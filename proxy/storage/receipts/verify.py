@@ -60,6 +60,7 @@ class _Reader:
         self._invalid: tuple[bytes, ReceiptFault] | None = None
         """A line that is no receipt, and why. The next receipt may name it."""
         self.last: Head | None = None
+        self._is_end_signed = True
         self.num_receipts = self.num_torn = 0
 
     def read(self, file: Path, number: int, line: bytes) -> None:
@@ -67,7 +68,7 @@ class _Reader:
         try:
             if bare == line:
                 raise FormError("is torn: it has no end")
-            receipt = read_line("receipt", bare, self._is_signed)
+            receipt, self._is_end_signed = read_line("receipt", bare, self._is_signed)
         except FormError as error:
             self._check_all_valid()
             self._invalid = bare, ReceiptFault(file, number, f"the line {error}")
@@ -93,6 +94,8 @@ class _Reader:
         if self._head is not None and self._head.number > num_last:
             reason = f"{_numbers(num_last + 1, self._head.number)} missing at the end: its head names them"
             raise ReceiptFault(file, None, reason)
+        if not self._is_end_signed:
+            raise ReceiptFault(file, None, f"receipt {num_last} is the last, and no signature covers it")
 
     def _check_all_valid(self) -> None:
         if self._invalid is not None:
@@ -129,7 +132,10 @@ def _head_of(file: Path, is_signed: IsSigned) -> Head | None:
     except FileNotFoundError:
         return None
     try:
-        return Head(**read_line("head", content.removesuffix(b"\n"), is_signed))
+        head, has_signature = read_line("head", content.removesuffix(b"\n"), is_signed)
+        if not has_signature:
+            raise FormError("has no signature")
+        return Head(**head)
     except (FormError, TypeError) as error:
         raise ReceiptFault(path, 1, f"the line {error}") from None
 
