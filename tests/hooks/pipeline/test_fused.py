@@ -153,7 +153,7 @@ def test_wherever_a_stream_ends_the_same_was_released(
     text=TEXTS,
     places=st.lists(st.integers(1, 200), max_size=60),
 )
-@examples(300)
+@examples(100)
 def test_a_listener_that_needs_no_holds_receives_the_decisions_of_guards_that_are_fused(
     hooks: list[Any], text: str, places: list[int]
 ) -> None:  # contract 4.5, 8.14
