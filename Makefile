@@ -111,7 +111,7 @@ test-gpu-compile: $(VENV)/.dev
 
 # A bench's name is that of its module in benchmarks/. The variable NAME of the environment does not count.
 NAME =
-BENCHES = hooks guards guard_models engine_hooks guard_api relay relay_streams operations peers \
+BENCHES = hooks guards guard_models engine_hooks guard_api relay relay_streams operations receipts peers \
 	leaks leak_judge detection links link_readers agents rewind \
 	engine served vllm streams processors speculation quantization simulated_device \
 	pool fleet start workers lost_workers page

@@ -2,11 +2,11 @@
 
     python -m benchmarks.receipts [--requests 1000] [--streams 16] [--seconds 4] [--rounds 7]
 
-Two servers that differ in `--receipts` alone get the same requests in turns, over real sockets: whole answers of
-a few words, which the engine `echo` makes at once, and streams of 400 chunks through Weir from the upstream of
-`benchmarks.relay`. Each is measured without hooks, and with `phrases`, `pii` and `secrets`. The CPU time is that
-of the server's process, with the thread that signs and writes. A ratio is the median over the rounds, each of
-which measures both sides, in changing order.
+Two servers that differ in `--receipts` alone get the same requests in turns, over real sockets: whole
+answers of a few words, which the engine `echo` makes at once, and streams of 400 chunks through Weir from the
+upstream of `benchmarks.relay`. Each is measured without hooks, and with `phrases`, `pii` and `secrets`. The
+CPU time is that of the server's process, with the thread that signs and writes. A ratio is the median over
+the rounds, each of which measures both sides, in changing order.
 """
 
 import argparse

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.cli import main
+from proxy.cli.cli import main
 from proxy.settings.serve import ServeSettings
 from proxy.storage.receipts.chain import Chain
 from proxy.storage.receipts.keys import PUBLIC, KeyFault, signing_key, write_whole

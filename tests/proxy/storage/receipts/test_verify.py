@@ -121,7 +121,7 @@ def rewritten(lines: Lines, draw: random.Random) -> bytes:
 
 
 def chained_again(lines: Lines, draw: random.Random) -> bytes:
-    """A changed or a removed receipt. Later ones have new numbers and hashes, and their old signatures, or none."""
+    """A changed or a removed receipt. Later ones have new numbers and hashes, and old signatures, or none."""
     place = draw.randrange(len(lines))
     read = [orjson.loads(line) for line in lines]
     if draw.random() < 0.5:
