@@ -85,6 +85,11 @@ LEAVES = {
             "tests/engine/upstream/test_echo.py",
         ),
     ),
+    "receipts": Leaf(
+        ("proxy.service.receipts", "proxy.storage.receipts", "proxy.cli.receipts"),
+        ECHO,
+        ("tests/proxy/http/test_handlers.py", "tests/proxy/cli/test_cli.py"),
+    ),
     "eval-guard": Leaf(
         ("proxy.cli.evaluation",), ECHO, ("tests/proxy/cli/test_cli.py", "tests/proxy/cli/labelled")
     ),

@@ -65,6 +65,12 @@ class StreamContext:
         self._num_counted = len(text_diffs)
         return self._num_shown
 
+    def move(self, num_characters: int) -> None:
+        """Count characters that the hook was not shown, because others read them in its place. Below 0: the
+        hook is shown its last characters again, or others are."""
+        self.count_shown()
+        self._num_shown += num_characters
+
     def copied(
         self, suspicions: Mapping[int, str], request_state: dict[Any, Any], state: dict[Any, Any]
     ) -> "StreamContext":

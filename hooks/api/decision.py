@@ -82,6 +82,8 @@ class Decision:
     """Characters that were not released as they were."""
     num_released: int = 0
     """Characters of a redaction or a rewrite that were released in their place."""
+    num_closing: int = 0
+    """For `terminate`: characters of its closing text, which is the content's end. Later hooks see it."""
     held_seconds: float = 0.0
     """Seconds for which the hook had held the first affected character."""
     num_judged: int = 0

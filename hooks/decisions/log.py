@@ -68,8 +68,12 @@ class StreamDecisions:
         for one in changes:
             num_released = 0 if one.action == "terminate" else len(one.replacement)
             num_withheld = one.end - one.start
+            num_closing = len(one.replacement) if one.action == "terminate" else 0
             withheld = "" if one.action == "restore" else known[one.start : one.end]
-            self._add(one.action, start + one.start, withheld, one.reason, num_withheld, num_released)
+            self._add(
+                *(one.action, start + one.start, withheld, one.reason, num_withheld, num_released),
+                num_closing=num_closing,
+            )
         self._count_hold(len(chunk.text_diff), len(pending), num_held)
         self._forget(end - num_held)
 
@@ -140,6 +144,7 @@ class StreamDecisions:
         num_withheld: int | None = None,
         num_released: int = 0,
         *,
+        num_closing: int = 0,
         judged: JudgedTokens | None = None,
     ) -> None:
         """`num_withheld`: the characters that were withheld; None: those of `withheld`."""
@@ -165,6 +170,7 @@ class StreamDecisions:
                 offset=offset,
                 num_withheld=len(withheld) if num_withheld is None else num_withheld,
                 num_released=num_released,
+                num_closing=num_closing,
                 held_seconds=now - came,
                 num_judged=judged.num_judged if judged else 0,
                 num_unjudged=judged.num_unjudged if judged else 0,

@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from hooks.api import Chunk, StreamContext, hold
+from hooks.api.chunk import NOTHING_KEPT
 from hooks.decisions.failure import HookFailure
 from hooks.loading.fuse import Run
 from hooks.loading.screen import Screened, State
 from hooks.pipeline.ask import Ask, Asking, Reply
-from hooks.pipeline.fragments import Fragment, HeldText
+from hooks.pipeline.fragments import Fragment, HeldText, text_of
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.piece import Piece
 from hooks.pipeline.stage import HookStage, Settled
@@ -51,6 +52,7 @@ class Reading:
         "_unknown",
         "_wait",
         "counts",
+        "num_characters",
     )
 
     def __init__(self, run: Run, stages: Sequence[HookStage], held: HeldText) -> None:
@@ -70,6 +72,8 @@ class Reading:
         """Characters until `_base` is exact."""
         self._num_read = 0
         """Chunks read since the guards were called."""
+        self.num_characters = 0
+        """Those of these chunks, and of the text that the guards held before."""
         self._wait = 1
         self._num_to_wait = 1
         """Chunks left to wait: many if the automaton gave up often. At first it is one: the guards are called
@@ -91,6 +95,7 @@ class Reading:
             if is_short:
                 self._state = state
                 self._num_read += 1
+                self.num_characters += len(text)
                 self.counts[state.holds] += 1
                 self._text = (self._text + text)[-self._kept :]
                 return state.verdict
@@ -122,9 +127,12 @@ class Reading:
         if self._unknown or state is None:
             return None
         self._held.replace([one for stage in reversed(self._stages) for one in stage.held.fragments])
-        for stage in self._stages:
+        num_again = 0
+        for stage in reversed(self._stages):
+            num_again += stage.held.num_characters
+            stage.context.move(-num_again)
             stage.held.replace(())
-        self._num_read = 0
+        self._num_read, self.num_characters = 0, num_held
         return state
 
     def _leave(self, state: State) -> None:
@@ -132,6 +140,7 @@ class Reading:
         before = self._text[: len(self._text) - self._held.num_characters]
         for guard, stage in zip(self._guards, self._stages, strict=True):
             guard.skip(stage.context.state, before)
+            stage.context.move(self.num_characters - self._held.num_characters)
         self._state, self._base, self._num_after = None, self._screen.decided(state), 0
         self._wait = 1 if self._num_read >= ENOUGH else min(2 * self._wait, MOST_WAIT)
         self._num_to_wait = self._wait - 1
@@ -153,6 +162,9 @@ class FusedStage(HookStage):
     ) -> None:
         """`stages`: of the guards."""
         super().__init__(guarded, run.hook, context)
+        if not context.keeps_text:
+            self.text_diffs = context.text_diffs = NOTHING_KEPT
+        self._counts_characters = False
         self._stages = stages
         self._reading = Reading(run, stages, self.held)
         self.num_fused = len(stages)
@@ -184,6 +196,8 @@ class FusedStage(HookStage):
         yield from ()
 
     def _fail(self, error: BaseException, fragments: list[Fragment]) -> None:
+        num_shown = self._stages[0].context.count_shown() + self._reading.num_characters
+        self.context.move(num_shown + len(text_of(fragments)))
         super()._fail(error, fragments)
         self._share_counts()
 

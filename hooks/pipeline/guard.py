@@ -10,6 +10,7 @@ the service and in hook workers alike.
 """
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
 
 from engine.protocol import Delta, EngineError, GenerationRequest, Rewind, Usage
@@ -54,11 +55,11 @@ class Guard:
     ) -> None:
         """`can_rewind`, `can_ask`: see `GuardFactory.open`. `decisions`: gets the hooks' decisions, for the
         driver to report; None: nobody listens. `runs`: the hooks that are fused. They are not fused if
-        decisions are reported, which name the hook that held a text, or if a hook may rewind."""
+        holds are reported, which name the hook that held a text, or if a hook may rewind."""
         self.may_rewind = can_rewind and any(hook.may_rewind and not hook.is_shadow for hook in hooks)
         """Whether a hook may rewind outputs, and the engine can."""
         self.guarded = GuardedRequest(request, hooks, tallies, options, decisions, can_ask=can_ask)
-        if decisions is None and not self.may_rewind:
+        if (decisions is None or decisions.min_held == math.inf) and not self.may_rewind:
             self.guarded.runs = runs
         self._outputs = list(map(self._output, range(request.num_outputs)))
         self._released_usage = ReleasedUsage() if options.usage == "released" else None

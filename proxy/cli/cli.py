@@ -23,6 +23,7 @@ Weir runs a language model behind guardrail hooks, on an OpenAI-compatible API.
   weir hooks check acme.guards.NoSecrets      is it right at every chunk boundary?
   weir hooks fuzz acme.guards.NoSecrets       is it right on texts made to get around it?
   weir hooks trace "..." --hook pii           what does it do with this text, call by call?
+  weir receipts verify FILE                   is each receipt there, and as the server wrote it?
   weir replay FILE --hook acme.guards.NoSecrets
   weir eval-guard FILE --hook stream_guard    what does it find, how late, and what does it find wrongly?
   weir probe train EXCHANGES --out harm.safetensors
@@ -39,6 +40,7 @@ COMMANDS = Kind(
         "config": "proxy.cli.config:add_config_arguments",
         "hooks": "proxy.cli.hooks:add_hooks_arguments",
         "probe": "proxy.cli.probes.command:add_probe_arguments",
+        "receipts": "proxy.cli.receipts:add_receipts_arguments",
         "replay": "proxy.cli.replays.command:add_replay_arguments",
         "eval-guard": "proxy.cli.evaluation.command:add_eval_guard_arguments",
         "shadow": "proxy.cli.shadow:add_shadow_arguments",

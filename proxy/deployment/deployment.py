@@ -78,7 +78,7 @@ class ServedModel:
         return self.parsers if request.is_chat else None
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Policy:
     """A policy with its hooks."""
 

@@ -52,6 +52,7 @@ from proxy.wire.errors import APIError
 from proxy.wire.messages.fields import CountFields
 
 DECISIONS_HEADER = "X-Weir-Decisions"
+GUARDS_HEADER = "X-Weir-Guards"
 
 
 class Fields(Protocol):
@@ -120,8 +121,10 @@ class Exchange(Generic[F]):
         admitted = await self._admit(guard)
         if self.spending.is_limited:
             metrics.on_usage = partial(self.spending.settle, self.request)
+        receipt = self.arrival.receipt
         if not isinstance(admitted, GenerationRequest):
-            return StagedFlow(partial(feed_given, admitted))
+            answered = [] if receipt is None else receipt.around([], is_refused=True)
+            return StagedFlow(partial(feed_given, admitted), guard=answered)
         stages: list[Stage] = []
         if self.spending.is_limited:
             stages.append(Counting(self.spending))
@@ -135,6 +138,8 @@ class Exchange(Generic[F]):
         guarding: list[Stage] = [] if isinstance(guard, PassThrough) else [Guarding(guard, self._decide)]
         if self.arrival.decisions is not None:
             guarding.insert(0, Telling(self.arrival.decisions, guard))
+        if receipt is not None:
+            guarding = receipt.around(guarding)
         return StagedFlow(
             partial(_in_own_words, guard, partial(model.engine_feed, admitted)), stages, guarding
         )
@@ -263,6 +268,8 @@ async def admitted(
     """
     arrival = http[ARRIVAL]
     service, deployment, key = arrival.service, arrival.deployment, arrival.key
+    if endpoint is not None:
+        service.receipts.check()
     if endpoint is not None and names_model:
         # Checked before the body is read, so that a caller with a full queue costs its peers little.
         try:
@@ -290,6 +297,8 @@ async def admitted(
         limits = quotas.admitted(route.limited, arrival.headers) if route.limited else quotas.none
         try:
             async with limits as spending:
+                if is_counted and (receipt := service.receipts.begin(route, request, arrival.body)):
+                    arrival.receipt, arrival.headers[GUARDS_HEADER] = receipt, receipt.guards
                 with service.requests.running(route, request) if is_counted else nullcontext() as running:
                     exchange = Exchange(
                         arrival, fields, route, request, engine.fields, engine.tokenizer, spending, running

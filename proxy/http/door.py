@@ -35,6 +35,7 @@ from proxy.http.websocket import Socket
 from proxy.network.connections import Connection
 from proxy.network.errors import SERVER, Handler
 from proxy.service.metrics import RequestMetrics
+from proxy.service.receipt_keeping import BodyDigest, Receipt
 from proxy.service.service import Service
 from proxy.storage.shared.protocol import Owner
 from proxy.telemetry.attributes import answer_attributes, operation, request_attributes
@@ -98,6 +99,10 @@ class Arrival:
     known yet."""
     num_bytes: int = 0
     """Bytes of the body, as they count for the caller."""
+    body: BodyDigest | None = None
+    """The request's, for its receipt."""
+    receipt: Receipt | None = None
+    """The receipt of an admitted request, if the server keeps any."""
     route: Route | None = None
     """The model and the policy. Set once the body says which model is asked for."""
     headers: dict[str, str] = field(default_factory=dict)
@@ -117,6 +122,8 @@ class Arrival:
     fault: APIError | None = None
     """The error, if the answer is one and the caller may be at fault."""
     started: float = field(default_factory=perf_counter)
+    answer: bytes | None = None
+    """The body of a whole answer, for its receipt."""
     status: int = 500
     """The status of the answer, once it is sent, or of a stream whose last byte is sent."""
 
@@ -215,6 +222,9 @@ class Arrival:
             if self.refused_key is not None:
                 service.key_refusals.report(self.address, endpoint, self.refused_key)
             service.metrics.answered(endpoint, self.status)
+            if self.receipt is not None:
+                outcome = None if self.metrics is None else self.metrics.outcome
+                self.receipt.end(self.request_id, self.status, outcome, self.answer)
             CURRENT_SPAN.reset(span_before)
             is_logged = service.settings.access_log and not is_quiet and logger.isEnabledFor(logging.INFO)
             if is_logged or span is not NO_SPAN:
@@ -362,6 +372,8 @@ def door(service: Service, browser: BrowserRule, *, knows_keys: bool = True) -> 
                 arrival.note(error)
                 response = error_answer(request, error, arrival.decisions)
             arrival.status = response.status
+            if arrival.receipt is not None and isinstance(response, web.Response):
+                arrival.answer = bytes(response.body) if isinstance(response.body, bytes) else None
             return response
 
     return pass_door

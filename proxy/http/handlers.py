@@ -284,6 +284,7 @@ async def ready(http: web.Request) -> web.Response:
         return _json({**failure.body(), **problems}, status=failure.status)
     if service.is_draining or service.stopping.is_set():
         raise APIError(503, "The server is shutting down.", "server_error", retry_after=1)
+    service.receipts.check()
     if not service.deployment.is_ready:
         raise APIError(503, "No hook worker is running.", "server_error", retry_after=1)
     unhealthy = {name: str(error) for name, error in service.deployment.unhealthy().items()}

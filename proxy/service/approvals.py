@@ -10,9 +10,12 @@ import logging
 import secrets
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, NamedTuple
+
+from prometheus_client.core import Metric
 
 from engine.protocol import GenerationRequest
 from engine.protocol.stats import Histogram
@@ -22,6 +25,7 @@ from proxy.deployment.deployment import Route
 from proxy.service.approval_webhook import Webhook
 from proxy.service.peers import Answerer
 from proxy.settings.serve import ServeSettings
+from proxy.telemetry.families import counter, gauge, histogram
 
 logger = logging.getLogger("weir.proxy")
 
@@ -128,6 +132,15 @@ class Approvals:
         if listener is not None:
             listener(_decision(question, request, answer))
         return answer.is_approved
+
+    def metrics(self) -> Iterator[Metric]:
+        text = "Tool calls that wait for a person."
+        yield gauge("approvals_waiting", text, (), [((), self.num_waiting)])
+        text = "Tool calls that a hook asked a person about: approved, refused, expired or withdrawn."
+        ends = [((outcome,), n) for outcome, n in self.outcomes.items()]
+        yield counter("approvals", text, ("outcome",), ends)
+        text = "From the question to the person's answer, or to its end."
+        yield histogram("approval_seconds", text, (), [((), self.seconds)])
 
     def oldest(self, limit: int) -> OldestCalls:
         """At most `limit` calls, the oldest first."""

@@ -5,10 +5,9 @@ asks. No label contains text of a caller or a model.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
@@ -20,7 +19,7 @@ from hooks.decisions.failure import HookError
 from proxy.deployment.counts import Counts
 from proxy.deployment.deployment import Deployment
 from proxy.telemetry.engine_metrics import engine_metrics
-from proxy.telemetry.families import Labels, counter, gauge, histogram
+from proxy.telemetry.families import Labels, counter, histogram
 from proxy.telemetry.hook_metrics import hook_metrics
 from proxy.wire.errors import APIError, CancelledByOperator
 
@@ -111,6 +110,11 @@ class RequestMetrics:
             endpoint.prompt_tokens.observe(self.usage.prompt_tokens)
             endpoint.generation_tokens.observe(self.usage.completion_tokens)
 
+    @property
+    def outcome(self) -> str | None:
+        """None: the request has not ended."""
+        return self._outcome
+
     def summary(self) -> dict[str, str | int | float | None]:
         """The request in a few values: as the log has them. None: not known, or not there."""
         first, usage = self._first, self.usage
@@ -143,16 +147,6 @@ REQUEST_HISTOGRAMS = (
 """Name and help, and the attribute of `EndpointMetrics`."""
 
 
-class ApprovalCounts(Protocol):
-    """The counts of the tool calls that wait for a person."""
-
-    outcomes: Counter[Any]
-    seconds: Histogram
-
-    @property
-    def num_waiting(self) -> int: ...
-
-
 class Metrics(Collector):
     """All metrics of this server."""
 
@@ -165,8 +159,9 @@ class Metrics(Collector):
         self._endpoints: defaultdict[tuple[str, str], EndpointMetrics] = defaultdict(EndpointMetrics)
         """By endpoint and model."""
         self._tenants: defaultdict[str, TenantMetrics] = defaultdict(TenantMetrics)
-        self.approvals: ApprovalCounts | None = None
         self._answers: Counter[tuple[str, int]] = Counter()
+        self.others: list[Callable[[], Iterable[Metric]]] = []
+        """The metrics of optional parts."""
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -194,8 +189,8 @@ class Metrics(Collector):
         yield from self._requests(self._deployments()[0])
         yield from self._tenants_metrics()
         yield from hook_metrics(self.counts.tallies())
-        if self.approvals is not None:
-            yield from self._approvals_metrics(self.approvals)
+        for metrics in self.others:
+            yield from metrics()
 
     def _requests(self, deployment: Deployment) -> Iterator[Metric]:
         each = dict(self._endpoints)
@@ -218,15 +213,6 @@ class Metrics(Collector):
         text = "Answers to HTTP requests, by the path's endpoint and the status; 499: the client left before."
         answers = [((path, str(status)), n) for (path, status), n in self._answers.items()]
         yield counter("http_responses", text, ("path", "status"), answers)
-
-    def _approvals_metrics(self, approvals: ApprovalCounts) -> Iterator[Metric]:
-        text = "Tool calls that wait for a person."
-        yield gauge("approvals_waiting", text, (), [((), approvals.num_waiting)])
-        text = "Tool calls that a hook asked a person about: approved, refused, expired or withdrawn."
-        ends = [((outcome,), n) for outcome, n in approvals.outcomes.items()]
-        yield counter("approvals", text, ("outcome",), ends)
-        text = "From the question to the person's answer, or to its end."
-        yield histogram("approval_seconds", text, (), [((), approvals.seconds)])
 
     def _tenants_metrics(self) -> Iterator[Metric]:
         tenants = dict(self._tenants)

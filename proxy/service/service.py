@@ -21,6 +21,7 @@ from proxy.service.operator_side import operator_side
 from proxy.service.peers import Peers
 from proxy.service.quotas import Quotas
 from proxy.service.rates import Rates
+from proxy.service.receipt_keeping import receipt_keeping
 from proxy.service.reload import Reloads
 from proxy.service.running import RequestLimits, RunningRequests
 from proxy.service.stored_responses import ResponseStore
@@ -58,11 +59,13 @@ class Service:
             self.decisions.subscribe(trace_decision)
         if settings.decision_log:
             self.decisions.subscribe(log_decision)
+        self.receipts = receipt_keeping(settings, self.decisions)
+        self.metrics.others.append(self.receipts.metrics)
         self.responses = ResponseStore(settings, self.state)
         self.operator = operator_side(settings, self.decisions, self.deployments.policies)
         self.requests = RunningRequests()
         self.approvals = Approvals(settings)
-        self.metrics.approvals = self.approvals
+        self.metrics.others.append(self.approvals.metrics)
         self.peers.answers.update(self.requests.answers | self.approvals.answers)
         self.process = secrets.token_hex(8)
         """A name that no other process has."""

@@ -1,4 +1,4 @@
-"""The options of what is kept: the operator's store, hooks' decisions, responses, and shared state.
+"""The options of what is kept: the operator's store, hooks' decisions, receipts, responses, and shared state.
 
 A `ClassVar` is a limit that no operator needs to set.
 """
@@ -8,6 +8,8 @@ from typing import Annotated, ClassVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+from proxy.settings.values import File
 
 STORE_SCHEMES = ("sqlite:///", "postgresql://")
 STATE_SCHEMES = ("sqlite:///", "redis://", "rediss://", "postgresql://")
@@ -69,6 +71,19 @@ class DecisionOptions(BaseModel):
     such a hold."""
     decisions_max_rows: ClassVar[int] = 1_000_000
     """Decisions that the store keeps; the oldest are removed. They take about a gigabyte."""
+
+
+class ReceiptOptions(BaseModel):
+    """Receipts of answers."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    receipts: File | None = None
+    """Folder for a signed receipt of each answer: what its guards saw, withheld and released, in numbers and
+    digests. While none can be written, requests are refused. Answers name their guards in X-Weir-Guards"""
+    receipts_key: File | None = None
+    """PEM file with the Ed25519 key that signs receipts. By default it is receipts.key in their folder, made
+    at the first start"""
 
 
 class StateOptions(BaseModel):

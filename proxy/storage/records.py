@@ -16,7 +16,7 @@ ACTIONS: tuple[str, ...] = (*get_args(Action), "limit")
 MODES: tuple[str, ...] = get_args(Mode)
 JUDGED = ("num_judged", "num_unjudged", "max_unjudged")
 """The fields that only an action `judged` has."""
-PLACES = ("hook_index", "call_index")
+PLACES = ("hook_index", "call_index", "num_closing")
 """The fields that place a decision in its answer. They are not stored."""
 
 
@@ -65,8 +65,9 @@ class DecisionRecord(NamedTuple):
     withheld: str | None
     """The withheld text; None unless the setting `keep_withheld_text` keeps it."""
     hook_index: int | None = None
-    """This field and the next are told in an answer alone (`PLACES`)."""
+    """This field and those that follow are told in an answer alone (`PLACES`)."""
     call_index: int | None = None
+    num_closing: int = 0
 
     @classmethod
     def of(cls, decision: Decision, asker: Asker, *, with_text: bool) -> "DecisionRecord":
@@ -95,6 +96,7 @@ class DecisionRecord(NamedTuple):
             decision.withheld if with_text else None,
             decision.hook_index,
             decision.call_index,
+            decision.num_closing,
         )
 
     @classmethod

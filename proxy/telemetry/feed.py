@@ -1,6 +1,7 @@
 """The decisions of all requests, as they are made, for those who subscribe to them."""
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable
 
@@ -24,16 +25,24 @@ class DecisionFeed:
     """
 
     def __init__(self, *, keeps_withheld_text: bool = False, min_held: float = 0.0) -> None:
-        self.min_held = min_held
+        self._min_held = min_held
         self.keeps_withheld_text = keeps_withheld_text
         self.num_requests: Counter[str] = Counter()
         """Requests whose decisions have a listener, by policy."""
         self.subscribers: tuple[Subscriber, ...] = ()
+        self._deaf_to_holds: frozenset[Subscriber] = frozenset()
 
-    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+    @property
+    def min_held(self) -> float:
+        """As in `GuardFactory.open`. Infinite: no subscriber needs to know of holds."""
+        return self._min_held if set(self.subscribers) - self._deaf_to_holds else math.inf
+
+    def subscribe(self, subscriber: Subscriber, *, hears_holds: bool = True) -> Callable[[], None]:
         """Pass `subscriber` the decisions of all requests that begin from now on. Returns the function that
-        ends this."""
+        ends this. `hears_holds`: False: it does not need holds. It may receive some all the same."""
         self.subscribers = (*self.subscribers, subscriber)
+        if not hears_holds:
+            self._deaf_to_holds |= {subscriber}
 
         def end() -> None:
             self.subscribers = tuple(one for one in self.subscribers if one is not subscriber)

@@ -16,6 +16,7 @@ from aiohttp import web
 from engine.protocol import RequestError
 from engine.protocol.fields.names import ENGINE_NAMES, SCHEMAS
 from proxy.http.door import Arrival
+from proxy.service.receipt_keeping import body_digest
 from proxy.settings.requests import BodyOptions
 from proxy.wire.errors import APIError
 
@@ -65,6 +66,10 @@ async def read_json(arrival: Arrival, options: BodyOptions, max_model_lens: Iter
     if len(body) > limit:  # a message of a socket that was opened under an earlier configuration
         raise _too_large(limit)
     arrival.count_bytes(len(body))
+    if arrival.service.receipts.keeps_any:
+        # Others get a turn while a thread reads a large body.
+        is_large = len(body) > SLICE
+        arrival.body = await asyncio.to_thread(body_digest, body) if is_large else body_digest(body)
     # Brackets count also in strings. The count ends behind `MAX_DEPTH`: to count all takes ten times as long.
     num_brackets, place = 0, -1
     for bracket in (b"[", b"{"):

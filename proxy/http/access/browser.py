@@ -19,7 +19,13 @@ from proxy.wire.errors import APIError
 _METHODS = "GET, POST, DELETE"
 _RATES = [f"{fact}-{what}" for what in ("requests", "tokens") for fact in ("limit", "remaining", "reset")]
 _EXPOSED = ", ".join(
-    ["X-Request-Id", "X-Weir-Ignored-Fields", "Retry-After", *(f"x-ratelimit-{rate}" for rate in _RATES)]
+    [
+        "X-Request-Id",
+        "X-Weir-Ignored-Fields",
+        "X-Weir-Guards",
+        "Retry-After",
+        *(f"x-ratelimit-{rate}" for rate in _RATES),
+    ]
 )
 _PREFLIGHT_SECONDS = "600"
 _SITE = "Sec-Fetch-Site"

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import math
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from engine.protocol import Delta, GenerationRequest, SamplingParams, Token, ToolCall, Usage
 from hooks import Chunk, Verdict, emit, hold
+from hooks.api.decision import Decision
 from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
@@ -144,6 +146,37 @@ def test_wherever_a_stream_ends_the_same_was_released(
             assert_withholds_less(ours, theirs, hooks, [*deltas[:count], Delta(finish_reason="stop")])
         else:
             assert ours == theirs
+
+
+@given(
+    hooks=st.lists(st.sampled_from(HOOKS), min_size=1, max_size=3),
+    text=TEXTS,
+    places=st.lists(st.integers(1, 200), max_size=60),
+)
+@examples(100)
+def test_a_listener_that_needs_no_holds_receives_the_decisions_of_guards_that_are_fused(
+    hooks: list[Any], text: str, places: list[int]
+) -> None:  # contract 4.5, 8.14
+    def decided(*, joint: bool) -> list[Any]:
+        made: list[Decision] = []
+        pipeline = Pipeline([LoadedHook.of(f"hook{i}", hook) for i, hook in enumerate(hooks)])
+        if not joint:
+            pipeline._runs = []
+        guard = pipeline.open(REQUEST, listener=made.append, min_held=math.inf)
+        deltas = [*deltas_of(cut(text, places), with_tokens=False, channel="content")]
+
+        async def run() -> None:
+            async with aclosing(vetted(guard, Source([*deltas, Delta(finish_reason="stop")]))) as released:
+                async for _ in released:
+                    pass
+
+        asyncio.run(run())
+        told = [
+            (d.hook, d.action, d.reason, d.offset, d.num_withheld, d.num_released, d.withheld) for d in made
+        ]
+        return sorted(one for one in told if one[1] != "hold")
+
+    assert decided(joint=True) == decided(joint=False)
 
 
 def assert_withholds_less(

@@ -1,0 +1,1 @@
+"""Receipts in files: chained, signed, and verified."""
