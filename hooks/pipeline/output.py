@@ -145,7 +145,8 @@ class Output:
         if (waiting := self._waiting) is None:
             return released
         waiting.add(stream, released)
-        if stream is not waiting.stream and not (waiting.is_full or is_over):
+        has_left = stream is waiting.stream and released != []
+        if not (has_left or waiting.is_full or is_over):
             return []
         self._waiting = None
         return waiting.deltas
@@ -214,7 +215,8 @@ class Output:
         if self.delivery is not None:
             released = self.new(released)
         elif self._waiting is not None:
-            released = self._in_order(stream, released, is_over=ends is not None)
+            is_over = ends is not None or (is_final and stream is self._waiting.stream)
+            released = self._in_order(stream, released, is_over=is_over)
         return released, self._order_rewind(stream, ends) if isinstance(ends, rewind) else ends
 
     def _end_call(self, call: Stream, last: list[Fragment]) -> list[Delta]:
