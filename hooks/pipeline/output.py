@@ -144,9 +144,7 @@ class Output:
         """What leaves now, of what waits and of what `stream` released. `is_over`: no hook holds text."""
         if (waiting := self._waiting) is None:
             return released
-        waiting.add(stream, released)
-        has_left = stream is waiting.stream and released != []
-        if not (has_left or waiting.is_full or is_over):
+        if not (waiting.add(stream, released) or is_over):
             return []
         self._waiting = None
         return waiting.deltas
@@ -215,8 +213,7 @@ class Output:
         if self.delivery is not None:
             released = self.new(released)
         elif self._waiting is not None:
-            is_over = ends is not None or (is_final and stream is self._waiting.stream)
-            released = self._in_order(stream, released, is_over=is_over)
+            released = self._in_order(stream, released, is_over=ends is not None)
         return released, self._order_rewind(stream, ends) if isinstance(ends, rewind) else ends
 
     def _end_call(self, call: Stream, last: list[Fragment]) -> list[Delta]:
@@ -246,10 +243,9 @@ class Output:
         if asked is None:
             self._has_unasked_call = True
             return self._in_order(call, released)
-        for delta in released:  # it leaves later, if at all
-            question = asked.question(delta, not self._has_content, not self._has_unasked_call)
-            self._guarded.questions.append(question)
-        return []
+        so_far = not self._has_content, not self._has_unasked_call
+        self._guarded.questions += [asked.question(one, *so_far) for one in released]
+        return []  # it leaves later, if at all
 
     def _announced(self, call: Stream, text: str, tokens: tuple[Token, ...]) -> Delta:
         call.is_announced = self._has_call = True
