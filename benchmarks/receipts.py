@@ -54,7 +54,7 @@ def whole_answers(base_url: str, pid: int, options: argparse.Namespace) -> float
     before = cpu_seconds(pid)
     ask(options.requests)
     connection.close()
-    return (cpu_seconds(pid) - before) / options.requests * 1e6
+    return float((cpu_seconds(pid) - before) / options.requests * 1e6)
 
 
 def streams(base_url: str, pid: int, options: argparse.Namespace) -> float:

@@ -46,7 +46,7 @@ class Pii(SpanGuard):
 
         `recognizers`: a file of Presidio's pattern recognizers (YAML), which find further kinds. `allow`: the
         texts that are no finds, and patterns between slashes as `/@initech\\.org$/`. `reserved`: whether
-        addresses pass that are nobody's, as `noreply@`, `git@`, `@initech.org`, `127.0.0.1` and `10.0.0.1`.
+        addresses pass that are nobody's, as `noreply@`, `git@`, `@example.org`, `127.0.0.1` and `10.0.0.1`.
 
         Raises `ValueError` for an unknown entity or country, for an entity that needs the extra `ids` if it
         is not installed, and for a recognizer that cannot be kept.

@@ -80,18 +80,25 @@ class Waiting:
     def begin(cls, stream: Stream) -> "Waiting | None":
         """Wait for the rest of the stream's held text, for as many characters as its hooks say that they hold
         at most. A hook that does not say so is not waited for."""
-        stages = [one for one in stream.stages if not (one.hook.is_shadow or one.is_ahead)]
-        rooms = [stage.hook.max_hold for stage in stages if stage.held.num_characters]
+        rooms = [stage.hook.max_hold for stage in _holding(stream)]
         room = 0 if None in rooms else sum(filter(None, rooms))
         return cls(stream, room) if room else None
 
-    @property
-    def is_full(self) -> bool:
-        return self._room < 0
-
-    def add(self, stream: Stream, released: list[Delta]) -> None:
+    def add(self, stream: Stream, released: list[Delta]) -> bool:
+        """Whether the wait has ended: text of the stream that is waited for has left, or none of it is held,
+        or too much of other channels waits."""
         if stream is self.stream:
             self.deltas = [*released, *self.deltas]
-            return
+            return released != [] or not _holding(stream)
         self.deltas += released
         self._room -= sum([len(delta.text) for delta in released])
+        return self._room < 0
+
+
+def _holding(stream: Stream) -> list[HookStage]:
+    """The stages that keep text of the stream from the client."""
+    return [
+        stage
+        for stage in stream.stages
+        if stage.held.num_characters and not (stage.hook.is_shadow or stage.is_ahead)
+    ]

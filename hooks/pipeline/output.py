@@ -144,8 +144,7 @@ class Output:
         """What leaves now, of what waits and of what `stream` released. `is_over`: no hook holds text."""
         if (waiting := self._waiting) is None:
             return released
-        waiting.add(stream, released)
-        if stream is not waiting.stream and not (waiting.is_full or is_over):
+        if not (waiting.add(stream, released) or is_over):
             return []
         self._waiting = None
         return waiting.deltas
@@ -244,10 +243,9 @@ class Output:
         if asked is None:
             self._has_unasked_call = True
             return self._in_order(call, released)
-        for delta in released:  # it leaves later, if at all
-            question = asked.question(delta, not self._has_content, not self._has_unasked_call)
-            self._guarded.questions.append(question)
-        return []
+        so_far = not self._has_content, not self._has_unasked_call
+        self._guarded.questions += [asked.question(one, *so_far) for one in released]
+        return []  # it leaves later, if at all
 
     def _announced(self, call: Stream, text: str, tokens: tuple[Token, ...]) -> Delta:
         call.is_announced = self._has_call = True

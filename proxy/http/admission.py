@@ -5,16 +5,13 @@ of it however the request ends. Its `Exchange` opens the hooks' guard, and asks 
 have admitted. No other module under `proxy.http` touches an engine.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from aiohttp import web
-from pydantic import ValidationError
 
 from engine.parsers import Parsing
 from engine.protocol import Delta, GenerationRequest, ModelInfo, QueueFullError, RequestError, Tokenizer
@@ -37,7 +34,7 @@ from hooks.pipeline.ask import Question
 from hooks.pipeline.driver import Guarding, admit, in_own_words
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.deployment.deployment import Route
-from proxy.http.access.bodies import SMALL, check_counts, read_json
+from proxy.http.access.fields import F, read_fields
 from proxy.http.access.operator import has_admin_key, is_operator
 from proxy.http.door import ARRIVAL, Arrival
 from proxy.service.metrics import RequestMetrics
@@ -55,16 +52,6 @@ DECISIONS_HEADER = "X-Weir-Decisions"
 GUARDS_HEADER = "X-Weir-Guards"
 
 
-class Fields(Protocol):
-    """The body of a request, as one of the classes of `proxy.wire` reads it."""
-
-    model: str | None
-
-    @classmethod
-    def model_validate(cls, obj: Any) -> Any: ...
-
-
-F = TypeVar("F", bound=Fields)
 T = TypeVar("T")
 P = ParamSpec("P")
 Make = Callable[[Arrival, F, Route], GenerationRequest | Awaitable[GenerationRequest]]
@@ -278,7 +265,7 @@ async def admitted(
             model = next((model.name for model in deployment.models_of(key)), "")
             with service.metrics.request(endpoint, model, key.tenant):
                 raise
-    fields = await _read(arrival, kind, names_model)
+    fields = await read_fields(arrival, kind, names_model=names_model)
     route = arrival.route = deployment.route(key, fields.model if names_model else None)
     engine, is_counted = route.model.engine, endpoint is not None
     counts = service.metrics.request(endpoint, route.model.name, key.tenant) if endpoint else nullcontext()
@@ -297,7 +284,7 @@ async def admitted(
         limits = quotas.admitted(route.limited, arrival.headers) if route.limited else quotas.none
         try:
             async with limits as spending:
-                if is_counted and (receipt := service.receipts.begin(route, request, arrival.body)):
+                if is_counted and (receipt := service.receipts.begin(route, request, arrival.body_digest)):
                     arrival.receipt, arrival.headers[GUARDS_HEADER] = receipt, receipt.guards
                 with service.requests.running(route, request) if is_counted else nullcontext() as running:
                     exchange = Exchange(
@@ -315,38 +302,6 @@ async def admitted(
 
 def _asker(route: Route) -> Asker:
     return Asker(route.key.tenant, route.key.name, route.policy.name, route.model.name)
-
-
-_max_model_len = attrgetter("engine.info.max_model_len")
-
-
-async def _read(arrival: Arrival, kind: type[F], names_model: bool) -> F:
-    """The body. Raises `APIError` 400, 413, 415 or 429, and `ValidationError`."""
-    http, settings = arrival.http, arrival.service.settings
-    # A web page can send any other content type to another site without asking for leave.
-    if arrival.body is None and http.content_type != "application/json":
-        raise APIError(415, "The body must be JSON, with the header Content-Type: application/json.")
-    encoding = http.headers.get("Content-Encoding", "identity")
-    if arrival.body is None and encoding != "identity":
-        raise APIError(415, f"The body must not be compressed: {encoding} is not read here.")
-    usable = arrival.deployment.models_of(arrival.key)
-    value = await read_json(arrival, settings, map(_max_model_len, usable))
-    check_counts(value, settings)
-    # Others get a turn between two steps that take milliseconds for a large body.
-    is_large = http.content_length is None or http.content_length > SMALL
-    if is_large:
-        await asyncio.sleep(0)
-    try:
-        fields: F = kind.model_validate(value)
-    except ValidationError:
-        name = value.get("model") if isinstance(value, dict) else None
-        with suppress(APIError):  # for the log
-            if names_model and isinstance(name, str | None):
-                arrival.route = arrival.deployment.route(arrival.key, name)
-        raise
-    if is_large:
-        await asyncio.sleep(0)
-    return fields
 
 
 def under_policy(route: Route, request: GenerationRequest) -> GenerationRequest:

@@ -99,7 +99,7 @@ class Arrival:
     known yet."""
     num_bytes: int = 0
     """Bytes of the body, as they count for the caller."""
-    body: BodyDigest | None = None
+    body_digest: BodyDigest | None = None
     """The request's, for its receipt."""
     receipt: Receipt | None = None
     """The receipt of an admitted request, if the server keeps any."""

@@ -10,7 +10,7 @@ MARK = {"cache_control": {"type": "ephemeral"}}
 def body(*texts: str, marked: int | None = None) -> dict[str, Any]:
     blocks = [{"type": "text", "text": text} for text in texts]
     if marked is not None:
-        blocks[marked] = {**blocks[marked], **MARK}  # type: ignore[dict-item]
+        blocks[marked] = {**blocks[marked], **MARK}
     return {"messages": [{"role": "user", "content": blocks}]}
 
 

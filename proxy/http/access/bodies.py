@@ -69,7 +69,7 @@ async def read_json(arrival: Arrival, options: BodyOptions, max_model_lens: Iter
     if arrival.service.receipts.keeps_any:
         # Others get a turn while a thread reads a large body.
         is_large = len(body) > SLICE
-        arrival.body = await asyncio.to_thread(body_digest, body) if is_large else body_digest(body)
+        arrival.body_digest = await asyncio.to_thread(body_digest, body) if is_large else body_digest(body)
     # Brackets count also in strings. The count ends behind `MAX_DEPTH`: to count all takes ten times as long.
     num_brackets, place = 0, -1
     for bracket in (b"[", b"{"):

@@ -242,6 +242,14 @@ async def test_a_call_waits_for_the_held_text_before_it() -> None:
         assert runs_of(released) == [("content", "I read x"), ("call 0", call.text)]
 
 
+async def test_a_delta_without_text_does_not_end_the_wait() -> None:
+    calls = [Delta(text="{}", channel="tool_call", tool_call=ToolCall(i, "read")) for i in range(2)]
+    empty = Delta(text="", channel="content")
+    deltas = [*text("content", "I look."), calls[0], empty, calls[1], empty, end("tool_calls")]
+    runs = runs_of(await fed(pipeline_of(Tail()), deltas))
+    assert runs == [("content", "I look."), ("call 0", "{}"), ("call 1", "{}")]
+
+
 async def test_what_waits_leaves_with_a_verdict_that_ends_the_request() -> None:
     class Ends:
         def __call__(self, chunk: Chunk) -> Verdict:

@@ -1,0 +1,54 @@
+"""Reads a request's fields: its body, as one of the classes of `proxy.wire` has it."""
+
+import asyncio
+from contextlib import suppress
+from operator import attrgetter
+from typing import Any, Protocol, TypeVar
+
+from pydantic import ValidationError
+
+from proxy.http.access.bodies import SMALL, check_counts, read_json
+from proxy.http.door import Arrival
+from proxy.wire.errors import APIError
+
+
+class Fields(Protocol):
+    """The body of a request, as one of the classes of `proxy.wire` reads it."""
+
+    model: str | None
+
+    @classmethod
+    def model_validate(cls, obj: Any) -> Any: ...
+
+
+F = TypeVar("F", bound=Fields)
+_max_model_len = attrgetter("engine.info.max_model_len")
+
+
+async def read_fields(arrival: Arrival, kind: type[F], *, names_model: bool) -> F:
+    """The body. Raises `APIError` 400, 413, 415 or 429, and `ValidationError`."""
+    http, settings = arrival.http, arrival.service.settings
+    # A web page can send any other content type to another site without asking for leave.
+    if arrival.body is None and http.content_type != "application/json":
+        raise APIError(415, "The body must be JSON, with the header Content-Type: application/json.")
+    encoding = http.headers.get("Content-Encoding", "identity")
+    if arrival.body is None and encoding != "identity":
+        raise APIError(415, f"The body must not be compressed: {encoding} is not read here.")
+    usable = arrival.deployment.models_of(arrival.key)
+    value = await read_json(arrival, settings, map(_max_model_len, usable))
+    check_counts(value, settings)
+    # Others get a turn between two steps that take milliseconds for a large body.
+    is_large = http.content_length is None or http.content_length > SMALL
+    if is_large:
+        await asyncio.sleep(0)
+    try:
+        fields: F = kind.model_validate(value)
+    except ValidationError:
+        name = value.get("model") if isinstance(value, dict) else None
+        with suppress(APIError):  # for the log
+            if names_model and isinstance(name, str | None):
+                arrival.route = arrival.deployment.route(arrival.key, name)
+        raise
+    if is_large:
+        await asyncio.sleep(0)
+    return fields
