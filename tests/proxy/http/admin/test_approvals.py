@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import orjson
@@ -31,10 +31,12 @@ TEXT = "[A tool call was withheld: the policy does not allow it.]"
 Hear = Callable[[dict[str, Any], web.Request], Awaitable[web.Response]]
 
 
-async def served(serve: Serve, pipeline: Any = None, **settings: Any) -> Client:
+async def served(
+    serve: Serve, pipeline: Any = None, deltas: Sequence[Delta] = DELTAS, **settings: Any
+) -> Client:
     settings = {"admin_key": [SecretStr(ADMIN)], "store": SecretStr("sqlite:///:memory:"), **settings}
     pipeline = pipeline or pipeline_of(Tools(action="ask"))
-    return await serve(ScriptedEngine(lambda _: DELTAS), pipeline=pipeline, **settings)
+    return await serve(ScriptedEngine(lambda _: list(deltas)), pipeline=pipeline, **settings)
 
 
 async def chat(client: Client) -> dict[str, Any]:
@@ -95,7 +97,7 @@ async def test_tools_asks_about_no_call_that_cannot_be_read(serve: Serve, argume
     deltas = [Delta(text=arguments, channel="tool_call", tool_call=call), Delta(finish_reason="tool_calls")]
     rules: Any = [{"tools": ["write"], "when": {"/path": {"values": ["x"]}}}]
     pipeline = pipeline_of(Tools(rules, action="ask"))
-    client = await serve(ScriptedEngine(lambda _: deltas), pipeline=pipeline, admin_key=[SecretStr(ADMIN)])
+    client = await served(serve, pipeline, deltas)
     assert names_of(await chat(client)) == []
 
 
@@ -106,11 +108,10 @@ async def test_the_call_itself_needs_the_admin_key(serve: Serve) -> None:
     path, body = f"/admin/approvals/{call['id']}", {"approve": True, "digest": call["digest"]}
     async with client.http.post(client.url + path, json=body) as response:
         assert response.status == 401
-    for wrong in ({"approve": True}, {**body, "digest": "x"}, {**body, "note": "x"}, {"approve": 2, **body}):
-        if wrong != body:
-            status, answer = await ask(client, "POST", path, wrong)
-            assert status == 400, wrong
-            assert answer["error"]["param"]
+    for wrong in ({"approve": True}, {**body, "digest": "x"}, {**body, "note": "x"}, {**body, "approve": 2}):
+        status, answer = await ask(client, "POST", path, wrong)
+        assert status == 400, wrong
+        assert answer["error"]["param"]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
