@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import suppress
-from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
@@ -22,7 +21,6 @@ class Fields(Protocol):
 
 
 F = TypeVar("F", bound=Fields)
-_max_model_len = attrgetter("engine.info.max_model_len")
 
 
 async def read_fields(arrival: Arrival, kind: type[F], *, names_model: bool) -> F:
@@ -34,8 +32,8 @@ async def read_fields(arrival: Arrival, kind: type[F], *, names_model: bool) -> 
     encoding = http.headers.get("Content-Encoding", "identity")
     if arrival.body is None and encoding != "identity":
         raise APIError(415, f"The body must not be compressed: {encoding} is not read here.")
-    usable = arrival.deployment.models_of(arrival.key)
-    value = await read_json(arrival, settings, map(_max_model_len, usable))
+    lengths = [model.info.max_model_len for model in arrival.deployment.models_of(arrival.key)]
+    value = await read_json(arrival, settings, lengths)
     check_counts(value, settings)
     # Others get a turn between two steps that take milliseconds for a large body.
     is_large = http.content_length is None or http.content_length > SMALL
