@@ -38,6 +38,8 @@ class _Call:
 
     rules: list[Rule]
     arguments: Arguments
+    is_asked: bool = False
+    """A person decides on the call."""
     num_read: int = 0
     """Characters that were read before the decision."""
     is_allowed: bool | None = None
@@ -110,7 +112,7 @@ class Tools:
             if call.is_allowed is False and self._action == "ask":
                 verdict = self._ask(chunk, call)
                 later = self._read(chunk, call)
-                return later if isinstance(later, terminate) else verdict
+                return verdict if isinstance(later, emit) else later
             if call.is_allowed is False:
                 return self._deny(chunk, DENIED)
             call.is_free = call.is_allowed is True
@@ -137,6 +139,9 @@ class Tools:
                 if not isinstance(verdict, ask):
                     return verdict
         num_good += call.arguments.feed(text[num_good:])
+        if call.arguments.is_bad and call.is_asked:
+            call.is_allowed = False  # nothing of the call has left, and nobody can read it
+            return self._deny(chunk, UNREADABLE)
         if call.arguments.is_bad:
             after = len(chunk.pending) - len(text) + num_good
             return terminate(UNREADABLE, after=after, scope="output")
@@ -165,7 +170,7 @@ class Tools:
 
     def _ask(self, chunk: Chunk, call: _Call) -> ask:
         """Have a person decide. The rest of the arguments must still be readable."""
-        call.is_allowed = True
+        call.is_allowed = call.is_asked = True
         return ask(DENIED, text=None if asks_for_json(chunk.request) else self._text)
 
     def _decide(self, chunk: Chunk, call: _Call) -> None:

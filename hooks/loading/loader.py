@@ -140,10 +140,12 @@ class LoadedHook:
             _check_call("on_request(request)", on_request, 1, 2)
         if on_decision is not None:
             _check_call("on_decision(decision)", on_decision, 1)
+        call = instance if inspect.isroutine(instance) else type(instance).__call__
+        is_async = inspect.iscoroutinefunction(call)
         return cls(
             name,
             instance,
-            inspect.iscoroutinefunction(instance if inspect.isroutine(instance) else type(instance).__call__),
+            is_async,
             is_shadow,
             on_request,
             inspect.iscoroutinefunction(on_request),
@@ -155,7 +157,7 @@ class LoadedHook:
             bool(getattr(instance, "thread_safe", False)),
             bool(getattr(instance, "reads_media", False)),
             bool(getattr(instance, "withholds_alternatives", False)),
-            bool(getattr(instance, "copyable", False)),
+            not is_async and bool(getattr(instance, "copyable", False)),
             bool(getattr(instance, "reads_text", True)),
             bool(getattr(instance, "judges", False)),
             getattr(instance, "needs_probe", None),

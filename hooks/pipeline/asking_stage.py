@@ -1,6 +1,7 @@
 """Keeps the tool calls that wait for a person, and no other text (contract 3.21)."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
@@ -9,8 +10,10 @@ from engine.protocol import Delta
 from engine.streams.flow import Stage
 from hooks.pipeline.ask import Question
 
+logger = logging.getLogger("weir.hooks")
+
 Decide = Callable[[Question], Coroutine[Any, Any, bool]]
-"""Whether a person approves a tool call. Comes in time: after a deadline it is False."""
+"""Whether a person approves a tool call. It answers before a deadline; after it, False."""
 
 
 class AskingStage(Stage):
@@ -45,7 +48,17 @@ class AskingStage(Stage):
             self._has_call.add(index)
         if not question.is_first_text:
             self._has_text.add(index)
-        self._waiting[asyncio.get_running_loop().create_task(self._decide(question))] = question
+        answer = asyncio.get_running_loop().create_task(self._decide(question))
+        self._waiting[answer] = question
+        answer.add_done_callback(self._answered)
+
+    def _answered(self, answer: asyncio.Task[bool]) -> None:
+        """A call leaves at once, not with the engine's next text."""
+        if answer in self._waiting:
+            self.flow.wait_for(self._leave())
+
+    async def _leave(self) -> None:
+        self._let_leave()
 
     def feed(self, delta: Delta) -> None:
         self._let_leave()
@@ -74,7 +87,9 @@ class AskingStage(Stage):
         for answer in [answer for answer in self._waiting if answer.done()]:
             question = self._waiting.pop(answer)
             call = question.call
-            if answer.result():
+            if (error := answer.exception()) is not None:
+                logger.error("a person cannot be asked (%s); the call is refused", type(error).__name__)
+            if error is None and answer.result():
                 self._has_call.add(call.index)
                 self.next.feed(call)
             elif question.text:

@@ -206,12 +206,14 @@ class Exchange(Generic[F]):
         is_heard = feed.subscribers or decisions is not None
         listener = feed.listener(_asker(route), decisions) if is_heard else None
         span = None if CURRENT_SPAN.get() is NO_SPAN else GuardSpan()
+        if span is not None:
+            listener = span.listener(listener)
         self._listener = listener
         guard = route.policy.pipeline.open(
             request,
             can_rewind=info.can_rewind and info.can_rewind_for(request),
             can_ask=True,
-            listener=listener if span is None else span.listener(listener),
+            listener=listener,
             min_held=feed.min_held if decisions is None else 0.0,
         )
         self.guard = guard = guard if span is None else span.traced(guard)

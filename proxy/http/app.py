@@ -260,6 +260,7 @@ class Server:
         await _ended("", service.deployments.wait_until_idle(), drain)
         # Requests that still run fail together with the engine, so each client gets an error event.
         service.metrics.is_ending = True
+        service.approvals.end()
         await _ended("the engine", service.deployments.close_engines(), notify)
         service.prompt_threads.close()
         self.connections.close()

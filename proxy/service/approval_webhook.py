@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import aiohttp
 import orjson
-from pydantic import BaseModel, Field, SecretStr, ValidationError
+from pydantic import BaseModel, Field, SecretStr, StrictBool, ValidationError
 
 logger = logging.getLogger("weir.proxy")
 
@@ -18,7 +18,7 @@ MAX_ANSWER = 64 * 1024
 
 
 class WebhookAnswer(BaseModel):
-    approve: bool
+    approve: StrictBool
     digest: Annotated[str, Field(max_length=64)]
     """Of the call that the answer is about."""
     by: Annotated[str, Field(max_length=256)] = "webhook"

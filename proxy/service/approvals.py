@@ -59,14 +59,14 @@ class WaitingCall(NamedTuple):
         """`with_call`: with the tool's name and arguments, which are the model's words."""
         fields = {"object": "approval", **self._asdict(), "seconds": max(0.0, time.time() - self.asked)}
         if not with_call:
-            del fields["arguments"], fields["tool"]
+            del fields["arguments"], fields["tool"], fields["digest"]
         return fields
 
 
 class PersonsAnswer(NamedTuple):
     is_approved: bool
     by: str
-    """Who decided, as decisions have it: an admin key's name, `webhook`, or `deadline`."""
+    """Who decided, as decisions have it: an admin key's name, `webhook`, `deadline` or `shutdown`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -115,6 +115,7 @@ class Approvals:
         self._is_attended = bool(settings.admin_key) or url is not None
         """Whether anybody can answer."""
         self._waiting: dict[str, _Waiting] = {}
+        self._is_ending = False
         self.outcomes: Counter[Outcome] = Counter()
         self.seconds = Histogram(WAIT_SECONDS)
         self.answers: dict[type, Answerer] = {ListCalls: self._list, AnswerCall: self._answer}
@@ -156,6 +157,13 @@ class Approvals:
         found.answer.set_result(answer)
         return "answered"
 
+    def end(self) -> None:
+        """Refuse all calls: the server stops, and their clients get the end of their answers."""
+        self._is_ending = True
+        for waiting in self._waiting.values():
+            if not waiting.answer.done():
+                waiting.answer.set_result(PersonsAnswer(is_approved=False, by="shutdown"))
+
     async def aclose(self) -> None:
         if self._webhook is not None:
             await self._webhook.aclose()
@@ -164,6 +172,9 @@ class Approvals:
         if not self._is_attended:
             self.outcomes["refused"] += 1
             return PersonsAnswer(is_approved=False, by="nobody can answer")
+        if self._is_ending:
+            self.outcomes["refused"] += 1
+            return PersonsAnswer(is_approved=False, by="shutdown")
         if self.num_waiting >= self._max_waiting:
             self.outcomes["refused"] += 1
             logger.warning("too many tool calls wait for a person; one more is refused")

@@ -1,16 +1,17 @@
 """A person decides on a tool call, on every endpoint (contract 3.21)."""
 
 import asyncio
+from hashlib import sha256
 from typing import Any
 
-import orjson
 import pytest
 from pydantic import SecretStr
 
-from engine.protocol import Delta
+from engine.protocol import Delta, Deltas, GenerationRequest
 from hooks.loading.loader import HookSpec
 from proxy.service.approvals import digest_of
 from tests.contract.case import Answer, Case, end, everywhere, guard, said
+from tests.helpers import ScriptedEngine
 from tests.proxy.conftest import Client
 from tests.proxy.http.admin.conftest import ADMIN, OPERATOR, ask
 
@@ -206,4 +207,62 @@ async def test_a_request_that_ends_withdraws_its_questions(case: Case) -> None:
 
 def test_the_digest_is_of_name_and_arguments() -> None:
     assert digest_of("f", "{}") != digest_of("f{", "}")
-    assert orjson.loads(CALL)["a"] == "well zebra7 more"
+    assert digest_of("f", "{}") == sha256(b"f\0{}").hexdigest()
+
+
+class Pauses(ScriptedEngine):
+    """Says a call and a word, and then nothing until it is told to go on."""
+
+    def __init__(self, rest: list[Delta]) -> None:
+        super().__init__(lambda _: [])
+        self.goes_on = asyncio.Event()
+        self.rest = rest
+
+    async def generate(self, request: GenerationRequest) -> Deltas:
+        for delta in (*said("tool_call", "well zebra7 more"), *said("content", "Hm.", first_id=200)):
+            yield delta
+        await self.goes_on.wait()
+        for delta in self.rest:
+            yield delta
+
+
+@everywhere("tool_call")
+async def test_an_approved_call_leaves_at_once(case: Case) -> None:
+    if not case.streams:
+        pytest.skip("a whole answer leaves at its end")
+    engine = Pauses([end("tool_calls")])
+    client = await case.start(engine, guard("Asks", word="zebra7"), **SETTINGS)
+    body, url = case.body(), client.url + case.endpoint.path
+    async with client.http.post(url, json=body) as response:
+        (call,) = await waiting(client)
+        assert await decide(client, call, approve=True) == 200
+        seen = b""
+        while b"zebra7" not in seen:
+            seen += await response.content.readany()
+        engine.goes_on.set()
+        await response.read()
+
+
+@everywhere("tool_call")
+async def test_nothing_of_it_leaves_if_a_hook_ends_the_answer_meanwhile(case: Case) -> None:
+    engine = Pauses([*said("content", " otter9", first_id=300), end("tool_calls")])
+    hooks = guard("Asks", word="zebra7"), guard("Ends", word="otter9")
+    client = await case.start(engine, *hooks, **SETTINGS)
+    case.withholds("zebra7", "otter9")
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(case.ask(client))
+        await waiting(client)
+        engine.goes_on.set()
+    assert task.result().only.calls == []
+    assert client.server.service.approvals.outcomes == {"withdrawn": 1}
+
+
+@everywhere("tool_call")
+async def test_a_server_that_stops_refuses_what_waits(case: Case) -> None:
+    client = await case.start(SCRIPT, guard("Asks", word="zebra7"), **SETTINGS)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(case.ask(client))
+        await waiting(client)
+        client.server.service.approvals.end()
+    assert task.result().only.calls == []
+    assert task.result().only.finish == "stop"

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from proxy.http.access.operator import admin_name, has_admin_key, log_change
 from proxy.http.admin.wire import answer, listing, number, read
@@ -16,7 +16,7 @@ from proxy.wire.errors import APIError
 class AnswerFields(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    approve: bool
+    approve: StrictBool
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     """Of the call, as the list has it."""
 
