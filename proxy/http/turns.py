@@ -6,18 +6,23 @@ while a response runs wait for its end.
 """
 
 import asyncio
+import logging
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, Self
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from proxy.http.access.bodies import max_body_size
+from proxy.http.access.bodies import max_body_size, parsed
 from proxy.http.door import ARRIVAL, Arrival
 from proxy.http.handlers import response_over_socket
 from proxy.http.websocket import Socket
 from proxy.network.errors import api_error
 from proxy.service.service import Service
 from proxy.wire.errors import APIError
+from proxy.wire.openai.responses import MAX_STREAM_ID
+
+logger = logging.getLogger("weir.proxy")
 
 MAX_WAITING = 16
 """Messages that wait while a response runs. One more is an error."""
@@ -62,9 +67,20 @@ async def _answer(arrival: Arrival) -> None:
             arrival.note(error)
             failure = api_error(error)
             arrival.status = failure.status
+            if socket.stream_id is None and arrival.body is not None:
+                socket.stream_id = await _lane_of(arrival.body, arrival.service)
             await socket.send_error(failure, arrival.answer_headers())
         finally:
             http.pop(ARRIVAL, None)
+
+
+async def _lane_of(message: bytes, service: Service) -> str | None:
+    """The `stream_id` of a message that is refused, as far as it can be read."""
+    with suppress(APIError):
+        value = await parsed(message, service.settings)
+        lane = value.get("stream_id") if isinstance(value, dict) else None
+        return lane if isinstance(lane, str) and 0 < len(lane) <= MAX_STREAM_ID else None
+    return None
 
 
 class Inbox:
@@ -111,7 +127,9 @@ class Inbox:
             await asyncio.wait((doing, self._reading), return_when=asyncio.FIRST_COMPLETED)
         finally:
             doing.cancel()
-            await asyncio.gather(doing, return_exceptions=True)
+            (error,) = await asyncio.gather(doing, return_exceptions=True)
+            if isinstance(error, Exception) and not isinstance(error, ConnectionError):
+                logger.error("a response over a WebSocket failed (%s)", type(error).__name__)
 
     async def _read(self) -> None:
         """Read all messages, also while a response runs: only so is it known that the client closes."""
@@ -124,7 +142,7 @@ class Inbox:
             body = message.data.encode()
             is_full = self._num_bytes and self._num_bytes + len(body) > self._max_bytes
             if is_full or self._waiting.qsize() >= MAX_WAITING:
-                await self._socket.refuse(_too_many())
+                await self._socket.refuse(_too_many(), await _lane_of(body, self._service))
                 continue
             self._num_bytes += len(body)
             self._waiting.put_nowait(body)

@@ -50,9 +50,9 @@ class Socket:
         """The event of the request that runs, which failed before its first event."""
         await self._send_error(error, {"headers": headers, **self.lane()})
 
-    async def refuse(self, error: APIError) -> None:
-        """The event of a message that is not read. Its lane is not known."""
-        await self._send_error(error, {"headers": {}})
+    async def refuse(self, error: APIError, stream_id: str | None = None) -> None:
+        """The event of a message that gets no turn."""
+        await self._send_error(error, {"headers": {}, **_lane(stream_id)})
 
     async def _send_error(self, error: APIError, fields: dict[str, Any]) -> None:
         retry = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
@@ -61,7 +61,7 @@ class Socket:
 
     def lane(self) -> dict[str, Any]:
         """The field that every event has."""
-        return {} if self.stream_id is None else {"stream_id": self.stream_id}
+        return _lane(self.stream_id)
 
     def remember(self, response_id: str, conversation: Conversation) -> None:
         """Keep what `response_id` ends, for this client on this socket alone."""
@@ -73,6 +73,10 @@ class Socket:
 
     def recall(self, response_id: str | None) -> Conversation | None:
         return None if response_id is None else self._remembered.get(response_id)
+
+
+def _lane(stream_id: str | None) -> dict[str, Any]:
+    return {} if stream_id is None else {"stream_id": stream_id}
 
 
 def messages(events: bytes, first: Mapping[str, Any], each: Mapping[str, Any]) -> Iterator[bytes]:
