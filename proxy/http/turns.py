@@ -43,11 +43,15 @@ async def responses_socket(http: web.Request) -> web.StreamResponse:
         raise web.HTTPMethodNotAllowed("GET", ["POST"])
     await ws.prepare(http)
     arrival.status = ws.status
-    socket = Socket(http, ws, limit)
-    async with Inbox(ws, socket, limit, service) as inbox:
-        while (message := await inbox.take()) is not None:
-            made = Arrival(http, service, service.deployments.current, address, body=message, socket=socket)
-            await inbox.while_client_stays(_answer(made))
+    socket = Socket(http, ws, limit, service, arrival.owner.caller)
+    try:
+        async with Inbox(ws, socket, limit, arrival) as inbox:
+            while (message := await inbox.take()) is not None:
+                current = service.deployments.current
+                made = Arrival(http, service, current, address, body=message, socket=socket)
+                await inbox.while_client_stays(_answer(made))
+    finally:
+        socket.forget()
     await ws.close(code=WSCloseCode.GOING_AWAY if service.stopping.is_set() else WSCloseCode.OK)
     return ws
 
@@ -86,12 +90,14 @@ async def _lane_of(message: bytes, service: Service) -> str | None:
 class Inbox:
     """The messages of a client that wait for their turn. Owns the tasks that read them."""
 
-    def __init__(self, ws: web.WebSocketResponse, socket: Socket, max_bytes: int, service: Service) -> None:
-        """`max_bytes`: of all messages that wait."""
+    def __init__(self, ws: web.WebSocketResponse, socket: Socket, max_bytes: int, arrival: Arrival) -> None:
+        """`max_bytes`: of all messages that wait. `arrival`: of the request that opened the socket. The
+        messages count for its caller."""
         self._ws = ws
         self._socket = socket
         self._max_bytes = max_bytes
-        self._service = service
+        self._arrival = arrival
+        self._service = arrival.service
         self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue()
         """None: the client has left, or the server stops."""
         self._num_bytes = 0
@@ -109,6 +115,7 @@ class Inbox:
         for task in (self._reading, self._stopping, self._pinging):
             task.cancel()
         await asyncio.gather(self._reading, self._stopping, self._pinging, return_exceptions=True)
+        self._arrival.release_bytes(self._num_bytes)
 
     async def take(self) -> bytes | None:
         """The next message. None: there is none, because the client has left or the server stops."""
@@ -118,6 +125,7 @@ class Inbox:
         if message is None or self._reading.done():
             return None
         self._num_bytes -= len(message)
+        self._arrival.release_bytes(len(message))
         return message
 
     async def while_client_stays(self, work: Coroutine[Any, Any, None]) -> None:
@@ -143,6 +151,11 @@ class Inbox:
             is_full = self._num_bytes and self._num_bytes + len(body) > self._max_bytes
             if is_full or self._waiting.qsize() >= MAX_WAITING:
                 await self._socket.refuse(_too_many(), await _lane_of(body, self._service))
+                continue
+            try:
+                self._arrival.count_bytes(len(body))
+            except APIError as error:
+                await self._socket.refuse(error, await _lane_of(body, self._service))
                 continue
             self._num_bytes += len(body)
             self._waiting.put_nowait(body)

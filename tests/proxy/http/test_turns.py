@@ -302,6 +302,41 @@ async def test_each_turn_counts_for_its_caller(serve: Serve) -> None:
     assert b'weir_requests_total{endpoint="responses",outcome="finished"} 2.0' in metrics
 
 
+async def test_messages_that_wait_count_for_their_caller(serve: Serve) -> None:
+    going = asyncio.Event()
+    engine = ScriptedEngine(lambda r: [*make_deltas(["a"], finish=False), going, Delta(finish_reason="stop")])
+    client = await serve(engine, max_body_bytes_per_caller=2500)
+    turns, others = await opened(client), await opened(client)
+    await turns.ws.send_json({**CREATE, "input": "x" * 1000})
+    await until(lambda: engine.running == 1)
+    await turns.ws.send_json({**CREATE, "input": "x" * 1000})
+    held = client.server.service.body_bytes
+    await until(lambda: sum(held.values()) > 2000)
+    (event,) = await others.ask(input="x" * 1000, stream_id="one")
+    assert (event["status"], event["stream_id"], event["headers"]["Retry-After"]) == (429, "one", "1")
+    assert "bytes of requests" in event["error"]["message"]
+    await turns.ws.close()
+    await until(lambda: not held)
+    going.set()
+    assert (await others.response(input="x" * 1000))["status"] == "completed"
+
+
+async def test_remembered_conversations_count_for_their_caller(serve: Serve) -> None:
+    client = await serve(saying("a"), max_body_bytes_per_caller=4000)
+    turns, others = await opened(client), await opened(client)
+    first, _ = [(await turns.response(store=False, input="x" * 1000))["id"] for _ in range(2)]
+    third = (await others.response(store=False, input="x" * 2500))["id"]
+    status, error = await others.error(store=False, previous_response_id=third)
+    assert (status, error["code"]) == (400, "previous_response_not_found")
+    assert (await turns.response(store=False, previous_response_id=first))["status"] == "completed"
+    for one in (turns, others):
+        await one.ws.close()
+    await until(lambda: not client.server.service.remembered_bytes)
+    another = await opened(client)
+    third = (await another.response(store=False, input="x" * 2500))["id"]
+    assert (await another.response(store=False, previous_response_id=third))["status"] == "completed"
+
+
 async def test_each_turn_has_a_line_in_the_log(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "weir.access")
     turns = await opened(await serve(saying("a")))
