@@ -98,11 +98,9 @@ class Exchange(Generic[F]):
         """The way of the answer's deltas: admit, generate, rewind, parse, guard.
 
         Run it with the last stage. The hooks admit the prompt here. `generates`: False for an answer without
-        any text, of whose prompt nothing leaves the service. Raises `RuntimeError` for a request that is not
-        counted: nothing has limited it.
+        any text, for which no engine is asked: its prompt may be stored, and is admitted all the same. Raises
+        `RuntimeError` for a request that is not counted: nothing has limited it.
         """
-        if not generates:
-            return StagedFlow(partial(feed_given, [Delta(finish_reason="stop")]))
         model, metrics = self.route.model, self.metrics
         guard = self._opened()
         admitted = await self._admit(guard)
@@ -112,6 +110,8 @@ class Exchange(Generic[F]):
         if not isinstance(admitted, GenerationRequest):
             answered = [] if receipt is None else receipt.around([], is_refused=True)
             return StagedFlow(partial(feed_given, admitted), guard=answered)
+        if not generates:
+            return StagedFlow(partial(feed_given, [Delta(finish_reason="stop")]))
         stages: list[Stage] = []
         if self.spending.is_limited:
             stages.append(Counting(self.spending))

@@ -165,19 +165,25 @@ class Arrival:
                 return await handler(self.http)
             finally:
                 service.limits.leave(caller)
-                service.body_bytes[caller] -= self.num_bytes
-                if not service.body_bytes[caller]:
-                    del service.body_bytes[caller]
+                self.release_bytes(self.num_bytes)
 
     def count_bytes(self, size: int) -> None:
-        """Count the bytes of the request's body until it ends. Raises `APIError` 429 if its caller has too
-        many in this process. One body alone is never too large."""
+        """Count the bytes of the request's body until it ends, or until a message of its socket has its turn.
+        Raises `APIError` 429 if its caller has too many in this process. One body alone always fits."""
         caller, held = self.owner.caller, self.service.body_bytes
         limit = self.service.settings.max_body_bytes_per_caller
         if held[caller] and held[caller] + size > limit:
             raise _too_many("bytes of requests", str(limit))
-        self.num_bytes = size
+        self.num_bytes += size
         held[caller] += size
+
+    def release_bytes(self, size: int) -> None:
+        """The opposite of `count_bytes`."""
+        caller, held = self.owner.caller, self.service.body_bytes
+        self.num_bytes -= size
+        held[caller] -= size
+        if not held[caller]:
+            del held[caller]
 
     def note(self, error: Exception) -> None:
         """Keep for the log why the request failed."""

@@ -228,8 +228,9 @@ class SocketAnswer(AnswerStage):
 
     def _messages(self, events: bytes) -> list[bytes]:
         first = {} if self.started else self._first
-        self.started = True
-        return list(messages(events, first, self._each))
+        made = list(messages(events, first, self._each))
+        self.started = self.started or bool(made)
+        return made
 
     async def _send_rest(self) -> None:
         while self._unsent:

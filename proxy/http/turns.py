@@ -6,18 +6,23 @@ while a response runs wait for its end.
 """
 
 import asyncio
+import logging
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, Self
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from proxy.http.access.bodies import max_body_size
+from proxy.http.access.bodies import max_body_size, parsed
 from proxy.http.door import ARRIVAL, Arrival
 from proxy.http.handlers import response_over_socket
 from proxy.http.websocket import Socket
 from proxy.network.errors import api_error
 from proxy.service.service import Service
 from proxy.wire.errors import APIError
+from proxy.wire.openai.responses import MAX_STREAM_ID
+
+logger = logging.getLogger("weir.proxy")
 
 MAX_WAITING = 16
 """Messages that wait while a response runs. One more is an error."""
@@ -38,11 +43,15 @@ async def responses_socket(http: web.Request) -> web.StreamResponse:
         raise web.HTTPMethodNotAllowed("GET", ["POST"])
     await ws.prepare(http)
     arrival.status = ws.status
-    socket = Socket(http, ws, limit)
-    async with Inbox(ws, socket, limit, service) as inbox:
-        while (message := await inbox.take()) is not None:
-            made = Arrival(http, service, service.deployments.current, address, body=message, socket=socket)
-            await inbox.while_client_stays(_answer(made))
+    socket = Socket(http, ws, limit, service, arrival.owner.caller)
+    try:
+        async with Inbox(ws, socket, limit, arrival) as inbox:
+            while (message := await inbox.take()) is not None:
+                current = service.deployments.current
+                made = Arrival(http, service, current, address, body=message, socket=socket)
+                await inbox.while_client_stays(_answer(made))
+    finally:
+        socket.forget()
     await ws.close(code=WSCloseCode.GOING_AWAY if service.stopping.is_set() else WSCloseCode.OK)
     return ws
 
@@ -62,20 +71,33 @@ async def _answer(arrival: Arrival) -> None:
             arrival.note(error)
             failure = api_error(error)
             arrival.status = failure.status
+            if socket.stream_id is None and arrival.body is not None:
+                socket.stream_id = await _lane_of(arrival.body, arrival.service)
             await socket.send_error(failure, arrival.answer_headers())
         finally:
             http.pop(ARRIVAL, None)
 
 
+async def _lane_of(message: bytes, service: Service) -> str | None:
+    """The `stream_id` of a message that is refused, as far as it can be read."""
+    with suppress(APIError):
+        value = await parsed(message, service.settings)
+        lane = value.get("stream_id") if isinstance(value, dict) else None
+        return lane if isinstance(lane, str) and 0 < len(lane) <= MAX_STREAM_ID else None
+    return None
+
+
 class Inbox:
     """The messages of a client that wait for their turn. Owns the tasks that read them."""
 
-    def __init__(self, ws: web.WebSocketResponse, socket: Socket, max_bytes: int, service: Service) -> None:
-        """`max_bytes`: of all messages that wait."""
+    def __init__(self, ws: web.WebSocketResponse, socket: Socket, max_bytes: int, arrival: Arrival) -> None:
+        """`max_bytes`: of all messages that wait. `arrival`: of the request that opened the socket. The
+        messages count for its caller."""
         self._ws = ws
         self._socket = socket
         self._max_bytes = max_bytes
-        self._service = service
+        self._arrival = arrival
+        self._service = arrival.service
         self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue()
         """None: the client has left, or the server stops."""
         self._num_bytes = 0
@@ -93,6 +115,7 @@ class Inbox:
         for task in (self._reading, self._stopping, self._pinging):
             task.cancel()
         await asyncio.gather(self._reading, self._stopping, self._pinging, return_exceptions=True)
+        self._arrival.release_bytes(self._num_bytes)
 
     async def take(self) -> bytes | None:
         """The next message. None: there is none, because the client has left or the server stops."""
@@ -102,6 +125,7 @@ class Inbox:
         if message is None or self._reading.done():
             return None
         self._num_bytes -= len(message)
+        self._arrival.release_bytes(len(message))
         return message
 
     async def while_client_stays(self, work: Coroutine[Any, Any, None]) -> None:
@@ -111,7 +135,9 @@ class Inbox:
             await asyncio.wait((doing, self._reading), return_when=asyncio.FIRST_COMPLETED)
         finally:
             doing.cancel()
-            await asyncio.gather(doing, return_exceptions=True)
+            (error,) = await asyncio.gather(doing, return_exceptions=True)
+            if isinstance(error, Exception) and not isinstance(error, ConnectionError):
+                logger.error("a response over a WebSocket failed (%s)", type(error).__name__)
 
     async def _read(self) -> None:
         """Read all messages, also while a response runs: only so is it known that the client closes."""
@@ -124,7 +150,12 @@ class Inbox:
             body = message.data.encode()
             is_full = self._num_bytes and self._num_bytes + len(body) > self._max_bytes
             if is_full or self._waiting.qsize() >= MAX_WAITING:
-                await self._socket.refuse(_too_many())
+                await self._socket.refuse(_too_many(), await _lane_of(body, self._service))
+                continue
+            try:
+                self._arrival.count_bytes(len(body))
+            except APIError as error:
+                await self._socket.refuse(error, await _lane_of(body, self._service))
                 continue
             self._num_bytes += len(body)
             self._waiting.put_nowait(body)

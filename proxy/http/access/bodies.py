@@ -70,6 +70,11 @@ async def read_json(arrival: Arrival, options: BodyOptions, max_model_lens: Iter
         # Others get a turn while a thread reads a large body.
         is_large = len(body) > SLICE
         arrival.body_digest = await asyncio.to_thread(body_digest, body) if is_large else body_digest(body)
+    return await parsed(body, options, num_ids)
+
+
+async def parsed(body: bytes, options: BodyOptions, num_ids: int = 0) -> Any:
+    """The JSON value. `num_ids`: values for token ids. Raises `APIError` 400."""
     # Brackets count also in strings. The count ends behind `MAX_DEPTH`: to count all takes ten times as long.
     num_brackets, place = 0, -1
     for bracket in (b"[", b"{"):
@@ -169,12 +174,13 @@ def check_counts(body: Any, options: BodyOptions) -> None:
     if not isinstance(body, dict):
         return
     _check(len(body), options.max_fields, "fields", None)
+    num_tools = 0
     for name in ("messages", "input"):
         if isinstance(items := body.get(name), list):
-            _check_messages(items, name, options)
+            num_tools += _check_messages(items, name, options)
     for name in ("tools", "functions"):
         if isinstance(tools := body.get(name), list):
-            _check_tools(tools, name, options)
+            num_tools = _check_tools(tools, name, options, num_tools)
     if not body.keys().isdisjoint(("prompt", "n", "best_of")):
         _check_prompts(body, options)
     if isinstance(system := body.get("system"), list):
@@ -201,11 +207,12 @@ def _check(number: int, most: int, things: str, param: str | None) -> None:
         )
 
 
-def _check_messages(messages: list[Any], name: str, options: BodyOptions) -> None:
-    """A chat's messages, or a response's items. The result of a tool may have parts of its own."""
+def _check_messages(messages: list[Any], name: str, options: BodyOptions) -> int:
+    """A chat's messages, or a response's items. The result of a tool may have parts of its own. Returns the
+    number of tools in the items."""
     things = "messages" if name == "messages" else "items"
     _check(len(messages), options.max_messages, things, name)
-    num_parts, max_fields = 0, options.max_fields
+    num_parts, num_tools, max_fields = 0, 0, options.max_fields
     for i, message in enumerate(messages):
         if not isinstance(message, dict):
             continue
@@ -220,15 +227,17 @@ def _check_messages(messages: list[Any], name: str, options: BodyOptions) -> Non
             num_parts += len(parts)
             _check(num_parts, options.max_content_parts, "parts and tool calls", name)
         if isinstance(tools := message.get("tools"), list):
-            _check_tools(tools, f"{name}.{i}.tools", options)
+            num_tools = _check_tools(tools, f"{name}.{i}.tools", options, num_tools)
         for one in (message, *parts):
             if isinstance(one, dict) and len(one) > max_fields:
                 _check(len(one), max_fields, "fields", f"{name}.{i}")
+    return num_tools
 
 
-def _check_tools(tools: list[Any], name: str, options: BodyOptions) -> None:
-    """The tools of a namespace count as well, and each by itself."""
-    num_tools = len(tools)
+def _check_tools(tools: list[Any], name: str, options: BodyOptions, num_before: int) -> int:
+    """The tools of a namespace count as well, and each by itself. Returns the number of tools with the
+    `num_before` elsewhere in the request."""
+    num_tools = num_before + len(tools)
     _check(num_tools, options.max_tools, "tools", name)
     for i, tool in enumerate(tools):
         inner = tool.get("tools") if isinstance(tool, dict) else None
@@ -240,6 +249,7 @@ def _check_tools(tools: list[Any], name: str, options: BodyOptions) -> None:
         _check_schema({**tool, "tools": None}, f"{name}.{i}", options)
         for j, one in enumerate(inner):
             _check_schema(one, f"{name}.{i}.tools.{j}", options)
+    return num_tools
 
 
 def _check_schema(schema: Any, param: str, options: BodyOptions) -> None:

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from engine.protocol import GenerationRequest, RequestError
 from engine.protocol.fields.support import FieldSupport
+from proxy.wire.errors import APIError
 from proxy.wire.openai.answer import JSONObject
 from proxy.wire.openai.endpoint_fields import Options
 from proxy.wire.openai.fields import GenerationFields
@@ -16,6 +17,8 @@ from proxy.wire.openai.response_tools import Tool, Toolbox
 _UNSUPPORTED = ("background", "conversation", "prompt", "previous_input_messages", "return_token_ids")
 LOGPROBS = "message.output_text.logprobs"
 """The entry of `include` that asks for logprobs."""
+MAX_STREAM_ID = 256
+"""Characters of the name of a lane."""
 
 
 def _text_is_a_message(value: Any) -> Any:
@@ -160,12 +163,15 @@ class ResponseCreate(ResponsesRequest):
     """A message of a client over a WebSocket. It always asks for a stream."""
 
     type: Literal["response.create"]
-    stream_id: str | None = Field(None, min_length=1, max_length=256)
+    stream_id: str | None = Field(None, min_length=1, max_length=MAX_STREAM_ID)
     generate: bool = True
 
     @model_validator(mode="before")
     @classmethod
     def _is_streamed(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and data.get("type", "response.create") != "response.create":
+            reason = "type: this type of message is not supported, only response.create is."
+            raise APIError(400, reason, param="type")  # of a `ValueError`, pydantic drops the name
         return {**data, "stream": True} if isinstance(data, Mapping) else data
 
     @property

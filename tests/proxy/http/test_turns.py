@@ -10,8 +10,9 @@ import pytest
 from aiohttp import WSMsgType
 
 from engine.protocol import Delta, ToolCall
-from hooks import Chunk, Verdict, emit, hold, redact, suppress, terminate
+from hooks import Chunk, Verdict, emit, hold, redact, refuse, suppress, terminate
 from hooks.prompts.texts import prompt_texts
+from proxy.http.respond import SocketAnswer
 from tests.helpers import Script, ScriptedEngine, make_deltas, until
 from tests.proxy.conftest import Client, Serve
 from tests.proxy.response_helpers import ASK, PATH, check_events, saying, without_identity
@@ -152,11 +153,12 @@ async def test_turns_run_one_after_another_and_name_their_lane(serve: Serve) -> 
 async def test_too_many_turns_that_wait_are_an_error(serve: Serve) -> None:
     engine = ScriptedEngine(lambda r: [*make_deltas(["a"], finish=False), asyncio.Event()])
     turns = await opened(await serve(engine))
-    for _ in range(18):
+    for _ in range(17):
         await turns.ws.send_json({**CREATE, "stream_id": "one"})
+    await turns.ws.send_json({**CREATE, "stream_id": "two"})
     while (event := await turns.ws.receive_json())["type"] != "error":
         assert event["stream_id"] == "one"
-    assert "stream_id" not in event, "the message was not read"
+    assert event["stream_id"] == "two"
     assert (event["status"], event["headers"]["Retry-After"]) == (429, "1")
     await turns.ws.close()
     await until(lambda: not engine.running)
@@ -225,6 +227,36 @@ async def test_a_wrong_message_is_an_error_and_the_socket_goes_on(
     assert (await turns.response())["status"] == "completed"
 
 
+@pytest.mark.parametrize("kind", ["response.steer", "other", 1])
+async def test_an_unknown_type_of_message_is_told_in_its_lane(serve: Serve, kind: Any) -> None:
+    turns = await opened(await serve(saying("a")))
+    await turns.ws.send_json({"type": kind, "stream_id": "one"})
+    (event,) = await turns.events()
+    assert (event["status"], event["error"]["param"], event["stream_id"]) == (400, "type", "one")
+    assert "not supported" in event["error"]["message"]
+
+
+async def test_an_unexpected_error_of_a_turn_is_logged_by_its_type(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails(*_: Any) -> None:
+        raise KeyError("secret")
+
+    turns = await opened(await serve(saying("a")))
+    monkeypatch.setattr("proxy.http.turns._answer", fails)
+    await turns.ws.send_json(CREATE)
+    await until(lambda: "a response over a WebSocket failed (KeyError)" in caplog.messages)
+    assert "secret" not in caplog.text
+
+
+async def test_frames_without_a_message_leave_the_headers_for_the_first_message() -> None:
+    stream = SocketAnswer.__new__(SocketAnswer)
+    stream.started, stream._first, stream._each = False, {"headers": {"a": "b"}}, {}
+    assert (stream._messages(b": comment\n\n"), stream.started) == ([], False)
+    (message,) = stream._messages(b'data: {"type":"x"}\n\n')
+    assert (orjson.loads(message)["headers"], stream.started) == ({"a": "b"}, True)
+
+
 async def test_a_message_that_is_too_large_closes_the_socket(serve: Serve) -> None:
     turns = await opened(await serve(saying("a"), max_body_size=5000))
     assert (await turns.response(input="x" * 4000))["status"] == "completed"
@@ -268,6 +300,41 @@ async def test_each_turn_counts_for_its_caller(serve: Serve) -> None:
     assert (await others.response())["status"] == "completed"
     metrics = (await client.get("/metrics"))[1]
     assert b'weir_requests_total{endpoint="responses",outcome="finished"} 2.0' in metrics
+
+
+async def test_messages_that_wait_count_for_their_caller(serve: Serve) -> None:
+    going = asyncio.Event()
+    engine = ScriptedEngine(lambda r: [*make_deltas(["a"], finish=False), going, Delta(finish_reason="stop")])
+    client = await serve(engine, max_body_bytes_per_caller=2500)
+    turns, others = await opened(client), await opened(client)
+    await turns.ws.send_json({**CREATE, "input": "x" * 1000})
+    await until(lambda: engine.running == 1)
+    await turns.ws.send_json({**CREATE, "input": "x" * 1000})
+    held = client.server.service.body_bytes
+    await until(lambda: sum(held.values()) > 2000)
+    (event,) = await others.ask(input="x" * 1000, stream_id="one")
+    assert (event["status"], event["stream_id"], event["headers"]["Retry-After"]) == (429, "one", "1")
+    assert "bytes of requests" in event["error"]["message"]
+    await turns.ws.close()
+    await until(lambda: not held)
+    going.set()
+    assert (await others.response(input="x" * 1000))["status"] == "completed"
+
+
+async def test_remembered_conversations_count_for_their_caller(serve: Serve) -> None:
+    client = await serve(saying("a"), max_body_bytes_per_caller=4000)
+    turns, others = await opened(client), await opened(client)
+    first, _ = [(await turns.response(store=False, input="x" * 1000))["id"] for _ in range(2)]
+    third = (await others.response(store=False, input="x" * 2500))["id"]
+    status, error = await others.error(store=False, previous_response_id=third)
+    assert (status, error["code"]) == (400, "previous_response_not_found")
+    assert (await turns.response(store=False, previous_response_id=first))["status"] == "completed"
+    for one in (turns, others):
+        await one.ws.close()
+    await until(lambda: not client.server.service.remembered_bytes)
+    another = await opened(client)
+    third = (await another.response(store=False, input="x" * 2500))["id"]
+    assert (await another.response(store=False, previous_response_id=third))["status"] == "completed"
 
 
 async def test_each_turn_has_a_line_in_the_log(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
@@ -385,6 +452,34 @@ async def test_a_prompt_hook_reads_the_whole_conversation(serve: Serve) -> None:
     await turns.response(store=False, input="asked", previous_response_id=first["id"])
     assert "prepared" in seen[-1]
     assert "asked" in seen[-1]
+
+
+@pytest.mark.parametrize("generate", [True, False])
+async def test_a_prompt_is_refused_whether_or_not_a_response_follows(
+    serve: Serve, generate: bool
+) -> None:  # contract 8.1
+    class Refuses:
+        def on_request(self, request: Any) -> Any:
+            return refuse("no") if "secret" in str(request.messages) else request
+
+        def __call__(self, chunk: Chunk) -> Verdict:
+            return emit(chunk.pending)
+
+    engine = saying("a")
+    client = await serve(engine, Refuses())
+    turns = await opened(client)
+    status, error = await turns.error(generate=generate, store=True, input="the secret")
+    assert (status, error["code"], engine.requests) == (400, "content_filter", [])
+    assert (await turns.response(generate=generate, store=True))["status"] == "completed"
+
+
+@pytest.mark.parametrize("generate", [True, False])
+async def test_hooks_that_a_turn_names_are_checked_whether_or_not_a_response_follows(
+    serve: Serve, generate: bool
+) -> None:
+    turns = await opened(await serve(saying("a")))
+    status, error = await turns.error(generate=generate, hooks=["unknown"])
+    assert (status, error["param"]) == (400, "hooks")
 
 
 async def test_a_server_that_stops_finishes_the_turn_and_closes(serve: Serve) -> None:

@@ -68,6 +68,18 @@ TOO_MANY: list[tuple[str, dict[str, Any], str, str]] = [
     (CHATS, {**CHAT, "n": 5000}, "n", "max_outputs"),
     (RESPONSES, {"input": [USER] * 3000}, "input", "max_messages"),
     (RESPONSES, {"input": [{**USER, "content": [PART] * 3000}]}, "input", "max_content_parts"),
+    (
+        RESPONSES,
+        {"input": [{"type": "additional_tools", "tools": [TOOL] * 100}] * 3},
+        "input.2.tools",
+        "max_tools",
+    ),
+    (
+        RESPONSES,
+        {"input": [{"type": "tool_search_output", "tools": [TOOL] * 200}], "tools": [TOOL] * 100},
+        "tools",
+        "max_tools",
+    ),
     (RESPONSES, {"input": "a", "text": {"format": FORMAT}}, "text", "max_schema_size"),
     ("/tokenize", {"messages": [USER] * 3000}, "messages", "max_messages"),
 ]
