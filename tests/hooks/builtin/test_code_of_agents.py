@@ -148,9 +148,50 @@ def test_a_value_of_the_prompt_passes_if_its_source_is_known(source: str, size: 
         assert said(Pii(known=known), pieces, request=request) == f"To {shown} or [EMAIL_ADDRESS]."
 
 
-def test_a_part_of_a_longer_value_is_not_known() -> None:
-    prompt = [{"role": "user", "content": f"x{MAIL}, {MAIL}eloper"}]
-    assert play(Pii(known=["user"]), stream_of(MAIL, prompt=prompt)).content == "[EMAIL_ADDRESS]"
+@pytest.mark.parametrize(
+    ("prompt", "value"),
+    [
+        (f"x{MAIL}, {MAIL}eloper", MAIL),
+        *((f"{before}{MAIL}", MAIL) for before in ("x.", "x-", "x+", "x--", "o'", "x/", "x%", "x_", "é")),
+        *((f"{MAIL}{after}", MAIL) for after in (".uk", "-x", "-x.org", "_x", "/x", "@x.org")),
+        ("1.83.12.4.91, 183.12.4.91, 83.12.4.91.7, 83.12.4.91-7", "83.12.4.91"),
+        ("83.12.4.91", "83.12.4.9"),
+        ("x:2a02:8071:22c4::11aa", "2a02:8071:22c4::11aa"),
+        ("4219-09-9998, 1-219-09-9998, 219-09-9998-1", "219-09-9998"),
+    ],
+)
+def test_a_part_of_a_longer_value_is_not_known(prompt: str, value: str) -> None:
+    asked = [{"role": "user", "content": prompt}]
+    guard = Pii(known=["user"])
+    assert value not in play(guard, stream_of(f"ip or ssn {value} ok", prompt=asked)).content
+
+
+@pytest.mark.parametrize("value", [MAIL, "83.12.4.91", "219-09-9998"])
+@pytest.mark.parametrize(
+    "prompt",
+    ["{}", "It is {}.", "({})", "<{}>", "a='{}'", 'A="{}"', "a={}\nb", "a: {},b", "'{}', x", "x:{}", "- {}…"],
+)
+def test_a_whole_value_is_known(prompt: str, value: str) -> None:
+    asked = [{"role": "user", "content": prompt.format(value)}]
+    text = f"ip or ssn {value} ok"
+    assert play(Pii(known=["user"]), stream_of(text, prompt=asked)).content == text
+
+
+def test_a_machine_of_a_url_is_known() -> None:
+    text = "see http://83.12.4.91/index now"
+    asked = [{"role": "user", "content": text}]
+    assert play(Pii(known=["user"]), stream_of(text, prompt=asked)).content == text
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    ["password=Tiger-River-41x", "password=x/Tiger-River-41", "pw a-Tiger-River-41", "Tiger-River-41/x"],
+)
+def test_a_part_of_a_longer_password_is_not_known(prompt: str) -> None:
+    guard, text = Secrets(known=["user"]), "password=Tiger-River-41 ok"
+    for asked, is_known in ((prompt, False), ("password=Tiger-River-41", True)):
+        released = play(guard, stream_of(text, prompt=[{"role": "user", "content": asked}]))
+        assert (released.content == text) is is_known
 
 
 def test_known_values_are_for_guards_that_do_not_restore() -> None:
