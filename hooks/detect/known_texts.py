@@ -1,9 +1,15 @@
 """The values that stand in a request's own texts: an answer may repeat them to the caller who sent them."""
 
+import ipaddress
 from collections.abc import Callable, Container
 
 from hooks import GenerationRequest, prompt_texts
 from hooks.prompts.sources import Source
+
+_JOINING = ".-+@'/%&"
+"""Signs within addresses, hosts, numbers and paths: after one of them a value goes on."""
+_SIGNS = 4
+"""Most such signs that are read in a row."""
 
 
 class KnownTexts(Container[str]):
@@ -41,12 +47,33 @@ class KnownTexts(Container[str]):
 
 
 def _has(text: str, value: str) -> bool:
-    """Whether the value is in the text, and is no part of a longer run of letters and digits."""
+    """Whether the value is in the text, and is no part of a longer word, number, host or address."""
     begin = text.find(value)
     while begin >= 0:
-        end = begin + len(value)
-        before, after = text[begin - 1 : begin], text[end : end + 1]
-        if not (before.isalnum() and value[0].isalnum()) and not (after.isalnum() and value[-1].isalnum()):
+        if not _goes_on(text, begin, begin + len(value), value):
             return True
         begin = text.find(value, begin + 1)
     return False
+
+
+def _goes_on(text: str, begin: int, end: int, value: str) -> bool:
+    """Whether the text has more of a longer value directly before `begin` or from `end` on."""
+    inner = _JOINING + ":" * (":" in value)
+    before = text[max(0, begin - _SIGNS - 1) : begin].rstrip(inner)[-1:]
+    rest = text[end : end + _SIGNS + 1]
+    if rest[:1] == "/" and _is_machine(value):  # a path on the machine, as in http://10.0.0.1/index
+        rest = ""
+    after = rest.lstrip(inner)[:1]
+    return (_joins(before) and _joins(value[0], inner)) or (_joins(after) and _joins(value[-1], inner))
+
+
+def _joins(sign: str, inner: str = "") -> bool:
+    return sign.isalnum() or sign == "_" or (sign != "" and sign in inner)
+
+
+def _is_machine(value: str) -> bool:
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        return False
+    return True

@@ -7,7 +7,7 @@ from hooks.builtin.pii_rules.family import words_near
 from hooks.detect.rules import Rule, words
 
 _FILE = re.compile(
-    r"\.(?:png|jpe?g|gif|svg|webp|pdf|js|ts|css|py|md|json|xml|html?|txt|zip|exe|dll|so)", re.IGNORECASE
+    r"\.(?:png|jpe?g|gif|svg|webp|pdf|js|ts|css|py|md|json|xml|html?|txt|zip|exe|dll|so)\Z", re.IGNORECASE
 )
 _LABEL = r"[^\W_](?:[^\W_]|-(?!\.)){0,62}"
 EMAIL = Rule(
