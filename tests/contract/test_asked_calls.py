@@ -228,8 +228,8 @@ class Pauses(ScriptedEngine):
 
 @everywhere("tool_call")
 async def test_an_approved_call_leaves_at_once(case: Case) -> None:
-    if not case.streams:
-        pytest.skip("a whole answer leaves at its end")
+    if not case.streams or case.endpoint.name == "messages":
+        pytest.skip("a whole answer leaves at its end, and a stream of the Messages API has its calls last")
     engine = Pauses([end("tool_calls")])
     client = await case.start(engine, guard("Asks", word="zebra7"), **SETTINGS)
     body, url = case.body(), client.url + case.endpoint.path
