@@ -40,15 +40,15 @@ def order_fault(status: int, body: bytes) -> SystemOrderError | None:
 
 
 class SystemOrder:
-    """What is known of the models of one upstream."""
+    """Knows which models of one upstream take a single system message."""
 
     def __init__(self, choice: SystemMessages) -> None:
         self._choice = choice
         self._folding = set[str]()
 
     async def ask(self, request: GenerationRequest, ask: Callable[[GenerationRequest], Awaitable[T]]) -> T:
-        """What `ask` returns. A request that is refused for its system messages is asked once more, folded.
-        `ask` raises such a refusal before any output."""
+        """Returns the result of `ask`. A request that is refused for its system messages is asked once more,
+        folded. `ask` raises such a refusal before any output."""
         other = None if self._choice == "keep" else folded_request(request)
         if other is None:
             return await ask(request)

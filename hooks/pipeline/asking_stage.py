@@ -53,8 +53,9 @@ class AskingStage(Stage):
         answer.add_done_callback(self._answered)
 
     def _answered(self, answer: asyncio.Task[bool]) -> None:
-        """A call leaves at once, not with the engine's next text."""
-        if answer in self._waiting:
+        """A call leaves at once, not with the engine's next text. A flow that is over waits for all calls, or
+        has dropped them."""
+        if answer in self._waiting and not self.flow.is_over:
             self.flow.wait_for(self._leave())
 
     async def _leave(self) -> None:

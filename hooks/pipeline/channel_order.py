@@ -21,8 +21,9 @@ from hooks.pipeline.stream import Stream
 def let_leave(
     guarded: GuardedRequest, stream: Stream, ledger: Ledger
 ) -> Asking[tuple[list[Fragment], Ending | None]]:
-    """What leaves of the held text of `stream`, because the engine goes on with another channel. Each hook is
-    shown what the one before it lets leave. Also returns the verdict that ends things, if one came."""
+    """The part of the held text of `stream` that leaves, because the engine goes on with another channel.
+    Each hook is shown the text that the one before it lets leave. Also returns the verdict that ends things,
+    if one came."""
     left: list[Fragment] = []
     for place, stage in enumerate(stream.stages):
         if stage.is_closed or stage.hook.is_shadow:
@@ -41,8 +42,8 @@ def let_leave(
 
 
 def _ahead_of(guarded: GuardedRequest, stage: HookStage) -> Asking[list[Fragment]]:
-    """What the hook would release of the text that it holds if the channel ended here. It keeps a copy of the
-    text, to decide on it with what may follow."""
+    """The part of its held text that the hook would release if the channel ended here. It keeps a copy of the
+    held text, to decide on it with the text that may follow."""
     held = stage.held
     if not held.num_characters or not stage.hook.is_copyable or stage.judged is not None or stage.is_ahead:
         return []
@@ -68,7 +69,7 @@ def _ahead_of(guarded: GuardedRequest, stage: HookStage) -> Asking[list[Fragment
 
 
 class Waiting:
-    """What hooks released of other channels, while it waits for the held text of an earlier one."""
+    """Released text of other channels, which waits for the held text of an earlier one."""
 
     def __init__(self, stream: Stream, room: int) -> None:
         """`room`: characters that may wait."""

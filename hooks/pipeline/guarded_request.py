@@ -33,7 +33,7 @@ class GuardedRequest:
     can_ask: bool = False
     """Whether a person can be asked about tool calls (contract 3.21)."""
     questions: list[Question] = field(default_factory=list)
-    """What a person is to be asked and the driver does not know yet."""
+    """The questions to a person that the driver does not know yet."""
     num_rewinds: int = 0
     """Rewinds of the outputs so far."""
     states: dict[int, dict[Any, Any]] = field(default_factory=partial(defaultdict, dict))

@@ -131,7 +131,7 @@ class Output:
         return [*released, *vetted], ends
 
     def _end_channel(self, stream: Stream) -> Asking[Vetted]:
-        """What is held of the channel that the engine leaves now leaves first (contract 2.16)."""
+        """Let the held text of the channel that the engine leaves now leave first (contract 2.16)."""
         if stream.channel not in ("content", "reasoning") or stream.key not in self.streams:
             return [], None
         left, ends = yield from let_leave(self._guarded, stream, self.ledger)
@@ -141,7 +141,7 @@ class Output:
         return released, ends
 
     def _in_order(self, stream: Stream, released: list[Delta], *, is_over: bool = False) -> list[Delta]:
-        """What leaves now, of what waits and of what `stream` released. `is_over`: no hook holds text."""
+        """The deltas that leave now: waiting ones, and those of `stream`. `is_over`: no hook holds text."""
         if (waiting := self._waiting) is None:
             return released
         if not (waiting.add(stream, released) or is_over):

@@ -114,7 +114,7 @@ class HookStage:
         self._is_simple = not hook.is_shadow and not hook.judges
         """Whether a hold of the hook only moves text. It has effect, and no judged tokens are counted."""
         self.ahead: str | None = None
-        """What left of the held text before the hook decided on it (contract 2.16). None: no such text."""
+        """Held text that left before the hook decided on it (contract 2.16). None: no text did."""
         self.is_ahead = False
         """All that the hook was shown has left, or its verdict at the stream's end will withhold it."""
         self.has_changed = False
@@ -317,8 +317,8 @@ class HookStage:
         discard(reply)
 
     def without_ahead(self, released: list[Fragment], ends: Ending | None) -> Settled:
-        """What the hook released now, without the text that has left before. That text cannot be taken back:
-        the output ends if the hook releases other text in its place (contract 2.16)."""
+        """The text that the hook released now, without the text that has left before. That text cannot be
+        taken back: the output ends if the hook releases other text in its place (contract 2.16)."""
         closing = released[-1:] if isinstance(ends, terminate) and ends.text else []
         released = released[: len(released) - len(closing)]
         ahead, text = self.ahead or "", text_of(released)

@@ -273,7 +273,7 @@ class Arrival:
 
 
 def _named(fault: APIError) -> dict[str, str]:
-    """What an error names, for the log: the field and the code. Neither is a value of the caller's."""
+    """The field and the code that an error names, for the log. Neither is a value of the caller's."""
     named: dict[str, str] = {}
     if found := _FIELD.match(fault.param or ""):
         name, place = found.groups()

@@ -37,7 +37,7 @@ class Socket:
         """The client's name for the lane of the request that runs. Its events have it."""
         self._remembered: OrderedDict[str, Conversation] = OrderedDict()
         self._num_bytes = 0
-        """Of the items of remembered conversations."""
+        """Bytes of the items of remembered conversations."""
 
     def send_now(self, frames: bytes) -> bool:
         """Send messages, unless the client has too much unread data, or is gone. Returns

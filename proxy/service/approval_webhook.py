@@ -20,7 +20,7 @@ MAX_ANSWER = 64 * 1024
 class WebhookAnswer(BaseModel):
     approve: StrictBool
     digest: Annotated[str, Field(max_length=64)]
-    """Of the call that the answer is about."""
+    """The digest of the call that the answer is about."""
     by: Annotated[str, Field(max_length=256)] = "webhook"
     """Who decided."""
 

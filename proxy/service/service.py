@@ -78,7 +78,7 @@ class Service:
         self.limit_refusals = LimitRefusals(self.decisions)
         self.key_refusals = KeyRefusals()
         self.remembered_bytes: Counter[str] = Counter()
-        """Of the conversations that sockets remember, by caller."""
+        """Bytes of the conversations that sockets remember, by caller."""
         self.body_bytes: Counter[str] = Counter()
         """Bytes of the bodies of the requests in flight, by caller."""
         self.prompt_threads = PromptThreads(EngineConfig.tokenizer_pool_size)

@@ -18,7 +18,7 @@ class AnswerFields(BaseModel):
 
     approve: StrictBool
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    """Of the call, as the list has it."""
+    """The call's digest, as the list has it."""
 
 
 async def list_approvals(http: web.Request) -> web.Response:

@@ -16,7 +16,7 @@ from proxy.service.receipts.texts import Place, ReleasedTexts, SeenTexts, output
 from proxy.storage.records import MAX_NAME, DecisionRecord
 
 VERSION = 1
-"""Of the fields."""
+"""The version of the fields."""
 MAX_DECISIONS = 1000
 """Decisions that a receipt lists. It counts all."""
 MAX_REASON = 1000
@@ -83,7 +83,7 @@ class AnswerReceipt:
         self._put(self)
 
     def fields(self) -> dict[str, Any]:
-        """What is signed, without the place in the chain. The answer has ended."""
+        """The signed fields, without the place in the chain. The answer has ended."""
         request, route, body = self._request, self._route, self._body
         moment = datetime.fromtimestamp(self._time, UTC).isoformat(timespec="milliseconds")
         return {
@@ -112,7 +112,7 @@ class AnswerReceipt:
 
 
 CURRENT: ContextVar[AnswerReceipt | None] = ContextVar("receipt", default=None)
-"""That of the request whose task runs."""
+"""The receipt of the request whose task runs."""
 
 
 def hear(record: DecisionRecord) -> None:

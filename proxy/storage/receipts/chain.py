@@ -30,7 +30,7 @@ class Head(NamedTuple):
     chain: str
     number: int
     hash: str
-    """Of its line, without the line's end."""
+    """The SHA-256 of its line, without the line's end."""
 
 
 def head_file(file: Path) -> Path:
