@@ -17,7 +17,7 @@ MODES: tuple[str, ...] = get_args(Mode)
 JUDGED = ("num_judged", "num_unjudged", "max_unjudged")
 """The fields that only an action `judged` has."""
 PLACES = ("hook_index", "call_index", "num_closing")
-"""The fields that place a decision in its answer. They are not stored."""
+"""The fields that an answer alone tells. They are not stored, and None in what is read back."""
 
 
 class Asker(NamedTuple):
@@ -67,7 +67,7 @@ class DecisionRecord(NamedTuple):
     hook_index: int | None = None
     """This field and those that follow are told in an answer alone (`PLACES`)."""
     call_index: int | None = None
-    num_closing: int = 0
+    num_closing: int | None = None
 
     @classmethod
     def of(cls, decision: Decision, asker: Asker, *, with_text: bool) -> "DecisionRecord":

@@ -70,7 +70,7 @@ class AnswerReceipt:
         index, channel = record.output_index, record.channel
         if record.mode == "enforce" and index is not None and channel != "prompt":
             self._write(index, channel, record.num_released)
-            self._write(index, "content", record.num_closing)
+            self._write(index, "content", record.num_closing or 0)
 
     def _write(self, index: int, channel: Channel, num_written: int) -> None:
         if num_written:
