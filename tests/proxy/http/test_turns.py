@@ -53,8 +53,8 @@ _open: list[aiohttp.ClientWebSocketResponse] = []
 
 
 @pytest.fixture(autouse=True)
-async def closing() -> AsyncIterator[None]:
-    """Closes the sockets of a test."""
+async def closing(serve: Serve) -> AsyncIterator[None]:
+    """Closes the sockets of a test before its server stops, which would wait for them."""
     yield
     while _open:
         await _open.pop().close()
