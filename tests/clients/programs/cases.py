@@ -71,6 +71,8 @@ class Case:
     calls: bool = False
     approves: bool | None = None
     """The answer of the person who is asked about each call. None: nobody is asked."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of Weir beside the hooks."""
 
     @property
     def asks_server(self) -> bool:
@@ -85,6 +87,24 @@ RUNNERS = {"tools": [*TOOLS[Run], "Bash"], "effect": "deny"}
 ASKS_A_PERSON = {"path": "tools", "args": {"rules": [RUNNERS], "default": "allow", "action": "ask"}}
 REASON = r"\bphrase\b"
 """The reason of the guard `phrases`."""
+
+
+
+def closes_plainly(place: str, turn: Turn) -> Case:
+    """A guard ends the answer with a text of its own, and the finish reason is that of any other answer:
+    no program takes it for a broken one."""
+    return Case(
+        f"closes_plainly_in_{place}",
+        [phrases(action="terminate", text=CLOSED)],
+        (READS, turn, Turn(DONE)),
+        re.escape(CLOSED),
+        {},
+        WITHHELD,
+        2,
+        calls=place == "call",
+        settings={"terminate_finish_reason": "stop"},
+    )
+
 
 CASES: Sequence[Case] = (
     Case("off", [], TASK, DONE, AS_WRITTEN),
@@ -128,10 +148,13 @@ CASES: Sequence[Case] = (
         1,
         calls=True,
     ),
-    Case("refuses", [phrases(prompt="refuse")], TASK, REASON, {}, (), 0, f" It is {BLUEBIRD}."),
+    closes_plainly("text", Turn(SAID)),
+    closes_plainly("reasoning", Turn(DONE, SAID)),
+    closes_plainly("call", Turn("I write it.", step=Write("secret.txt", SAID))),
+    Case("refuses", [phrases(prompt="refuse_new")], TASK, REASON, {}, (), 0, f" It is {BLUEBIRD}."),
     Case(
         "replies",
-        [phrases(prompt="refuse", text=REPLY)],
+        [phrases(prompt="refuse_new", text=REPLY)],
         TASK,
         re.escape(REPLY),
         {},

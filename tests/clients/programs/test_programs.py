@@ -41,7 +41,7 @@ def test_a_program_works_with_guards(program: Program, case: Case, tmp_path: Pat
     home, folder, config = (tmp_path / one for one in ("home", "work", "weir.yaml"))
     folder.mkdir()
     (folder / "notes.txt").write_text(NOTES)
-    config.write_text(yaml.safe_dump({"hooks": list(case.hooks)}))
+    config.write_text(yaml.safe_dump({"hooks": list(case.hooks), **case.settings}))
     with (
         serving_model(ScriptedModel(case.turns, str(folder), approves=bool(case.approves))) as model,
         serving(
