@@ -94,12 +94,12 @@ class Exchange(Generic[F]):
     def info(self) -> ModelInfo:
         return self.route.model.engine.info
 
-    async def flow(self, *, generates: bool = True) -> StagedFlow:
+    async def flow(self) -> StagedFlow:
         """The way of the answer's deltas: admit, generate, rewind, parse, guard.
 
-        Run it with the last stage. The hooks admit the prompt here. `generates`: False for an answer without
-        any text, for which no engine is asked: its prompt may be stored, and is admitted all the same. Raises
-        `RuntimeError` for a request that is not counted: nothing has limited it.
+        Run it with the last stage. The hooks admit the prompt here, also that of a request that does not
+        generate, for which no engine is asked: it may be stored. Raises `RuntimeError` for a request that is
+        not counted: nothing has limited it.
         """
         model, metrics = self.route.model, self.metrics
         guard = self._opened()
@@ -110,7 +110,7 @@ class Exchange(Generic[F]):
         if not isinstance(admitted, GenerationRequest):
             answered = [] if receipt is None else receipt.around([], is_refused=True)
             return StagedFlow(partial(feed_given, admitted), guard=answered)
-        if not generates:
+        if not admitted.generates:
             return StagedFlow(partial(feed_given, [Delta(finish_reason="stop")]))
         stages: list[Stage] = []
         if self.spending.is_limited:

@@ -249,7 +249,7 @@ async def respond(exchange: Exchange[Any], answer: Answer) -> web.StreamResponse
     if exchange.tokenizer is not None and has_other_arguments(answer.request.messages):
         ignored.append(IGNORED_ARGUMENTS)  # the chat template of a model in this process gets an object
     headers = answer.headers | ignored_header(ignored) if ignored else answer.headers
-    flow = await exchange.flow(generates=answer.generates)
+    flow = await exchange.flow()
     if answer.request.stream:
         keep_alive, socket = exchange.arrival.service.settings.keep_alive_interval, exchange.arrival.socket
         stream = (

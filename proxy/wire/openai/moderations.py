@@ -94,7 +94,7 @@ class ModerationRequest(BaseModel):
             "caller": caller,
             "user": self.user,
         }
-        as_prompt = GenerationRequest(**shared, prompts=texts)
+        as_prompt = GenerationRequest(**shared, prompts=texts, generates=False)
         as_answer = GenerationRequest(**shared, sampling=SamplingParams(n=len(texts)))
         return as_prompt, as_answer
 

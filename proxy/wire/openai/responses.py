@@ -1,6 +1,7 @@
 """`POST /v1/responses`: the request's fields. An engine gets the request as a chat."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
@@ -87,11 +88,6 @@ class ResponsesRequest(GenerationFields):
         return self._toolbox
 
     @property
-    def generates(self) -> bool:
-        """Whether the caller wants an answer's text."""
-        return True
-
-    @property
     def shows_reasoning(self) -> bool:
         return self.include_reasoning
 
@@ -164,7 +160,7 @@ class ResponseCreate(ResponsesRequest):
 
     type: Literal["response.create"]
     stream_id: str | None = Field(None, min_length=1, max_length=MAX_STREAM_ID)
-    generate: bool = True
+    generate: bool = Field(True, description="False: keep the conversation, and generate no answer")
 
     @model_validator(mode="before")
     @classmethod
@@ -174,6 +170,8 @@ class ResponseCreate(ResponsesRequest):
             raise APIError(400, reason, param="type")  # of a `ValueError`, pydantic drops the name
         return {**data, "stream": True} if isinstance(data, Mapping) else data
 
-    @property
-    def generates(self) -> bool:
-        return self.generate
+    def to_request(
+        self, request_id: str, model: str, conversation: Iterable[InputItem], *, caller: str = ""
+    ) -> GenerationRequest:
+        made = super().to_request(request_id, model, conversation, caller=caller)
+        return replace(made, generates=self.generate)

@@ -162,3 +162,21 @@ async def test_an_agent_goes_on_after_a_tools_result_was_refused(serve: Serve) -
         turn = {"role": "user", "content": blocks}
         assert (await client.post(MESSAGES, asked(MESSAGES, [*said, turn])))[0] == status
     assert MAIL not in str([request.messages for request in engine.requests])
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (f"{MESSAGES}/count_tokens", {"model": "m", "messages": [TOLD]}),
+        ("/v1/moderations", {"input": TOLD["content"]}),
+    ],
+)
+async def test_a_question_about_a_prompt_is_no_turn(serve: Serve, path: str, body: dict[str, Any]) -> None:
+    """Clients count a prompt's tokens, or have it judged, before they send it."""
+    client = await serve(ScriptedEngine(hello), Pii(prompt="refuse_new"), moderations=True)
+    for _ in range(2):
+        status, answer, _ = await client.post(path, body)
+        assert "EMAIL_ADDRESS" in str((status, answer))
+    statuses = [(await client.post(MESSAGES, asked(MESSAGES, [TOLD])))[0] for _ in range(2)]
+    assert statuses == [400, 200]
+    assert (await client.post(path, body))[0] == 200
