@@ -226,7 +226,7 @@ class Exchange(Generic[F]):
         try:
             admitted = await admit(guard, self.tokenizer)
         except RefusedError as error:
-            raise error.named_by(getattr(self.fields, "place_of", None)) from None
+            raise error.named_by(self.fields.place_of) from None
         if not isinstance(admitted, GenerationRequest):
             return admitted
         if isinstance(self.fields, CountFields):

@@ -12,6 +12,7 @@ from proxy.wire.errors import APIError
 from proxy.wire.openai.answer import JSONObject
 from proxy.wire.openai.endpoint_fields import Options
 from proxy.wire.openai.fields import GenerationFields
+from proxy.wire.openai.other_tools import others_named
 from proxy.wire.openai.response_input import InputItem, to_messages
 from proxy.wire.openai.response_tools import Tool, Toolbox
 
@@ -93,7 +94,7 @@ class ResponsesRequest(GenerationFields):
 
     def ignored(self, support: FieldSupport) -> list[str]:
         include = ["include"] if set(self.include) - {LOGPROBS} else []
-        tools = [f"tools.{kind}" for kind in self.toolbox.left_out]
+        tools = others_named(self.toolbox.left_out)
         items = [f"input.{item.type}" for item in self.input if item.is_opaque]
         return [*include, *dict.fromkeys([*tools, *items]), *super().ignored(support)]
 

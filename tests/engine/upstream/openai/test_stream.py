@@ -170,7 +170,6 @@ class TestChannels:
         assert told(deltas, "reasoning") == [("b", "b")]
         assert told(deltas) == [("</think>", ""), ("c", "c")]
 
-
     def test_tokens_are_told_again_after_a_text_without_tokens(self) -> None:
         """Weir itself sends a replacement without tokens."""
         chunks = [piece("Hi", "Hi"), piece(" [MAIL]"), piece(" and", " a", "nd"), piece("", finish="stop")]
