@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import compress
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Discriminator, Field, Tag
@@ -182,15 +183,17 @@ class Toolbox:
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self.chat: list[JSONObject] = []
         """The functions that an engine gets."""
+        self.places: list[int] = []
+        """The index of the tool, among all, that each function of `chat` stands for."""
         self.left_out: list[OtherTool] = []
         self._callees: dict[str, Callee] = {}
         """By the name of the function."""
         self._names: dict[tuple[Any, Any, Any], str] = {}
         """The first function's name, by the kind and the name of a tool, and by its namespace or None."""
-        for tool in tools:
-            self._add(tool)
+        for place, tool in enumerate(tools):
+            self._add(tool, place)
 
-    def _add(self, tool: Tool) -> None:
+    def _add(self, tool: Tool, place: int) -> None:
         inner = tool.tools if isinstance(tool, NamespaceTool) else [tool]
         self.left_out += [one for one in inner if isinstance(one, OtherTool)]
         if isinstance(tool, OtherTool):
@@ -201,6 +204,7 @@ class Toolbox:
                 raise RequestError(f"tools: two tools have the name {name}.", param="tools")
             for namespace in (callee.namespace, None):
                 self._names.setdefault((callee.kind, callee.name, namespace), name)
+            self.places.append(place)
             self.chat.append({"type": "function", "function": {**fields, "name": name}})
 
     def callee(self, name: str) -> Callee:
@@ -213,7 +217,8 @@ class Toolbox:
         match choice:
             case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": list(allowed)}:
                 names = {self._named(one) for one in allowed}
-                self.chat = [tool for tool in self.chat if tool["function"]["name"] in names]
+                kept = [tool["function"]["name"] in names for tool in self.chat]
+                self.chat, self.places = [*compress(self.chat, kept)], [*compress(self.places, kept)]
                 choice = mode
             case dict():
                 name = self._named(choice)

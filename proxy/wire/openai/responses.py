@@ -1,10 +1,10 @@
 """`POST /v1/responses`: the request's fields. An engine gets the request as a chat."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
+from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
 from engine.protocol import GenerationRequest, RequestError
 from engine.protocol.fields.support import FieldSupport
@@ -13,7 +13,7 @@ from proxy.wire.openai.answer import JSONObject
 from proxy.wire.openai.endpoint_fields import Options
 from proxy.wire.openai.fields import GenerationFields
 from proxy.wire.openai.other_tools import others_named
-from proxy.wire.openai.response_input import InputItem, to_messages
+from proxy.wire.openai.response_input import InputItem, placed_messages, to_messages
 from proxy.wire.openai.response_tools import Tool, Toolbox
 
 _UNSUPPORTED = ("background", "conversation", "prompt", "previous_input_messages", "return_token_ids")
@@ -82,6 +82,17 @@ class ResponsesRequest(GenerationFields):
     include_reasoning: bool = Field(True, description="False: the answer leaves reasoning out")
 
     _toolbox: Toolbox = PrivateAttr(default_factory=Toolbox)
+    _conversation: Sequence[InputItem] = PrivateAttr(())
+    """All items, up to the last item of the input."""
+    _is_text: bool = PrivateAttr(False)
+    """Whether the input is a text."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keeps_form(cls, data: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
+        made = read(data)
+        made._is_text = isinstance(data, Mapping) and isinstance(data.get("input"), str)
+        return made
 
     @property
     def toolbox(self) -> Toolbox:
@@ -91,6 +102,27 @@ class ResponsesRequest(GenerationFields):
     @property
     def shows_reasoning(self) -> bool:
         return self.include_reasoning
+
+    def message_place(self, index: int) -> str:
+        if self.instructions:
+            if index == 0:
+                return "instructions"
+            index -= 1
+        return self._item_place(placed_messages(self._conversation)[index][0])
+
+    def tool_place(self, index: int) -> str:
+        place = self._toolbox.places[index]
+        if place < len(self.tools):
+            return f"tools[{place}]"
+        adding = [i for i, item in enumerate(self._conversation) for _ in item.added_tools]
+        return self._item_place(adding[place - len(self.tools)])
+
+    def _item_place(self, index: int) -> str:
+        """`index`: among the items of the conversation."""
+        index -= len(self._conversation) - len(self.input)
+        if index < 0:
+            return "previous_response_id"
+        return "input" if self._is_text else f"input[{index}]"
 
     def ignored(self, support: FieldSupport) -> list[str]:
         include = ["include"] if set(self.include) - {LOGPROBS} else []
@@ -104,7 +136,7 @@ class ResponsesRequest(GenerationFields):
         """`conversation`: all items, up to the last item of the input. Raises `RequestError` for fields that
         contradict each other."""
         self._check()
-        items = list(conversation)
+        items = self._conversation = list(conversation)
         added = (tool for item in items for tool in item.added_tools)
         toolbox = self._toolbox = Toolbox([*self.tools, *added])
         choice = toolbox.choose(self.tool_choice)
