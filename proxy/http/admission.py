@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from time import perf_counter
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from aiohttp import web
@@ -133,7 +134,11 @@ class Exchange(Generic[F]):
 
     async def _decide(self, question: Question) -> bool:
         """Have a person decide on a tool call of the request."""
-        return await self.service.approvals.decide(question, self.route, self.request, self._listener)
+        asked, index, waited = perf_counter(), question.call.index, self.metrics.waited
+        try:
+            return await self.service.approvals.decide(question, self.route, self.request, self._listener)
+        finally:
+            waited[index] = waited.get(index, 0.0) + perf_counter() - asked
 
     def spend_estimate(self) -> None:
         """Count the prompt's tokens, about, for a request without usage."""
