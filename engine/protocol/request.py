@@ -73,6 +73,9 @@ class GenerationRequest:
     """The caller's JSON, if it is of the Messages API: its fields and their blocks in the caller's order,
     with the changes of hooks in `system`, `messages` and `tools`. An upstream of that API gets these as they
     are. The service sets it once hooks have decided; they never see it."""
+    generates: bool = True
+    """Whether the caller wants an answer. False: hooks admit the prompt, and no engine generates for it: a
+    count of its tokens, moderations, a response that is only prepared."""
     steers_end: bool = False
     """Whether a field of the caller may choose the place of an end that the engine calls the model's own
     (`engine.protocol.fields.asked`). The service sets it."""

@@ -41,6 +41,10 @@ class RefusedBefore:
             return self._until.get(self._digest(caller, text.text), 0.0) <= self._now()
 
     def remember(self, request: GenerationRequest, texts: Iterable[PromptText]) -> None:
+        """Remember the texts, unless no answer was asked for: a count of tokens is no turn of a
+        conversation."""
+        if not request.generates:
+            return
         with self._lock:
             for text in texts:
                 digest = self._digest(request.caller, text.text)

@@ -35,9 +35,9 @@ class RefusedError(RequestError):
         self.reason = reason
         self._place = place
 
-    def named_by(self, place_of: Callable[[str, str | None], str | None] | None) -> "RefusedError":
+    def named_by(self, place_of: Callable[[str, str | None], str | None]) -> "RefusedError":
         """The error with the caller's name of the place. `place_of`: takes the hook's, and the field."""
-        if place_of is not None and self._place is not None:
+        if self._place is not None:
             self.param = place_of(self._place, self.param)
         return self
 

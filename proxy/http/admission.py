@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from time import perf_counter
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from aiohttp import web
@@ -94,12 +95,12 @@ class Exchange(Generic[F]):
     def info(self) -> ModelInfo:
         return self.route.model.engine.info
 
-    async def flow(self, *, generates: bool = True) -> StagedFlow:
+    async def flow(self) -> StagedFlow:
         """The way of the answer's deltas: admit, generate, rewind, parse, guard.
 
-        Run it with the last stage. The hooks admit the prompt here. `generates`: False for an answer without
-        any text, for which no engine is asked: its prompt may be stored, and is admitted all the same. Raises
-        `RuntimeError` for a request that is not counted: nothing has limited it.
+        Run it with the last stage. The hooks admit the prompt here, also that of a request that does not
+        generate, for which no engine is asked: it may be stored. Raises `RuntimeError` for a request that is
+        not counted: nothing has limited it.
         """
         model, metrics = self.route.model, self.metrics
         guard = self._opened()
@@ -110,7 +111,7 @@ class Exchange(Generic[F]):
         if not isinstance(admitted, GenerationRequest):
             answered = [] if receipt is None else receipt.around([], is_refused=True)
             return StagedFlow(partial(feed_given, admitted), guard=answered)
-        if not generates:
+        if not admitted.generates:
             return StagedFlow(partial(feed_given, [Delta(finish_reason="stop")]))
         stages: list[Stage] = []
         if self.spending.is_limited:
@@ -133,7 +134,11 @@ class Exchange(Generic[F]):
 
     async def _decide(self, question: Question) -> bool:
         """Have a person decide on a tool call of the request."""
-        return await self.service.approvals.decide(question, self.route, self.request, self._listener)
+        asked, index, waited = perf_counter(), question.call.index, self.metrics.waited
+        try:
+            return await self.service.approvals.decide(question, self.route, self.request, self._listener)
+        finally:
+            waited[index] = waited.get(index, 0.0) + perf_counter() - asked
 
     def spend_estimate(self) -> None:
         """Count the prompt's tokens, about, for a request without usage."""
@@ -226,7 +231,7 @@ class Exchange(Generic[F]):
         try:
             admitted = await admit(guard, self.tokenizer)
         except RefusedError as error:
-            raise error.named_by(getattr(self.fields, "place_of", None)) from None
+            raise error.named_by(self.fields.place_of) from None
         if not isinstance(admitted, GenerationRequest):
             return admitted
         if isinstance(self.fields, CountFields):

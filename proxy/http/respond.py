@@ -113,10 +113,13 @@ class AnswerStage(Stage):
         index, now = delta.index, perf_counter()
         last = self._released.get(index)
         if last is None:
-            self.metrics.begin(now)
+            self.metrics.begin(now - self.metrics.waited.pop(index, 0.0))
             self._released[index] = now
         elif delta.text:
-            self.metrics.inter_token_latency.observe(now - last)
+            seconds = now - last
+            if self.metrics.waited:  # other text may have left meanwhile
+                seconds = max(0.0, seconds - self.metrics.waited.pop(index, 0.0))
+            self.metrics.inter_token_latency.observe(seconds)
             self._released[index] = now
         if delta.usage is not None:
             self.metrics.usage = delta.usage
@@ -249,7 +252,7 @@ async def respond(exchange: Exchange[Any], answer: Answer) -> web.StreamResponse
     if exchange.tokenizer is not None and has_other_arguments(answer.request.messages):
         ignored.append(IGNORED_ARGUMENTS)  # the chat template of a model in this process gets an object
     headers = answer.headers | ignored_header(ignored) if ignored else answer.headers
-    flow = await exchange.flow(generates=answer.generates)
+    flow = await exchange.flow()
     if answer.request.stream:
         keep_alive, socket = exchange.arrival.service.settings.keep_alive_interval, exchange.arrival.socket
         stream = (

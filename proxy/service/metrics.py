@@ -69,6 +69,9 @@ class RequestMetrics:
         """The outputs' finish reasons."""
         self.usage: Usage | None = None
         """As the client got it last."""
+        self.waited: dict[int, float] = {}
+        """The seconds that a person took to decide on calls of an output, by output, until its next text.
+        They are no latency of this server."""
         self._outcome: str | None = None
         self._is_ending = is_ending
         self.on_usage: Callable[[Usage | None], object] | None = None
@@ -138,8 +141,8 @@ def _outcome(error: BaseException) -> str:
 
 
 REQUEST_HISTOGRAMS = (
-    ("time_to_first_token_seconds", "From arrival to the first released piece.", "time_to_first_token"),
-    ("inter_token_latency_seconds", "Between two released pieces of an output.", "inter_token_latency"),
+    ("time_to_first_token_seconds", "To the first released piece, but for a person.", "time_to_first_token"),
+    ("inter_token_latency_seconds", "Between two released pieces, but for a person.", "inter_token_latency"),
     ("e2e_request_latency_seconds", "From arrival to the end.", "e2e_latency"),
     ("request_prompt_tokens", "Prompt tokens of a request.", "prompt_tokens"),
     ("request_generation_tokens", "Tokens generated for a request.", "generation_tokens"),

@@ -50,6 +50,23 @@ async def test_an_answer_passes_unchanged(serve: Serve, path: str, body: dict[st
     assert (await front.stream(path, body)).content() == "Hello 🎉!"
 
 
+@pytest.mark.parametrize(
+    ("path", "body"), [(CHATS, ASKS), ("/v1/completions", {**COMPLETION, "logprobs": 2})]
+)
+async def test_logprobs_go_on_after_a_text_without_them(
+    serve: Serve, path: str, body: dict[str, Any]
+) -> None:
+    back = await serve(ScriptedEngine(hello), Script(lambda c: emit(c.pending.replace("lo ", "p, "))))
+    front = await serve(OpenAIEngine(back.url), Script(lambda c: emit(c.pending)), names=[])
+    whole = (await front.post(path, body))[1]
+    assert without_identity(whole) == without_identity((await back.post(path, body))[1])
+    logprobs = whole["choices"][0]["logprobs"]
+    said = [one["token"] for one in logprobs["content"]] if path == CHATS else logprobs["tokens"]
+    assert said == ["Hel", "🎉", "!"]
+    chunks = (await front.stream(path, body)).chunks
+    assert sum(bool(chunk["choices"] and chunk["choices"][0].get("logprobs")) for chunk in chunks) == 3
+
+
 PROMPT = (
     Token(1, "The", b"The"),
     Token(2, " sky", b" sky", -3.0, (TopLogprob(5, b" sea", -1.0),), rank=9),

@@ -18,7 +18,7 @@ from engine.upstream.openai.calls import Segment, ToolCalls
 from engine.upstream.openai.prompt import PromptReader
 from engine.upstream.openai.request import asks_for_echo
 from engine.upstream.openai.template import TextTemplate
-from engine.upstream.openai.tokens import TokenAligner, TokenReader, checked_ids, is_id
+from engine.upstream.openai.tokens import TokenAligner, TokenReader, checked_ids, is_id, own_tokens
 from engine.upstream.usage import UsageCount, count_of
 
 _FINISH_REASONS: dict[str, FinishReason] = {
@@ -147,7 +147,7 @@ class _Output:
         self._tokens: TokenReader | None = None
         self._aligner: TokenAligner | None = None
         self._is_bare = False
-        """Whether no further token is released (rule 5 of `tokens`). Then all text passes as it comes."""
+        """Whether rule 5 of `tokens` holds. Then all text passes as it comes."""
         self._calls: ToolCalls | None = None
         self._prompts = prompts
         self._prompt = prompt if request.prompts else None
@@ -325,7 +325,8 @@ class _Output:
                 self._aligner, self._is_bare = None, True
         elif text:
             self._is_bare = True
-            deltas.append(self._delta(channel, text))
+            is_told = tokens and self._num_echoed == len(self._echo_ids)
+            deltas.append(self._delta(channel, text, own_tokens(tokens, text) if is_told else ()))
 
     def _release(self, deltas: list[Delta], text: str, tokens: tuple[Token, ...]) -> None:
         """Add text with its tokens, and separate the echoed ids' from the output's."""

@@ -16,7 +16,8 @@ text (contract 2.4, 3.6). So a token is released with its own text only:
    be this text. But if the text may lag, it waits for more text or for the end: among the tokens could be one
    whose text is still to come.
 5. If text was released without tokens, its tokens may come later, with another text. So once text was
-   released without tokens, or its tokens contradicted it, no further token of the output is released.
+   released without tokens, or its tokens contradicted it, tokens of the output are released only with an
+   event whose whole text is theirs, byte by byte.
 """
 
 import codecs
@@ -121,7 +122,7 @@ class TokenAligner:
         self._tokens: list[Token] = []
         self._text = ""
         self.is_bare = False
-        """Whether no further token is released (rule 5). Then all text passes as it comes."""
+        """Whether rule 5 holds. Then all text passes as it comes."""
 
     @property
     def waits(self) -> bool:
@@ -133,7 +134,7 @@ class TokenAligner:
         text follows for these tokens."""
         self._text += text
         if self.is_bare:
-            return self.mute(), ()
+            return self.mute(), own_tokens(tokens, text)
         self._tokens += tokens
         if not self._tokens:
             self.is_bare = bool(text)
@@ -150,7 +151,7 @@ class TokenAligner:
         return self._release(len(fitted), length, fitted)
 
     def mute(self) -> str:
-        """Release no further tokens, not even those that wait. Returns the text that waits."""
+        """Begin rule 5, and drop the tokens that wait. Returns the text that waits."""
         self.is_bare = True
         text, self._text = self._text, ""
         self._tokens.clear()
@@ -208,6 +209,13 @@ class TokenAligner:
         text, self._text = self._text[:length], self._text[length:]
         del self._tokens[:num_tokens]
         return text, tokens
+
+
+def own_tokens(tokens: Sequence[Token], text: str) -> tuple[Token, ...]:
+    """The tokens if each has bytes of the text and they have all of it (rule 5). Empty if they do not."""
+    if not all(token.raw for token in tokens) or "".join([token.text for token in tokens]) != text:
+        return ()
+    return tuple(tokens) if b"".join([token.raw for token in tokens]) == text.encode() else ()
 
 
 def _may_be(tokens: Sequence[Token], text: str) -> bool:

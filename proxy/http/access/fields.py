@@ -2,25 +2,16 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 from pydantic import ValidationError
 
 from proxy.http.access.bodies import SMALL, check_counts, read_json
 from proxy.http.door import Arrival
+from proxy.wire.body import RequestBody
 from proxy.wire.errors import APIError
 
-
-class Fields(Protocol):
-    """The body of a request, as one of the classes of `proxy.wire` reads it."""
-
-    model: str | None
-
-    @classmethod
-    def model_validate(cls, obj: Any) -> Any: ...
-
-
-F = TypeVar("F", bound=Fields)
+F = TypeVar("F", bound=RequestBody)
 
 
 async def read_fields(arrival: Arrival, kind: type[F], *, names_model: bool) -> F:
@@ -40,7 +31,7 @@ async def read_fields(arrival: Arrival, kind: type[F], *, names_model: bool) -> 
     if is_large:
         await asyncio.sleep(0)
     try:
-        fields: F = kind.model_validate(value)
+        fields = kind.model_validate(value)
     except ValidationError:
         name = value.get("model") if isinstance(value, dict) else None
         with suppress(APIError):  # for the log

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from proxy.wire.errors import APIError
-from proxy.wire.guard_api.check import Check, JSONObject, Judgement
+from proxy.wire.guard_api.check import Check, JSONObject, Judgement, Question
 from proxy.wire.guard_api.messages import only_texts_changed
 
 _REJECTED = 403
@@ -41,7 +41,7 @@ class _Choices(BaseModel):
     choices: list[_Choice] = Field(min_length=1)
 
 
-class PromptWebhook(BaseModel):
+class PromptWebhook(Question):
     """Judge a prompt (agentgateway)."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -60,7 +60,7 @@ class PromptWebhook(BaseModel):
         return _answered("messages", [*check.messages], texts)
 
 
-class AnswerWebhook(BaseModel):
+class AnswerWebhook(Question):
     """Judge an answer (agentgateway)."""
 
     model_config = ConfigDict(strict=True, extra="forbid")

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from engine.protocol import RequestError
 from proxy.wire.errors import APIError
-from proxy.wire.guard_api.check import Check, JSONObject, Judgement
+from proxy.wire.guard_api.check import Check, JSONObject, Judgement, Question
 from proxy.wire.guard_api.messages import only_texts_changed
 
 _UNITS = ("topicPolicy", "contentPolicy", "wordPolicy", "sensitiveInformationPolicy")
@@ -38,7 +38,7 @@ class _Content(BaseModel):
     image: JSONObject | None = None
 
 
-class ApplyGuardrail(BaseModel):
+class ApplyGuardrail(Question):
     """Judge the texts of a prompt or an answer (Amazon Bedrock). The guardrail and its version in the path
     name nothing here: the key has its policy."""
 

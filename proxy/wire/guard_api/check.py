@@ -1,11 +1,13 @@
 """Values that every protocol of other gateways shares: the texts to judge, and the verdicts on them."""
 
+from abc import abstractmethod
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from engine.protocol import GenerationRequest, RequestError
 from hooks.api.decision import NOTES, Decision
+from proxy.wire.body import RequestBody
 
 JSONObject = dict[str, Any]
 MODEL = "weir-guards"
@@ -123,16 +125,13 @@ class Judgement:
         return [one.call for one in self.calls] != [*check.calls]
 
 
-class Question(Protocol):
+class Question(RequestBody):
     """The body of a question in one protocol."""
 
-    model: str | None
-
-    @classmethod
-    def model_validate(cls, obj: Any) -> Any: ...
-
+    @abstractmethod
     def check(self, names: Mapping[str, str], headers: Mapping[str, str]) -> Check:
         """The texts to judge. `names`: those in the path. Raises `RequestError` for what nobody can judge."""
 
+    @abstractmethod
     def answer(self, check: Check, judged: Judgement) -> Any:
         """The answer, as JSON. Raises `APIError` for a change that the protocol has no place for."""

@@ -11,10 +11,10 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from proxy.wire.errors import APIError
-from proxy.wire.guard_api.check import Check, CheckedCall, JSONObject, Judgement
+from proxy.wire.guard_api.check import Check, CheckedCall, JSONObject, Judgement, Question
 
 
-class PreToolUse(BaseModel):
+class PreToolUse(Question):
     """Judge a tool call before it runs (coding agents). Fields that are not here hold nothing that the tool
     gets."""
 
@@ -23,7 +23,6 @@ class PreToolUse(BaseModel):
     hook_event_name: Literal["PreToolUse"]
     tool_name: str
     tool_input: JSONObject
-    model: str | None = None
 
     def check(self, names: Mapping[str, str], headers: Mapping[str, str]) -> Check:
         return Check(calls=[CheckedCall(self.tool_name, orjson.dumps(self.tool_input).decode())])

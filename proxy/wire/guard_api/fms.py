@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from engine.protocol import RequestError
 from hooks.api.decision import Decision
 from proxy.wire.errors import APIError
-from proxy.wire.guard_api.check import Check, CheckedCall, JSONObject, Judged, Judgement
+from proxy.wire.guard_api.check import Check, CheckedCall, JSONObject, Judged, Judgement, Question
 from proxy.wire.guard_api.messages import Message, answered_texts, function_call
 from proxy.wire.guard_api.places import findings_in
 
@@ -19,12 +19,12 @@ ALL = "weir"
 """The detector that is all hooks."""
 
 
-class _Detector(BaseModel):
+class _Detector(Question):
     """The parts of every question. `detector_params` change nothing: the hooks have their settings."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    detector_params: JSONObject = {}
+    detector_params: JSONObject = Field({})
     model: None = None
     _detector: str = PrivateAttr("")
 
@@ -122,7 +122,7 @@ class Chat(_Detector):
     answer; else all are judged as a prompt."""
 
     messages: list[Message] = Field(min_length=1)
-    tools: list[JSONObject] = []
+    tools: list[JSONObject] = Field([])
 
     def check(self, names: Mapping[str, str], headers: Mapping[str, str]) -> Check:
         self._read(headers)

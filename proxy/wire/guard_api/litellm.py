@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hooks.prompts.media import media_of
 from proxy.wire.errors import APIError
-from proxy.wire.guard_api.check import Check, CheckedCall, JSONObject, Judgement
+from proxy.wire.guard_api.check import Check, CheckedCall, JSONObject, Judgement, Question
 from proxy.wire.guard_api.messages import (
     Message,
     beside_texts,
@@ -25,7 +25,7 @@ from proxy.wire.guard_api.messages import (
 )
 
 
-class LiteLLMCheck(BaseModel):
+class LiteLLMCheck(Question):
     """Judge a prompt, an answer, or an answer so far (LiteLLM). Fields that are not here hold no text of a
     prompt or an answer."""
 
@@ -38,7 +38,6 @@ class LiteLLMCheck(BaseModel):
     tools: list[JSONObject] | None = None
     tool_calls: list[JSONObject] | None = None
     structured_messages: list[Message] | None = None
-    model: str | None = None
     litellm_call_id: str | None = None
     request_data: dict[str, Any] = Field(default_factory=dict)
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from engine.protocol import RequestError
 from proxy.wire.errors import APIError
-from proxy.wire.guard_api.check import Check, JSONObject, Judged, JudgedPrompt, Judgement
+from proxy.wire.guard_api.check import Check, JSONObject, Judged, JudgedPrompt, Judgement, Question
 from proxy.wire.guard_api.messages import Message, answered_texts, inexpressible, only_texts_changed, texts_of
 
 Rail = Literal["input", "output"]
@@ -22,14 +22,13 @@ class _Guardrails(BaseModel):
     rail_types: list[Rail] | None = Field(None, min_length=1)
 
 
-class Checks(BaseModel):
+class Checks(Question):
     """Judge a prompt, its answer, or both (NeMo Guardrails)."""
 
     model_config = ConfigDict(strict=True)
 
     messages: list[Message] = Field(min_length=1)
     guardrails: _Guardrails = _Guardrails()
-    model: str | None = None
 
     @property
     def _is_answered(self) -> bool:

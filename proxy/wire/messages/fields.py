@@ -112,6 +112,7 @@ class CountFields(GenerationFields):
     version."""
 
     endpoint = "messages"
+    generates: ClassVar[bool] = False
     refused: ClassVar[Mapping[str, str]] = {
         **GenerationFields.refused,
         "n": "must be 1",
@@ -215,6 +216,7 @@ class CountFields(GenerationFields):
             messages=tuple(messages),
             tools=tuple(tool.to_chat() for tool in tools),
             tool_choice=choice.to_chat() if choice is not None and tools else None,
+            generates=self.generates,
             parallel_tool_calls=choice is None or not choice.disable_parallel_tool_use,
             extra={**self._prefill(), **self._thinking(), **self._output_config(), **self._own_fields()},
         )
@@ -286,6 +288,8 @@ class CountFields(GenerationFields):
 
 class MessagesRequest(CountFields):
     """The fields of a message to answer."""
+
+    generates = True
 
     max_tokens: int = Field(ge=1)
 

@@ -40,8 +40,6 @@ class Answer(ABC):
     def __init__(self, fields: GenerationFields, request: GenerationRequest) -> None:
         self.fields = fields
         self.request = request
-        self.generates = True
-        """Whether the caller wants an answer's text."""
         self.headers: dict[str, str] = {}
         """The headers that the response has in this API alone."""
         self._usage = Usage(0, 0)

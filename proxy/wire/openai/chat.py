@@ -109,6 +109,9 @@ class ChatRequest(GenerationFields):
     def shows_reasoning(self) -> bool:
         return self.include_reasoning
 
+    def message_place(self, index: int) -> str:
+        return f"messages[{index}]"
+
     def tool_place(self, index: int) -> str:
         return f"tools[{place_among(self.tools, index)}]"
 

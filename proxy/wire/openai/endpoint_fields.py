@@ -21,6 +21,7 @@ from engine.protocol.fields.names import (
 )
 from engine.protocol.fields.support import FieldSupport, Treatment
 from engine.protocol.fields.table import EMPTY, FIELDS
+from proxy.wire.body import RequestBody
 
 Endpoint = Literal["chat", "completions", "responses", "messages"]
 
@@ -46,15 +47,21 @@ _LIKE = 0.85
 """From this likeness on (difflib's), a name is a known one with a slip of the pen."""
 _MAX_COMPARED = 4
 """Unknown names of a request that are compared with all known ones."""
+
+
+def tool_kind(kind: str) -> str:
+    """The name of an ignored field that stands for the tools of a kind."""
+    return f"tools.{kind}"
+
+
 _OF_TOOLS = {
-    f"tools.{kind}"
+    tool_kind(kind)
     for kind in (
         *("web_search", "web_search_preview", "file_search", "code_interpreter", "image_generation", "mcp"),
         *("tool_search", "computer", "computer_use_preview", "shell", "apply_patch"),
     )
 }
 """Names of known tools that no engine has. Another type of tool is the caller's own word."""
-_PLACE = re.compile(r"(?P<name>messages|tools)\[(?P<index>\d+)\]")
 _NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}", re.ASCII)
 
 
@@ -76,7 +83,7 @@ class Options(RequestObject):
     """An object of settings. Each is a field with a dotted name, such as `text.format`."""
 
 
-class EndpointFields(RequestObject):
+class EndpointFields(RequestBody, RequestObject):
     """The body of a request for a generation."""
 
     endpoint: ClassVar[Endpoint]
@@ -134,28 +141,6 @@ class EndpointFields(RequestObject):
                     if len(names) > MAX_NAMES:
                         break
         return [*dict.fromkeys([*names, *self.unread(support)])][: MAX_NAMES + 1]
-
-    def place_of(self, place: str, field: str | None) -> str | None:
-        """The place of a prompt's text as the caller's JSON has it. It holds none of the caller's words.
-
-        `place`: `PromptText.place`. `field`: that of the prompt, for a place that cannot be said.
-        """
-        found = _PLACE.match(place)
-        if found is None or self.endpoint not in ("chat", "messages"):
-            return field
-        index = int(found["index"])
-        try:
-            return self.tool_place(index) if found["name"] == "tools" else self.message_place(index)
-        except LookupError:  # a hook has added it
-            return field
-
-    def tool_place(self, index: int) -> str:
-        """The place of one of the request's tools. Raises `LookupError`."""
-        return f"tools[{index}]"
-
-    def message_place(self, index: int) -> str:
-        """The place of one of the request's messages. Raises `LookupError`."""
-        return f"messages[{index}]"
 
     def unread(self, support: FieldSupport) -> Iterable[str]:
         """The names of parts of fields that have no effect with this engine: `tools.defer_loading`."""

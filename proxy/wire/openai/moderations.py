@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from engine.protocol import GenerationRequest, RequestError, SamplingParams
 from hooks.api.decision import NOTES, Decision
 from proxy.settings.guard_api import Category
+from proxy.wire.body import RequestBody
 from proxy.wire.openai.answer import JSONObject
 
 MODEL = "weir-guards"
@@ -50,7 +51,7 @@ def _form(value: Any) -> str:
     )
 
 
-class ModerationRequest(BaseModel):
+class ModerationRequest(RequestBody):
     """Texts to judge. A text is judged as a prompt, and as an answer."""
 
     model_config = ConfigDict(strict=True, extra="forbid", defer_build=True)
@@ -94,7 +95,7 @@ class ModerationRequest(BaseModel):
             "caller": caller,
             "user": self.user,
         }
-        as_prompt = GenerationRequest(**shared, prompts=texts)
+        as_prompt = GenerationRequest(**shared, prompts=texts, generates=False)
         as_answer = GenerationRequest(**shared, sampling=SamplingParams(n=len(texts)))
         return as_prompt, as_answer
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Discriminator, Tag
 
-from proxy.wire.openai.endpoint_fields import RequestObject
+from proxy.wire.openai.endpoint_fields import RequestObject, tool_kind
 
-FUNCTION, _OTHER = "a function", "another tool"
+FUNCTION, OTHER = "a function", "another tool"
 """The tags of the two kinds. They have a space, so an error's `param` leaves them out."""
 
 T = TypeVar("T")
@@ -21,10 +21,10 @@ class OtherTool(RequestObject):
     """A tool that no model is offered."""
 
     type: str
-    name: str | None = None
+    name: Any = None
 
 
-Other = Annotated[OtherTool, Tag(_OTHER)]
+Other = Annotated[OtherTool, Tag(OTHER)]
 
 
 def by_type(*functions: str | None) -> Discriminator:
@@ -32,7 +32,7 @@ def by_type(*functions: str | None) -> Discriminator:
 
     def tag(tool: Any) -> str:
         kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
-        return _OTHER if isinstance(kind, str) and kind not in functions else FUNCTION
+        return OTHER if isinstance(kind, str) and kind not in functions else FUNCTION
 
     return Discriminator(tag)
 
@@ -48,7 +48,7 @@ def place_among(tools: Iterable[Any], index: int) -> int:
 
 def others_named(tools: Iterable[Any]) -> Iterator[str]:
     """The kinds of the tools that no model is offered, as names of ignored fields."""
-    return (f"tools.{tool.type}" for tool in tools if isinstance(tool, OtherTool))
+    return (tool_kind(tool.type) for tool in tools if isinstance(tool, OtherTool))
 
 
 def not_offered(tools: Iterable[Any], name: str | None) -> str:

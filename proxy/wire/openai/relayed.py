@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Field
 from engine.protocol import GenerationRequest, Prompt, RequestError
 from engine.protocol.fields.names import is_known, is_neutral
 from engine.protocol.fields.support import FieldSupport
+from proxy.wire.body import RequestBody
 from proxy.wire.openai.answer import JSONObject
 from proxy.wire.openai.endpoint_fields import RequestObject, check_code, check_guards
 from proxy.wire.openai.fields import TokenId
@@ -35,7 +36,7 @@ Text = str | TextObject
 Texts = Text | Annotated[list[Text], Field(min_length=1, fail_fast=True)]
 
 
-class RelayedRequest(RequestObject):
+class RelayedRequest(RequestBody, RequestObject):
     """The fields that all have. Hooks read every other field. The upstream gets what its engine relays."""
 
     endpoint: ClassVar[RelayedEndpoint]

@@ -37,7 +37,6 @@ class ResponsesAnswer(EventsAnswer):
         """`keep` gets the whole response, before a client could know of it. None: it is not kept."""
         super().__init__(fields, request)
         self._keep = keep
-        self.generates = fields.generates
         self._created_at = int(time.time())
         self._status: Literal["in_progress", "completed", "incomplete", "failed"] = "in_progress"
         self._error: JSONObject | None = None
@@ -151,7 +150,7 @@ class ResponsesAnswer(EventsAnswer):
     def _complete(self) -> list[Event]:
         """End the answer. An answer without any item gets an empty message."""
         events = self._begin()
-        if not self._items and self.generates:
+        if not self._items and self.request.generates:
             events += self._turn_to(Delta())
         self._status = "incomplete" if self._finish.finish_reason in _INCOMPLETE else "completed"
         return events + self._close("incomplete" if self._finish.is_blocked else self._status)

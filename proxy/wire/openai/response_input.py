@@ -7,9 +7,9 @@ call and its result, so that hooks and the model read all of it.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
     BeforeValidator,
@@ -231,16 +231,36 @@ _NEEDED = {
 
 def to_messages(items: Iterable[InputItem]) -> list[JSONObject]:
     """The items as a chat. Adjacent items of the assistant (text, reasoning, calls) form one message."""
-    shown = [item for item in items if not (item.is_opaque or item.type == "additional_tools")]
-    ids = [item.call_id or item.id or f"call_{place}" for place, item in enumerate(shown)]
+    return [message for _, message in placed_messages(items)]
+
+
+def placed_messages(items: Iterable[InputItem]) -> list[tuple[int, JSONObject]]:
+    """The messages of `to_messages`, each with the place of the first item that it is made of."""
+    shown = [
+        (place, item)
+        for place, item in enumerate(items)
+        if not (item.is_opaque or item.type == "additional_tools")
+    ]
+    ids = [item.call_id or item.id or f"call_{i}" for i, (_, item) in enumerate(shown)]
     # The result of a command may have the id of the item in place of the call's.
-    calls = {item.id: call_id for item, call_id in zip(shown, ids, strict=True) if not item.is_result}
-    ids = [calls.get(call_id, call_id) for call_id in ids]
-    messages: list[JSONObject] = []
-    for is_assistants, run in groupby(zip(shown, ids, strict=True), lambda one: one[0].is_assistants):
+    calls = {item.id: call_id for (_, item), call_id in zip(shown, ids, strict=True) if not item.is_result}
+    placed = [_Placed(*one, calls.get(call_id, call_id)) for one, call_id in zip(shown, ids, strict=True)]
+    messages: list[tuple[int, JSONObject]] = []
+    for is_assistants, run in groupby(placed, lambda one: one.item.is_assistants):
         adjacent = list(run)
-        messages += _assistants(adjacent) if is_assistants else [_message(*one) for one in adjacent]
+        if is_assistants:
+            messages += _assistants(adjacent)
+        else:
+            messages += [(one.place, _message(one.item, one.call_id)) for one in adjacent]
     return messages
+
+
+class _Placed(NamedTuple):
+    """An item, its place among all, and the id of its call."""
+
+    place: int
+    item: InputItem
+    call_id: str
 
 
 def _message(item: InputItem, call_id: str) -> JSONObject:
@@ -255,23 +275,23 @@ def _result(item: InputItem, call_id: str) -> JSONObject:
     return {"role": "tool", "tool_call_id": call_id, "content": item.result()}
 
 
-def _assistants(items: Iterable[tuple[InputItem, str]]) -> list[JSONObject]:
+def _assistants(items: Sequence[_Placed]) -> list[tuple[int, JSONObject]]:
     """The message of adjacent items, and the results that some of them have themselves."""
     content: list[str] = []
     reasoning: list[str] = []
     calls: list[JSONObject] = []
-    results: list[JSONObject] = []
-    for item, call_id in items:
+    results: list[tuple[int, JSONObject]] = []
+    for place, item, call_id in items:
         if item.type in ("message", "reasoning"):
             texts = content if item.type == "message" else reasoning
             texts += [part.visible_text for part in item.content or ()]
             continue
         calls.append({"id": call_id, "type": "function", "function": item.function()})
         if item.has_own_result:
-            results.append(_result(item, call_id))
+            results.append((place, _result(item, call_id)))
     message: JSONObject = {"role": "assistant", "content": "".join(content)}
     if calls:
         message["tool_calls"] = calls
     if any(reasoning):
         message["reasoning_content"] = "".join(reasoning)
-    return [message, *results]
+    return [(items[0].place, message), *results]

@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import compress
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Discriminator, Field, Tag
@@ -18,6 +19,7 @@ from engine.protocol.call_arguments import object_of
 from engine.protocol.characters import whole_characters
 from proxy.wire.openai.answer import JSONObject
 from proxy.wire.openai.endpoint_fields import RequestObject
+from proxy.wire.openai.other_tools import OTHER, Other, OtherTool, functions_of
 
 CUSTOM_ARGUMENT = "input"
 """The argument of a function that stands for a custom tool."""
@@ -123,15 +125,6 @@ class ToolSearchTool(RequestObject):
         yield Callee("tool_search", TOOL_SEARCH), fields
 
 
-class OtherTool(RequestObject):
-    """A tool that no engine here has."""
-
-    type: str
-
-    def entries(self, namespace: str | None = None) -> Iterator[Entry]:
-        return iter(())
-
-
 def _by_type(*known: str) -> Discriminator:
     """Tells the classes of tools apart. The space in a tag keeps it out of the field's name in an error."""
 
@@ -140,17 +133,13 @@ def _by_type(*known: str) -> Discriminator:
         kind = fields.get("type", "function")
         # Without the client, a search is one by OpenAI's servers.
         is_known = kind in known and (kind != TOOL_SEARCH or fields.get("execution") == "client")
-        return f"a {kind}" if is_known else "another"
+        return f"a {kind}" if is_known else OTHER
 
     return Discriminator(tag)
 
 
-InNamespace = Annotated[
-    Annotated[FunctionTool, Tag("a function")]
-    | Annotated[CustomTool, Tag("a custom")]
-    | Annotated[OtherTool, Tag("another")],
-    _by_type("function", "custom"),
-]
+Named = Annotated[FunctionTool, Tag("a function")] | Annotated[CustomTool, Tag("a custom")]
+InNamespace = Annotated[Named | Other, _by_type("function", "custom")]
 
 
 class NamespaceTool(RequestObject):
@@ -163,29 +152,28 @@ class NamespaceTool(RequestObject):
 
     def entries(self) -> Iterator[Entry]:
         for tool in self.tools:
-            yield from tool.entries(self.name)
+            if not isinstance(tool, OtherTool):
+                yield from tool.entries(self.name)
 
     def without_others(self) -> "NamespaceTool":
-        kept = [tool for tool in self.tools if not isinstance(tool, OtherTool)]
-        return self.model_copy(update={"tools": kept})
+        return self.model_copy(update={"tools": functions_of(self.tools)})
 
 
 Tool = Annotated[
-    Annotated[FunctionTool, Tag("a function")]
-    | Annotated[CustomTool, Tag("a custom")]
+    Named
     | Annotated[LocalShellTool, Tag("a local_shell")]
     | Annotated[NamespaceTool, Tag("a namespace")]
     | Annotated[ToolSearchTool, Tag("a tool_search")]
-    | Annotated[OtherTool, Tag("another")],
+    | Other,
     _by_type("function", "custom", "local_shell", "namespace", "tool_search"),
 ]
 
 
 def shown(tools: Iterable[Tool]) -> list[JSONObject]:
     """The tools as an answer has them: without those that are left out."""
-    used = (tool for tool in tools if not isinstance(tool, OtherTool))
     return [
-        (tool.without_others() if isinstance(tool, NamespaceTool) else tool).model_dump() for tool in used
+        (tool.without_others() if isinstance(tool, NamespaceTool) else tool).model_dump()
+        for tool in functions_of(tools)
     ]
 
 
@@ -195,24 +183,28 @@ class Toolbox:
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self.chat: list[JSONObject] = []
         """The functions that an engine gets."""
-        self.left_out: list[str] = []
-        """The types of tools that no engine gets."""
+        self.places: list[int] = []
+        """The index of the tool, among all, that each function of `chat` stands for."""
+        self.left_out: list[OtherTool] = []
         self._callees: dict[str, Callee] = {}
         """By the name of the function."""
         self._names: dict[tuple[Any, Any, Any], str] = {}
         """The first function's name, by the kind and the name of a tool, and by its namespace or None."""
-        for tool in tools:
-            self._add(tool)
+        for place, tool in enumerate(tools):
+            self._add(tool, place)
 
-    def _add(self, tool: Tool) -> None:
+    def _add(self, tool: Tool, place: int) -> None:
         inner = tool.tools if isinstance(tool, NamespaceTool) else [tool]
-        self.left_out += [one.type for one in inner if isinstance(one, OtherTool)]
+        self.left_out += [one for one in inner if isinstance(one, OtherTool)]
+        if isinstance(tool, OtherTool):
+            return
         for callee, fields in tool.entries():
             name = chat_name(callee.name, callee.namespace)
             if self._callees.setdefault(name, callee) != callee:
                 raise RequestError(f"tools: two tools have the name {name}.", param="tools")
             for namespace in (callee.namespace, None):
                 self._names.setdefault((callee.kind, callee.name, namespace), name)
+            self.places.append(place)
             self.chat.append({"type": "function", "function": {**fields, "name": name}})
 
     def callee(self, name: str) -> Callee:
@@ -225,7 +217,8 @@ class Toolbox:
         match choice:
             case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": list(allowed)}:
                 names = {self._named(one) for one in allowed}
-                self.chat = [tool for tool in self.chat if tool["function"]["name"] in names]
+                kept = [tool["function"]["name"] in names for tool in self.chat]
+                self.chat, self.places = [*compress(self.chat, kept)], [*compress(self.places, kept)]
                 choice = mode
             case dict():
                 name = self._named(choice)
@@ -245,7 +238,7 @@ class Toolbox:
         return self._names.get(asked) if all(isinstance(one, str | None) for one in asked) else None
 
     def _no_such(self, kind: Any) -> str:
-        if kind in self.left_out:
+        if any(kind == tool.type for tool in self.left_out):
             return f"tool_choice names {kind}, which no engine here has"
         return "tool_choice must name a tool that is in tools"
 

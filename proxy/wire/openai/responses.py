@@ -1,9 +1,10 @@
 """`POST /v1/responses`: the request's fields. An engine gets the request as a chat."""
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
+from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
 from engine.protocol import GenerationRequest, RequestError
 from engine.protocol.fields.support import FieldSupport
@@ -11,7 +12,8 @@ from proxy.wire.errors import APIError
 from proxy.wire.openai.answer import JSONObject
 from proxy.wire.openai.endpoint_fields import Options
 from proxy.wire.openai.fields import GenerationFields
-from proxy.wire.openai.response_input import InputItem, to_messages
+from proxy.wire.openai.other_tools import others_named
+from proxy.wire.openai.response_input import InputItem, placed_messages, to_messages
 from proxy.wire.openai.response_tools import Tool, Toolbox
 
 _UNSUPPORTED = ("background", "conversation", "prompt", "previous_input_messages", "return_token_ids")
@@ -80,6 +82,17 @@ class ResponsesRequest(GenerationFields):
     include_reasoning: bool = Field(True, description="False: the answer leaves reasoning out")
 
     _toolbox: Toolbox = PrivateAttr(default_factory=Toolbox)
+    _conversation: Sequence[InputItem] = PrivateAttr(())
+    """All items, up to the last item of the input."""
+    _is_text: bool = PrivateAttr(False)
+    """Whether the input is a text."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keeps_form(cls, data: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
+        made = read(data)
+        made._is_text = isinstance(data, Mapping) and isinstance(data.get("input"), str)
+        return made
 
     @property
     def toolbox(self) -> Toolbox:
@@ -87,17 +100,33 @@ class ResponsesRequest(GenerationFields):
         return self._toolbox
 
     @property
-    def generates(self) -> bool:
-        """Whether the caller wants an answer's text."""
-        return True
-
-    @property
     def shows_reasoning(self) -> bool:
         return self.include_reasoning
 
+    def message_place(self, index: int) -> str:
+        if self.instructions:
+            if index == 0:
+                return "instructions"
+            index -= 1
+        return self._item_place(placed_messages(self._conversation)[index][0])
+
+    def tool_place(self, index: int) -> str:
+        place = self._toolbox.places[index]
+        if place < len(self.tools):
+            return f"tools[{place}]"
+        adding = [i for i, item in enumerate(self._conversation) for _ in item.added_tools]
+        return self._item_place(adding[place - len(self.tools)])
+
+    def _item_place(self, index: int) -> str:
+        """`index`: among the items of the conversation."""
+        index -= len(self._conversation) - len(self.input)
+        if index < 0:
+            return "previous_response_id"
+        return "input" if self._is_text else f"input[{index}]"
+
     def ignored(self, support: FieldSupport) -> list[str]:
         include = ["include"] if set(self.include) - {LOGPROBS} else []
-        tools = [f"tools.{kind}" for kind in self.toolbox.left_out]
+        tools = others_named(self.toolbox.left_out)
         items = [f"input.{item.type}" for item in self.input if item.is_opaque]
         return [*include, *dict.fromkeys([*tools, *items]), *super().ignored(support)]
 
@@ -107,7 +136,7 @@ class ResponsesRequest(GenerationFields):
         """`conversation`: all items, up to the last item of the input. Raises `RequestError` for fields that
         contradict each other."""
         self._check()
-        items = list(conversation)
+        items = self._conversation = list(conversation)
         added = (tool for item in items for tool in item.added_tools)
         toolbox = self._toolbox = Toolbox([*self.tools, *added])
         choice = toolbox.choose(self.tool_choice)
@@ -164,7 +193,7 @@ class ResponseCreate(ResponsesRequest):
 
     type: Literal["response.create"]
     stream_id: str | None = Field(None, min_length=1, max_length=MAX_STREAM_ID)
-    generate: bool = True
+    generate: bool = Field(True, description="False: keep the conversation, and generate no answer")
 
     @model_validator(mode="before")
     @classmethod
@@ -174,6 +203,8 @@ class ResponseCreate(ResponsesRequest):
             raise APIError(400, reason, param="type")  # of a `ValueError`, pydantic drops the name
         return {**data, "stream": True} if isinstance(data, Mapping) else data
 
-    @property
-    def generates(self) -> bool:
-        return self.generate
+    def to_request(
+        self, request_id: str, model: str, conversation: Iterable[InputItem], *, caller: str = ""
+    ) -> GenerationRequest:
+        made = super().to_request(request_id, model, conversation, caller=caller)
+        return replace(made, generates=self.generate)

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from engine.protocol import GenerationRequest
+from proxy.wire.body import RequestBody
 from proxy.wire.openai.answer import JSONObject
 from proxy.wire.openai.chat import Message, Tool
 from proxy.wire.openai.endpoint_fields import check_code
@@ -13,13 +14,12 @@ from proxy.wire.openai.fields import TokenId
 _READ_HERE = ("model", "prompt", "messages", "tools", "return_token_strs")
 
 
-class TokenizeRequest(BaseModel):
+class TokenizeRequest(RequestBody):
     """A text, or a chat, which the model's chat template turns into a text. A null means the same as a
     missing field."""
 
     model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=(), defer_build=True)
 
-    model: str | None = None
     prompt: str | None = None
     messages: list[Message] | None = Field(None, fail_fast=True)
     tools: list[Tool] | None = Field(None, fail_fast=True)
@@ -60,12 +60,11 @@ class TokenizeRequest(BaseModel):
         return {**admitted.extra, **prompt, **tools, **strings}
 
 
-class DetokenizeRequest(BaseModel):
+class DetokenizeRequest(RequestBody):
     """Token ids to turn into text."""
 
     model_config = ConfigDict(strict=True, defer_build=True)
 
-    model: str | None = None
     tokens: list[TokenId] = Field(fail_fast=True)
 
     def to_request(self, request_id: str, model: str, *, caller: str) -> GenerationRequest:

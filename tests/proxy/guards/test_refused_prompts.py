@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from engine.protocol import GenerationRequest
+from hooks import Chunk, Refusal, Verdict, emit, refuse
 from hooks.builtin.pii import Pii
 from hooks.detect.refused_before import RefusedBefore
 from hooks.prompts.texts import prompt_texts
@@ -19,6 +21,10 @@ HELLO = {"role": "assistant", "content": "Hello"}
 TOLD = {"role": "user", "content": f"I am {MAIL}."}
 RESULT = {"type": "tool_result", "tool_use_id": "t", "content": f"From {MAIL}."}
 CALL = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+CALLED = [
+    {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c", "output": "1"},
+]
 TOOLS = [{"name": "g", "input_schema": {}}, {"name": "f", "description": MAIL, "input_schema": {}}]
 CHAT_TOOLS = [
     {"type": "function", "function": {"name": one["name"], "description": one.get("description", "")}}
@@ -48,7 +54,12 @@ def asked(path: str, messages: list[Any], **fields: Any) -> dict[str, Any]:
             ),
             "messages[2]",
         ),
-        (RESPONSES, asked(RESPONSES, [TOLD]), "input"),
+        (RESPONSES, {"model": "m", "input": f"I am {MAIL}."}, "input"),
+        (RESPONSES, asked(RESPONSES, [TOLD]), "input[0]"),
+        (RESPONSES, asked(RESPONSES, [HI, HELLO, *CALLED, TOLD], instructions="Be brief."), "input[4]"),
+        (RESPONSES, asked(RESPONSES, [HI, HELLO, {**CALLED[0], "arguments": MAIL}]), "input[1]"),
+        (RESPONSES, asked(RESPONSES, [HI, CALLED[0], {**CALLED[1], "output": MAIL}]), "input[2]"),
+        (RESPONSES, asked(RESPONSES, [HI], instructions=f"Ask {MAIL}."), "instructions"),
         ("/v1/completions", {"model": "m", "prompt": f"I am {MAIL}."}, "prompt"),
     ],
 )
@@ -66,12 +77,51 @@ async def test_the_error_says_where_the_text_is_and_not_what_it_is(
         assert (error["code"], error["param"]) == ("content_filter", place)
 
 
-@pytest.mark.parametrize(("path", "tools"), [(CHATS, CHAT_TOOLS), (MESSAGES, TOOLS)])
+RESPONSE_TOOLS = [{**one["function"], "type": "function"} for one in CHAT_TOOLS]
+
+
+@pytest.mark.parametrize(
+    ("path", "tools"), [(CHATS, CHAT_TOOLS), (MESSAGES, TOOLS), (RESPONSES, RESPONSE_TOOLS)]
+)
 async def test_a_tools_place_counts_all_tools(serve: Serve, path: str, tools: list[Any]) -> None:
     client = await serve(ScriptedEngine(hello), Pii(prompt="refuse", of=["definition"]))
     other = {"type": "web_search_20250305", "name": "web_search"}
     _, answer, _ = await client.post(path, asked(path, [HI], tools=[other, *tools]))
     assert "tools[2]" in str(answer["error"])
+
+
+async def test_tools_of_a_response_are_those_of_the_request_or_of_an_item(serve: Serve) -> None:
+    client = await serve(ScriptedEngine(hello), Pii(prompt="refuse", of=["definition"]))
+    first, second = RESPONSE_TOOLS
+    added = [{"type": "additional_tools", "role": "developer", "tools": [first, second]}]
+    inner = [{"type": "namespace", "name": "n", "tools": [second]}]
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]}
+    for fields, place in (
+        ({"tools": [first, *inner]}, "tools[1]"),
+        ({"tools": RESPONSE_TOOLS, "tool_choice": allowed}, "tools[1]"),
+        ({"tools": [{"type": "odd"}], "input": [HI, *added, HELLO, HI]}, "input[1]"),
+    ):
+        _, answer, _ = await client.post(RESPONSES, {**asked(RESPONSES, [HI]), **fields})
+        assert answer["error"]["param"] == place
+
+
+async def test_a_text_of_an_earlier_response_has_that_place(serve: Serve) -> None:
+    """The guard came with a reload, or the conversation began under another policy."""
+    client = await serve(ScriptedEngine(hello), Late())
+    _, first, _ = await client.post(RESPONSES, asked(RESPONSES, [TOLD]))
+    body = {**asked(RESPONSES, [HI, TOLD]), "previous_response_id": first["id"]}
+    _, answer, _ = await client.post(RESPONSES, body)
+    assert answer["error"]["param"] == "previous_response_id"
+
+
+class Late:
+    """Refuses the first message of a chat that has more than one."""
+
+    def on_request(self, request: GenerationRequest) -> GenerationRequest | Refusal:
+        return refuse("late", place="messages[0].content") if len(request.messages) > 1 else request
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        return emit(chunk.pending)
 
 
 class Session:
@@ -162,3 +212,21 @@ async def test_an_agent_goes_on_after_a_tools_result_was_refused(serve: Serve) -
         turn = {"role": "user", "content": blocks}
         assert (await client.post(MESSAGES, asked(MESSAGES, [*said, turn])))[0] == status
     assert MAIL not in str([request.messages for request in engine.requests])
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (f"{MESSAGES}/count_tokens", {"model": "m", "messages": [TOLD]}),
+        ("/v1/moderations", {"input": TOLD["content"]}),
+    ],
+)
+async def test_a_question_about_a_prompt_is_no_turn(serve: Serve, path: str, body: dict[str, Any]) -> None:
+    """Clients count a prompt's tokens, or have it judged, before they send it."""
+    client = await serve(ScriptedEngine(hello), Pii(prompt="refuse_new"), moderations=True)
+    for _ in range(2):
+        status, answer, _ = await client.post(path, body)
+        assert "EMAIL_ADDRESS" in str((status, answer))
+    statuses = [(await client.post(MESSAGES, asked(MESSAGES, [TOLD])))[0] for _ in range(2)]
+    assert statuses == [400, 200]
+    assert (await client.post(path, body))[0] == 200

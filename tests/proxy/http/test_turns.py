@@ -11,6 +11,7 @@ from aiohttp import WSMsgType
 
 from engine.protocol import Delta, ToolCall
 from hooks import Chunk, Verdict, emit, hold, redact, refuse, suppress, terminate
+from hooks.builtin.pii import Pii
 from hooks.prompts.texts import prompt_texts
 from proxy.http.respond import SocketAnswer
 from tests.helpers import Script, ScriptedEngine, make_deltas, until
@@ -135,6 +136,14 @@ async def test_a_response_without_output_can_be_continued(serve: Serve) -> None:
     assert (prepared["output"], prepared["usage"]["total_tokens"], engine.requests) == ([], 0, [])
     await turns.response(store=False, input="And?", previous_response_id=prepared["id"])
     assert [message["content"] for message in engine.requests[-1].messages] == ["Hi", "And?"]
+
+
+async def test_a_response_that_is_only_prepared_uses_up_no_refusal(serve: Serve) -> None:
+    turns = await opened(await serve(saying("a"), Pii(prompt="refuse_new")))
+    fields = {"store": False, "input": "I am ada@initech.org."}
+    for prepares in (True, True, False):
+        assert (await turns.error(generate=not prepares, **fields))[0] == 400
+    assert (await turns.response(**fields))["status"] == "completed"
 
 
 async def test_turns_run_one_after_another_and_name_their_lane(serve: Serve) -> None:

@@ -15,15 +15,21 @@ from tests.proxy.wire.messages.conftest import ASK, TOOL
 from tests.proxy.wire.messages.masks import Masks, front_of
 
 IGNORED = "X-Weir-Ignored-Fields"
-CHATS, MESSAGES = "/v1/chat/completions", "/v1/messages"
+CHATS, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
 SEARCH = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
 CODE = {"type": "code_execution_20250825", "name": "code_execution"}
 CUSTOM = {"type": "custom", "custom": {"name": "patch"}}
 FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+ODD = {"type": "odd", "name": ["f"]}
 ANSWERED: list[tuple[str, dict[str, Any], str]] = [
     (MESSAGES, {"tools": [SEARCH, TOOL, CODE]}, "tools.web_search_20250305, tools.code_execution_20250825"),
     (CHATS, {"tools": [CUSTOM, FUNCTION]}, "tools.custom"),
+    (CHATS, {"tools": [ODD, FUNCTION]}, "tools.odd"),
+    (MESSAGES, {"tools": [ODD, TOOL]}, "tools.odd"),
+    (RESPONSES, {"tools": [ODD, {"type": "function", "name": "f"}]}, "tools.odd"),
 ]
+
+BODIES = {CHATS: CHAT, MESSAGES: ASK, RESPONSES: {"model": "m", "input": "Hi"}}
 
 
 def honouring() -> ScriptedEngine:
@@ -40,7 +46,7 @@ async def test_no_model_is_offered_a_tool_that_is_no_function(
 ) -> None:
     engine = honouring()
     client = await serve(engine)
-    body = {**(CHAT if path == CHATS else ASK), **fields, "stream": stream}
+    body = {**BODIES[path], **fields, "stream": stream}
     async with client.http.post(client.url + path, json=body) as response:
         assert (response.status, response.headers[IGNORED]) == (200, named)
     (request,) = engine.requests

@@ -149,7 +149,7 @@ class TestChannels:
             entries = [{"token": token, "logprob": -1.0} for token in tokens]
             step["choices"][0]["logprobs"] = {"content": entries}
         deltas = translate(chat(sampling=SamplingParams(logprobs=0)), *chunks)
-        assert (told(deltas), texts(deltas)["content"]) == ([("a", "a")], "ab")
+        assert (told(deltas), texts(deltas)["content"]) == ([("a", "a"), ("b", "b")], "ab")
         assert [d.tool_call.name for d in deltas if d.tool_call] == ["f"]
 
     def test_tokens_of_a_tool_call_are_not_told(self) -> None:
@@ -169,6 +169,19 @@ class TestChannels:
         deltas = translate(chat(sampling=SamplingParams(logprobs=0)), both)
         assert told(deltas, "reasoning") == [("b", "b")]
         assert told(deltas) == [("</think>", ""), ("c", "c")]
+
+    def test_tokens_are_told_again_after_a_text_without_tokens(self) -> None:
+        """Weir itself sends a replacement without tokens."""
+        chunks = [piece("Hi", "Hi"), piece(" [MAIL]"), piece(" and", " a", "nd"), piece("", finish="stop")]
+        deltas = translate(completion("", sampling=SamplingParams(logprobs=0)), *chunks)
+        assert texts(deltas) == {"content": "Hi [MAIL] and"}
+        assert told(deltas) == [("Hi", "Hi"), (" a", " a"), ("nd", "nd")]
+
+    def test_echoed_tokens_are_not_told_after_a_text_without_tokens(self) -> None:
+        """It is not known how many of the prompt's tokens the text was."""
+        chunks = [piece("x"), piece("a", "a"), piece("b", "b"), piece("", finish="stop")]
+        deltas = translate(completion((1, 5), echo=True, sampling=SamplingParams(logprobs=0)), *chunks)
+        assert (texts(deltas), [token for d in deltas for token in d.tokens]) == ({"content": "xab"}, [])
 
 
 class TestEcho:

@@ -160,12 +160,17 @@ def test_nothing_of_a_stop_string_is_told(cut: int, sizes: list[int], stop: str)
     assert "".join(piece for piece, _ in pieces) == text
 
 
-def test_tokens_that_come_after_bare_text_are_not_told() -> None:  # contract 3.11
-    """They may be that text's, and would go out with another's."""
+def test_tokens_that_come_after_bare_text_are_told_only_if_they_are_their_events_text() -> None:
+    """Others may be the bare text's, and would go out with another's (contract 3.11)."""
     aligner = TokenAligner()
     assert aligner.feed([], "Q") == ("Q", ())
     assert aligner.feed(tokens("Q"), "") == ("", ())
-    assert aligner.feed(tokens("z"), "z") == ("z", ())
+    assert aligner.feed(tokens("Q"), "z") == ("z", ())
+    assert aligner.feed(tokens("Q", "z"), "z") == ("z", ())
+    assert aligner.feed(tokens("Q"), "z") == ("z", ())
+    assert aligner.feed(tokens("", "z"), "z") == ("z", ())
+    assert aligner.feed([Token(id=7, text="\ufffd")], "\ufffd") == ("\ufffd", ())
+    assert told(aligner.feed(tokens("z", "y"), "zy")) == ("zy", [("z", "z"), ("y", "y")])
     assert aligner.flush() == ("", ())
 
 

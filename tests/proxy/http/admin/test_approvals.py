@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from time import perf_counter
 from typing import Any
 
 import orjson
@@ -89,6 +90,33 @@ async def test_tools_asks_about_what_its_policy_denies(serve: Serve, approve: bo
     message = task.result()
     assert names_of(message) == (["write"] if approve else [])
     assert message["content"] == (None if approve else TEXT)
+
+
+@pytest.mark.parametrize("has_text", [True, False])
+async def test_the_time_that_a_person_takes_is_no_latency_of_the_server(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, has_text: bool
+) -> None:
+    taken = 0.0
+    for module in ("http.respond", "http.admission", "service.metrics"):
+        monkeypatch.setattr(f"proxy.{module}.perf_counter", lambda: perf_counter() + taken)
+    client = await served(serve, deltas=[Delta(text="I write.")] * has_text + DELTAS)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(chat(client))
+        call = await waiting(client)
+        taken = 10_000.0
+        body = {"approve": True, "digest": call["digest"]}
+        await ask(client, "POST", f"/admin/approvals/{call['id']}", body)
+    _, page = await client.get("/metrics", headers={"Authorization": f"Bearer {ADMIN}"})
+    lines = page.decode().splitlines()
+
+    def seconds(name: str) -> float:
+        (line,) = (one for one in lines if one.startswith(f"weir_{name}_seconds_sum"))
+        return float(line.split()[1])
+
+    assert seconds("e2e_request_latency") > 10_000
+    assert 0 < seconds("time_to_first_token") < 1_000
+    assert seconds("inter_token_latency") < 1_000
+    assert (seconds("inter_token_latency") > 0) is has_text
 
 
 @pytest.mark.parametrize("arguments", ['{"path": ', '{"a": 1, "a": 2}', "no JSON"])
