@@ -84,8 +84,8 @@ class ActingGuard:
 
     `prompt`: the action for a match in a prompt. `redact` puts `template` in its place. `refuse` refuses the
     request, and answers with `text` if there is one. `refuse_new` refuses only what the user, a tool or a
-    document says for the first time after the model's last answer, and acts as `redact` on the rest: a
-    conversation goes on after a refusal. `taint` marks the request, for guards such as `tools`
+    document says after the model's last answer, until the caller says more, and acts as `redact` on the rest:
+    a conversation goes on after a refusal. `taint` marks the request, for guards such as `tools`
     that then allow less. None: prompts are not read. `of`: the texts of a prompt to read, by their source.
     None: for `redact` and `refuse_new` all texts, for `refuse` all but definitions, and for `taint` results
     of tools and documents.

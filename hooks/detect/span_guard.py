@@ -19,6 +19,7 @@ from hooks import (
     hold,
     prompt_texts,
     redact,
+    refuse,
     with_prompt_texts,
 )
 from hooks.api.chunk import CALLER_VALUES
@@ -227,20 +228,22 @@ class SpanGuard(ActingGuard, Screened):
         return self._mask_prompt if self._restores else super().on_request
 
     def _refuse_new(self, request: GenerationRequest) -> PromptReply:
-        is_new = self._refused.rule_for(request)
+        new = self._refused.new_texts(request)
+        refused: list[tuple[PromptText, int, int]] = []
 
         def without_old(prompt: PromptText) -> str:
-            return prompt.text if is_new(prompt) else self._redacted(prompt)
+            spans = [*self._spans(prompt, self._prompt_template)]
+            said = [(prompt, start, end) for start, end, *_ in spans if new.has(prompt, start, end)]
+            refused.extend(said)
+            return prompt.text if said else spliced(prompt.text, spans)
 
-        # First the old texts: a match of theirs must not count in a text that they are joined in.
         shown = with_prompt_texts(request, without_old)
-        new = filter(is_new, prompt_texts(shown))
-        found = [(prompt, matches) for prompt in new if (matches := self._found_in(prompt))]
-        if not found:
+        if not refused:
             return shown
-        self._refused.remember(request, (prompt for prompt, _ in found))
-        prompt, matches = found[0]
-        return self._answer_prompt(request, matches, prompt.place)
+        new.refuse(refused)
+        prompt, start, _ = refused[0]
+        entity = next(put[0] for at, _, *put in self._spans(prompt, "{entity}") if at == start)
+        return refuse(entity, self._text, place=prompt.place)
 
     def _redact_prompt(self, request: GenerationRequest) -> GenerationRequest:
         return with_prompt_texts(request, self._redacted)

@@ -28,8 +28,8 @@ class PipelineOptions(BaseModel):
     usage: Literal["generated", "released"] = "generated"  # contract 6.1
     """Tokens that usage counts"""
     terminate_finish_reason: Literal["content_filter", "stop"] = "content_filter"  # contract 3.3
-    """finish_reason of an output that a hook ended; TensorRT-LLM's is stop. The Messages API always
-    says refusal"""
+    """finish_reason of an output that a hook ended; TensorRT-LLM's is stop. The Messages API says
+    refusal or end_turn"""
     tool_calls: Literal["whole", "stream"] = "whole"  # contract 3.20
     """When a tool call leaves: whole, once the hooks have passed all of it, or in pieces as they pass
     them. Many clients complete the JSON of a call that a hook cut, and run it"""

@@ -80,6 +80,8 @@ class PromptText(NamedTuple):
     others: frozenset[Source] = frozenset()
     """The other sources, if the text is joined of parts of several. `source` is then a stranger's,
     if one of them is."""
+    is_joined: bool = False
+    """Whether the text is joined of parts, each of which comes by itself too."""
 
     def is_of(self, sources: Container[Source]) -> bool:
         """Whether all of the text is of these sources."""
@@ -183,8 +185,8 @@ class _Walk:
         finally:
             self._voice = outer
 
-    def text(self, text: str, place: str, *, is_json: bool = False) -> str:
-        new = self._rewrite(PromptText(text, place, is_json, *self._voice, self._others))
+    def text(self, text: str, place: str, *, is_json: bool = False, is_joined: bool = False) -> str:
+        new = self._rewrite(PromptText(text, place, is_json, *self._voice, self._others, is_joined))
         return text if new == text else new
 
     def json(self, value: Any, place: str) -> Any:
@@ -360,7 +362,7 @@ class _Walk:
     ) -> Sequence[Any]:
         for glue in _GLUES if len(texts) > 1 else ():
             whole = glue.join(str(_text_of(parts[i])) for i in texts)
-            if (new := self.text(whole, place)) is not whole:
+            if (new := self.text(whole, place, is_joined=True)) is not whole:
                 at = texts[0] if at is None else at
                 one = {**parts[at], "text": new} if isinstance(parts[at], Mapping) else new
                 gone = {*texts} - {at}

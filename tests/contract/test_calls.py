@@ -43,8 +43,7 @@ async def test_a_call_that_a_guard_ends_is_no_call(case: Case, finish: str, hook
         terminate_finish_reason=finish,
         **({"hook_workers": hook_workers} if hook_workers else {}),
     )
-    told = finish if case.endpoint.can("guards_stop") else "content_filter"
-    assert (answer.only.content, answer.only.calls, answer.only.finish) == ("So. Stopped.", [], told)
+    assert (answer.only.content, answer.only.calls, answer.only.finish) == ("So. Stopped.", [], finish)
 
 
 @everywhere("tool_call")

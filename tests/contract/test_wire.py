@@ -44,12 +44,6 @@ PROBES: dict[Feature, Probe] = {
         [*CALL, end("tool_calls")], lambda a, c: bool(a.only.calls) and a.only.finish == "tool_calls"
     ),
     "stop_token": Probe([end("stop", 9)], lambda a, c: a.only.reason == 9, fields={"stop_token_ids": [9]}),
-    "guards_stop": Probe(
-        well("content"),
-        lambda a, c: a.only.finish == "stop",
-        {"terminate_finish_reason": "stop"},
-        guard("Ends", word="zebra7"),
-    ),
     "metadata": Probe(
         [end()], lambda a, c: c.engine.requests[0].metadata == {"a": "b"}, {"metadata": {"a": "b"}}
     ),

@@ -32,7 +32,6 @@ Feature = Literal[
     "stop_token",  # the id of the stop token
     "metadata",
     "done",  # a stream's last event is [DONE]
-    "guards_stop",  # the finish reason `stop` of an output that a guard ended
 ]
 
 
@@ -312,7 +311,6 @@ class Messages(Endpoint):
         "outputs": "the API has one output",
         "cut_call": "clients run a call as soon as its input reads as an object",
         "stop_token": "the API tells stop strings alone",
-        "guards_stop": "an answer that a guard ended is a refusal, whatever its finish reason is called",
         "done": "a stream ends with message_stop, or with an error",
     }
     _finishes: ClassVar[Mapping[str, str]] = {
@@ -338,10 +336,9 @@ class Messages(Endpoint):
     def whole(self, body: JSON) -> tuple[list[Output], tuple[int, int]]:
         output = Output(finish=self._finishes.get(body["stop_reason"]), reason=body["stop_sequence"])
         details = body.get("stop_details")
-        if output.finish == "content_filter":
+        assert details or output.finish != "content_filter"
+        if details:
             output.reason = details["explanation"]
-        else:
-            assert details is None
         for block in body["content"]:
             if block["type"] == "text":
                 output.content += block["text"]

@@ -108,7 +108,8 @@ class MessagesAnswer(EventsAnswer):
         finish = self._finish
         reasons: JSONObject = {"stop_reason": "end_turn", "stop_sequence": None, "stop_details": None}
         if self._is_guarded:
-            reasons["stop_reason"] = "refusal"
+            # `stop` is of the setting `terminate_finish_reason`.
+            reasons["stop_reason"] = "end_turn" if finish.finish_reason == "stop" else "refusal"
             details = {"type": "refusal", "category": None, "explanation": finish.stop_reason}
             reasons["stop_details"] = details
         elif finish.finish_reason == "length":

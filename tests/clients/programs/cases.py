@@ -89,6 +89,8 @@ REASON = r"\bphrase\b"
 """The reason of the guard `phrases`."""
 
 
+PLAINLY = {"terminate_finish_reason": "stop"}
+
 
 def closes_plainly(place: str, turn: Turn) -> Case:
     """A guard ends the answer with a text of its own, and the finish reason is that of any other answer:
@@ -102,7 +104,7 @@ def closes_plainly(place: str, turn: Turn) -> Case:
         WITHHELD,
         2,
         calls=place == "call",
-        settings={"terminate_finish_reason": "stop"},
+        settings=PLAINLY,
     )
 
 
@@ -151,16 +153,17 @@ CASES: Sequence[Case] = (
     closes_plainly("text", Turn(SAID)),
     closes_plainly("reasoning", Turn(DONE, SAID)),
     closes_plainly("call", Turn("I write it.", step=Write("secret.txt", SAID))),
-    Case("refuses", [phrases(prompt="refuse_new")], TASK, REASON, {}, (), 0, f" It is {BLUEBIRD}."),
+    Case("refuses", [phrases(prompt="refuse_new")], [Turn(DONE)], REASON, {}, (), 0, f" It is {BLUEBIRD}."),
     Case(
         "replies",
         [phrases(prompt="refuse_new", text=REPLY)],
-        TASK,
+        [Turn(DONE)],
         re.escape(REPLY),
         {},
         (),
         0,
         f" It is {BLUEBIRD}.",
+        settings=PLAINLY,
     ),
     Case(
         "asks_and_may",

@@ -30,7 +30,8 @@ class Program:
     """`start`, `resume`: the options before a prompt, and before one that goes on with the session of the
     folder. `env`: the environment, of Weir's address. `files`: files of the home, by their path and of
     Weir's address. `has_server`: it has the MCP server. `by_text`: it has no tools; the model writes edits
-    as text. `instead`: by case, a pattern of what it shows where it drops what the case wants to be seen."""
+    as text. `instead`: by case, a pattern of what it shows where it drops what the case wants to be seen.
+    `asks_again`: by case, its requests after an end, where these are more than it should make."""
 
     command: Sequence[str | Path]
     start: Sequence[str]
@@ -40,6 +41,7 @@ class Program:
     has_server: bool = False
     by_text: bool = False
     instead: Mapping[str, str] = field(default_factory=dict)
+    asks_again: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_installed(self) -> bool:
@@ -168,12 +170,17 @@ AIDER = (
     *("--edit-format", "diff"),
 )
 
+NO_SIGN = {"ends_text": "It is called", "ends_reasoning": "It is called", "ends_call": "I write it"}
+"""The text until its end, and no call. Nothing says that a guard ended it."""
+
 PROGRAMS: Mapping[str, Program] = {
     "claude-code": Program(
         [BIN / "claude"],
         start=("--dangerously-skip-permissions", "--output-format", "stream-json", "--verbose", "-p"),
         resume=("--dangerously-skip-permissions", "--output-format", "stream-json", "--verbose", "-c", "-p"),
         env=_claude,
+        # It asks without one of its fields, and then without another.
+        asks_again={"refuses": 6},
     ),
     "codex": Program(
         [BIN / "codex"],
@@ -192,6 +199,7 @@ PROGRAMS: Mapping[str, Program] = {
             ("ends_text", "ends_reasoning", "ends_call"),
             "Incomplete response returned, reason: content_filter",
         ),
+        asks_again=dict.fromkeys(("ends_text", "ends_reasoning", "ends_call", "closes"), 5),
     ),
     "opencode": Program(
         [BIN / "opencode"],
@@ -200,6 +208,10 @@ PROGRAMS: Mapping[str, Program] = {
         env=lambda url: {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"},
         files=_opencode,
         has_server=True,
+        instead=dict.fromkeys(
+            ("ends_text", "ends_reasoning", "ends_call"),
+            "The response was blocked by the provider's content filter",
+        ),
     ),
     "qwen-code": Program(
         _node("qwen"),
@@ -207,21 +219,23 @@ PROGRAMS: Mapping[str, Program] = {
         resume=("--yolo", "--continue", "-p"),
         env=lambda url: {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "any", "OPENAI_MODEL": MODEL},
         files=_qwen,
+        instead={**NO_SIGN, "ends_reasoning": "Model stream ended after a tool result"},
+        asks_again={"ends_reasoning": 4},
     ),
     "copilot-chat": _copilot_by(
-        "completions",
-        ends_text="It is called",  # the text, with no sign
-        ends_reasoning="blocked by content filtering",
-        ends_call="I write it",  # no sign, and no call
+        "completions", **{**NO_SIGN, "ends_reasoning": "blocked by content filtering"}
     ),
-    "copilot-responses": _copilot_by("responses"),
-    "copilot-messages": _copilot_by("anthropic"),
+    "copilot-responses": _copilot_by("responses", **NO_SIGN),
+    "copilot-messages": _copilot_by(
+        "anthropic", **{**NO_SIGN, "ends_reasoning": "blocked by content filtering"}
+    ),
     "continue": Program(
         _node("cn"),
         start=("--auto", "-p"),
         resume=("--auto", "--resume", "-p"),
         env=lambda url: {"CONTINUE_TELEMETRY_ENABLED": "0", "CONTINUE_METRICS_ENABLED": "0"},
         files=_continue,
+        instead={**NO_SIGN, "ends_reasoning": r"^\s*$"},
     ),
     "pi": Program(
         _node("pi"),
@@ -231,7 +245,7 @@ PROGRAMS: Mapping[str, Program] = {
         files=_pi,
         # It prints no answer of another finish reason than those that it knows.
         instead=dict.fromkeys(
-            ("ends_text", "ends_reasoning", "ends_call", "closes", "replies"),
+            ("ends_text", "ends_reasoning", "ends_call", "closes"),
             "Provider finish_reason: content_filter",
         ),
     ),
@@ -241,5 +255,6 @@ PROGRAMS: Mapping[str, Program] = {
         resume=(*AIDER, "--restore-chat-history", "--message"),
         env=lambda url: {"OPENAI_API_BASE": f"{url}/v1", "OPENAI_API_KEY": "any"},
         by_text=True,
+        instead=NO_SIGN,
     ),
 }

@@ -118,7 +118,7 @@ def wrong_in_requests(num_asked: int, num_answered: int, program: Program, case:
     else:
         before = min(case.ends_after, 1) if program.by_text else case.ends_after
         after = max(num_asked, num_answered) - before
-        if after > MOST_REQUESTS_AFTER_AN_END:
+        if after > program.asks_again.get(case.name, MOST_REQUESTS_AFTER_AN_END):
             wrong.append(f"{after} requests came after a guard had ended an answer")
     return wrong
 

@@ -1,6 +1,7 @@
 """A refused prompt: where the text at fault is, and how a conversation goes on after it."""
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -169,21 +170,62 @@ def test_a_text_that_was_refused_is_new_for_another_caller_and_after_a_day() -> 
     before = RefusedBefore(lambda: now, most=2)
     request = make_request(messages=(HI, HELLO, TOLD))
     (text,) = (one for one in prompt_texts(request) if MAIL in one.text)
-    assert before.rule_for(request)(text)
-    before.remember(request, [text])
-    assert not before.rule_for(request)(text)
-    assert before.rule_for(make_request(messages=request.messages, caller="other"))(text)
-    before.remember(request, [text._replace(text=other) for other in "ab"])
-    assert before.rule_for(request)(text), "the oldest are forgotten"
-    before.remember(request, [text])
+    found = text, 5, 5 + len(MAIL)
+    before.new_texts(request).refuse([found])
+
+    def is_new(request: GenerationRequest) -> bool:
+        return before.new_texts(request).has(*found)
+
+    went_on = replace(request, messages=(*request.messages, HI))
+    assert not is_new(went_on)
+    assert is_new(replace(went_on, caller="other"))
+    before.new_texts(request).refuse((text._replace(text=other), 0, 1) for other in "ab")
+    assert is_new(went_on), "the oldest are forgotten"
+    before.new_texts(request).refuse([found])
+    assert not is_new(went_on)
     now = 25 * 3600.0
-    assert before.rule_for(request)(text)
+    assert is_new(went_on)
 
 
 def test_a_text_before_the_models_last_answer_is_not_new() -> None:
     request = make_request(messages=(TOLD, HELLO, HI))
     (text,) = (one for one in prompt_texts(request) if MAIL in one.text)
-    assert not RefusedBefore().rule_for(request)(text)
+    assert not RefusedBefore().new_texts(request).has(text, 5, 5 + len(MAIL))
+
+
+@pytest.mark.parametrize("path", [CHATS, MESSAGES, RESPONSES])
+async def test_a_refused_text_is_refused_until_the_caller_says_more(serve: Serve, path: str) -> None:
+    """Clients ask again, and ask for a title first."""
+    client = await serve(ScriptedEngine(hello), Pii(prompt="refuse_new"))
+    reminder = {"role": "user", "content": "Remember the rules."}
+    for before, after, status in (
+        ([], [], 400),
+        ([], [], 400),
+        ([HI], [], 400),
+        ([], [reminder], 200),
+        ([], [TOLD], 400),
+        ([], [TOLD], 400),
+        ([], [TOLD, HI], 200),
+    ):
+        assert (await client.post(path, asked(path, [*before, TOLD, *after])))[0] == status
+
+
+@pytest.mark.parametrize("path", [CHATS, MESSAGES, RESPONSES])
+async def test_a_refused_paragraph_is_known_again_before_others_of_its_text(serve: Serve, path: str) -> None:
+    """Clients add the next words to the text that was refused, and trim its lines."""
+    engine = ScriptedEngine(hello)
+    client = await serve(engine, Pii(prompt="refuse_new"))
+    told = TOLD["content"]
+    for text, status in (
+        (f"Today is Monday.\n\n{told}", 400),
+        (f"Today is Monday.\n\n{told}\n", 400),
+        (f"Today is Monday.\n\n{told} \n\nToday is Tuesday.", 200),
+        (f"Today is Monday.\n\n{told}\n\nToday is Tuesday.\n \nAnd now {MAIL}", 400),
+        (f"Today is Monday.\n\n{told}\n\nToday is Tuesday.\n \nAnd now {MAIL}\n\nSo?", 200),
+    ):
+        said = [{"role": "user", "content": text}]
+        assert (await client.post(path, asked(path, said)))[0] == status, text
+    assert MAIL not in str([request.messages for request in engine.requests])
 
 
 async def test_the_log_names_the_field_the_code_and_the_model_of_a_bad_request(
@@ -227,6 +269,6 @@ async def test_a_question_about_a_prompt_is_no_turn(serve: Serve, path: str, bod
     for _ in range(2):
         status, answer, _ = await client.post(path, body)
         assert "EMAIL_ADDRESS" in str((status, answer))
-    statuses = [(await client.post(MESSAGES, asked(MESSAGES, [TOLD])))[0] for _ in range(2)]
-    assert statuses == [400, 200]
+    turns = [[TOLD, HI], [TOLD, HI], [TOLD, HI, HI]]
+    assert [(await client.post(MESSAGES, asked(MESSAGES, turn)))[0] for turn in turns] == [400, 400, 200]
     assert (await client.post(path, body))[0] == 200

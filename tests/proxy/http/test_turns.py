@@ -141,9 +141,9 @@ async def test_a_response_without_output_can_be_continued(serve: Serve) -> None:
 async def test_a_response_that_is_only_prepared_uses_up_no_refusal(serve: Serve) -> None:
     turns = await opened(await serve(saying("a"), Pii(prompt="refuse_new")))
     fields = {"store": False, "input": "I am ada@initech.org."}
-    for prepares in (True, True, False):
-        assert (await turns.error(generate=not prepares, **fields))[0] == 400
-    assert (await turns.response(**fields))["status"] == "completed"
+    said = {"store": False, "input": [{"role": "user", "content": text} for text in (fields["input"], "Hi")]}
+    for prepares, turn in ((True, fields), (True, said), (False, said)):
+        assert (await turns.error(generate=not prepares, **turn))[0] == 400
 
 
 async def test_turns_run_one_after_another_and_name_their_lane(serve: Serve) -> None:

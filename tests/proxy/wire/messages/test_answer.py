@@ -78,9 +78,11 @@ async def test_the_stop_reason_has_the_apis_name(
     assert (message["stop_reason"], message["stop_sequence"]) == (reason, sequence)
 
 
-@pytest.mark.parametrize("finish_reason", ["content_filter", "stop"])
-async def test_an_answer_that_a_guard_ends_is_a_refusal_with_its_reason(
-    serve: Serve, finish_reason: str
+@pytest.mark.parametrize(
+    ("finish_reason", "stop_reason"), [("content_filter", "refusal"), ("stop", "end_turn")]
+)
+async def test_an_answer_that_a_guard_ends_has_its_reason(
+    serve: Serve, finish_reason: str, stop_reason: str
 ) -> None:
     def guard(chunk: Chunk) -> Verdict:
         if "bad" in chunk.pending:
@@ -91,7 +93,7 @@ async def test_an_answer_that_a_guard_ends_is_a_refusal_with_its_reason(
     client = await serve(saying("So ", "bad", " here"), pipeline=guards)
     message = await both(client)
     assert message["content"] == [{"type": "text", "text": "So b!"}]
-    assert message["stop_reason"] == "refusal"
+    assert message["stop_reason"] == stop_reason
     assert message["stop_details"] == {"type": "refusal", "category": None, "explanation": "harm"}
 
 
