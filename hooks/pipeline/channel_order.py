@@ -7,7 +7,7 @@ nothing had happened. Where a hook cannot be asked in this way, the other channe
 
 from engine.protocol import Delta
 from hooks.api import rewind, suppress, terminate
-from hooks.decisions.failure import HookError, HookFailure
+from hooks.decisions.failure import HookError
 from hooks.pipeline.ask import Asking
 from hooks.pipeline.fragments import Fragment, text_of
 from hooks.pipeline.guarded_request import GuardedRequest
@@ -48,7 +48,7 @@ def _ahead_of(guarded: GuardedRequest, stage: HookStage) -> Asking[list[Fragment
     if not held.num_characters or not stage.hook.is_copyable or stage.judged is not None or stage.is_ahead:
         return []
     asked = yield from last_call(guarded, stage, [Fragment("")], guarded.suspicions)
-    if isinstance(asked.reply, HookFailure | terminate | rewind | suppress):
+    if isinstance(asked.reply, terminate | rewind | suppress):
         return []
     fragments = held.fragments
     copy = [Fragment(one.text, is_restored=one.is_restored) for one in fragments]

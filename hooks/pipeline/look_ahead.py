@@ -4,18 +4,21 @@ The hooks' last call is made on copies: of what each holds, and of its state. On
 attribute `copyable` can be asked in this way (contract 3.19).
 """
 
+import logging
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 from hooks.api import Chunk, StreamContext, emit, terminate
-from hooks.decisions.failure import HookError
-from hooks.decisions.tally import Tally
+from hooks.decisions.failure import HookError, HookFailure, place_of
+from hooks.decisions.tally import SilentTally
 from hooks.pipeline.ask import Ask, Asking, Reply
 from hooks.pipeline.fragments import Fragment, copies, num_incomplete_of, restored_in, text_of, tokens_of
 from hooks.pipeline.guarded_request import GuardedRequest
 from hooks.pipeline.stage import HookStage, Settled
 from hooks.pipeline.stream import Stream
+
+logger = logging.getLogger("weir.hooks")
 
 
 def look_ahead(guarded: GuardedRequest, stream: Stream | None) -> Asking[str | None]:
@@ -74,12 +77,18 @@ class LastCall:
 
     def settle(self, held: list[Fragment], fragments: list[Fragment]) -> Settled:
         """Carry out the reply on `held` and the new `fragments`. Counts and the hook's stage do not change.
-        Raises `HookError` if the hook failed."""
+        Raises `HookError` if the copy failed. The hook itself has not failed, and may not fail later."""
         hook, of = self.stage.hook, self.guarded
-        trial = GuardedRequest(of.request, [], {hook.name: Tally()}, of.options, suspicions=self.suspicions)
+        trial = GuardedRequest(
+            of.request, [], {hook.name: SilentTally()}, of.options, suspicions=self.suspicions
+        )
         copied = HookStage(trial, hook, self.context)
         copied.held.replace(held)
-        return copied.settle(self.chunk, self.reply, fragments, None)
+        try:
+            return copied.settle(self.chunk, self.reply, fragments, None)
+        except HookError as error:
+            logger.debug("a copy of hook %s failed: %s", hook.name, place_of(error.__cause__ or error))
+            raise
 
 
 def last_call(
@@ -91,17 +100,22 @@ def last_call(
     keeps_text = stage.context.keeps_text
     if text and keeps_text:
         text_diffs.append(text)  # removed below: a copy of the list would cost more for longer streams
-    context = _copy(stage, suspicions)
+    failure: HookFailure | None = None
+    try:
+        context = _copy(stage, suspicions)
+    except Exception as error:  # noqa: BLE001 - copying a state runs the hook's own code
+        context, failure = stage.context.copied(suspicions, {}, {}), HookFailure(error)
     context.is_cut = guarded.request.steers_end
     num_incomplete, restored = num_incomplete_of(new), restored_in(new)
     chunk = Chunk(context, text, tokens_of(new), True, False, stage.held.texts, num_incomplete, restored)
     ask = Ask(stage.hook, stage.tally, stage.call, False, chunk)
     try:
-        yield ask
+        if failure is None:
+            yield ask
     finally:
         if keeps_text:
             del text_diffs[num_diffs:]
-    return LastCall(guarded, stage, context, chunk, ask.reply, suspicions)
+    return LastCall(guarded, stage, context, chunk, failure or ask.reply, suspicions)
 
 
 def _copy(stage: HookStage, suspicions: dict[int, str]) -> StreamContext:

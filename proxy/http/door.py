@@ -4,7 +4,8 @@ It makes the request's `Arrival`: who asks, the counts of the caller, and the li
 other sites' pages, and turns errors into answers. `proxy.http.admission` does the rest for an endpoint.
 
 A request's id is the header `X-Request-Id` of the client. Without one, it is the id in the answer's JSON; for
-an answer without an id, it is made here. The answer has it in the header `X-Request-Id`.
+an answer without an id, it is made here. The answer has it in the header `X-Request-Id`. A message of a
+WebSocket has the handshake's header with the message's number, such as `my-id-2`.
 """
 
 import asyncio
@@ -90,6 +91,8 @@ class Arrival:
     """The body, if the request is a message of a socket. None: it is the HTTP request's own."""
     socket: Socket | None = None
     """The socket that the answer goes to."""
+    message: int = 0
+    """The number of the message among those of its socket that are answered, from 1. 0: it is none."""
     request_id: str = ""
     is_client_id: bool = False
     """Whether the client chose the id."""
@@ -211,6 +214,8 @@ class Arrival:
         given = http.headers.get("X-Request-Id", "")
         self.is_client_id = _ID.fullmatch(given) is not None
         self.request_id = given if self.is_client_id else f"req_{os.urandom(16).hex()}"
+        if self.is_client_id and self.message:  # the header is the handshake's
+            self.request_id = f"{given}-{self.message}"
         is_quiet = http.path in QUIET_PATHS
         is_traced = service.telemetry.has_spans and not is_quiet
         span = service.telemetry.begin_request(http.method, http.headers) if is_traced else NO_SPAN

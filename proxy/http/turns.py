@@ -46,9 +46,11 @@ async def responses_socket(http: web.Request) -> web.StreamResponse:
     socket = Socket(http, ws, limit, service, arrival.owner.caller)
     try:
         async with Inbox(ws, socket, limit, arrival) as inbox:
-            while (message := await inbox.take()) is not None:
+            number = 0
+            while (body := await inbox.take()) is not None:
+                number += 1
                 current = service.deployments.current
-                made = Arrival(http, service, current, address, body=message, socket=socket)
+                made = Arrival(http, service, current, address, body=body, socket=socket, message=number)
                 await inbox.while_client_stays(_answer(made))
     finally:
         socket.forget()

@@ -33,9 +33,10 @@ _OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _PREFIX4 = r"(?:/(?:3[0-2]|[12]?\d)(?![^\W_]))?"
 _LENGTH = r"/(?:12[0-8]|1[01]\d|[1-9]?\d)(?![^\W_])"
 _PREFIX6 = f"(?:{_LENGTH})?"
-_QUAD = (
-    rf"(?<![^\W_])(?<![^\W_][.-])(?<![^\W\d_]_)(?:{_OCTET}\.){{3}}{_OCTET}(?![^\W_])(?![.-][^\W_]){_PREFIX4}"
-)
+_FOUR = rf"(?<![^\W_])(?<![^\W_][.-])(?<![^\W\d_]_)(?:{_OCTET}\.){{3}}{_OCTET}"
+_QUAD = rf"{_FOUR}(?![^\W_])(?![.-][^\W_]){_PREFIX4}"
+_RUN = rf"{_FOUR}(?:(?:\.\d{{1,5}}){{1,12}}|-(?:{_OCTET}\.){{3}}{_OCTET})(?![^\W_])"
+"""Four numbers and more: a port, as tcpdump writes it, further addresses, or the other end of a range."""
 _KNOWN = {"1.1.1.1", "1.0.0.1", "8.8.8.8", "8.8.4.4", "9.9.9.9", "4.2.2.2", "0.0.0.0"}
 
 
@@ -48,6 +49,26 @@ def is_clear_ipv4(text: str) -> bool:
     return bool(slash) or first == 10 or is_high or address in _KNOWN
 
 
+def is_no_oid(text: str) -> bool:
+    """Whether `text` is no object identifier: its first number is above 2, or it is 0 or 1 and the second one
+    is above 39 (X.660). A range is none."""
+    first, second, *_ = text.split(".")
+    return int(first) > 2 or (int(first) < 2 and int(second) > 39) or "-" in text
+
+
+def is_clear_run(text: str) -> bool:
+    return is_no_oid(text) and any(map(is_clear_ipv4, addresses_in(text)))
+
+
+def addresses_in(text: str) -> list[str]:
+    """The addresses of a text that a rule for `IP_ADDRESS` matches: of a run, each four numbers of a byte."""
+    numbers = re.split("[.-]", text)
+    if len(numbers) <= 4 or not all(map(str.isdecimal, numbers)):
+        return [text]
+    fours = (numbers[i : i + 4] for i in range(0, len(numbers) - 3, 4))
+    return [".".join(four) for four in fours if all(re.fullmatch(_OCTET, number) for number in four)]
+
+
 _MACHINE = words_near(
     "ip|ips|ipv4|ipv6|addr|addrs|address|addresses|host|hosts|hostname|localhost|server|servers|dns|ping|resolver"
     "|gateway|subnet|network|connect|connected|connecting|connection|from|to|via|at|on|route|curl|ssh|http|https"
@@ -58,6 +79,8 @@ IPV4 = (
     Rule("IP_ADDRESS", _QUAD, check=is_clear_ipv4, unless=_NO_ADDRESS),
     Rule("IP_ADDRESS", _QUAD, unless=_NO_ADDRESS, near=_MACHINE),
     Rule("IP_ADDRESS", _QUAD, unless=_NO_ADDRESS, behind=r"[^\W_]/"),
+    Rule("IP_ADDRESS", _RUN, check=is_clear_run, unless=_NO_ADDRESS),
+    Rule("IP_ADDRESS", _RUN, check=is_no_oid, unless=_NO_ADDRESS, near=_MACHINE),
 )
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from hooks.builtin.pii_rules.addresses import EMAIL, UNSPECIFIED
+from hooks.builtin.pii_rules.addresses import EMAIL, UNSPECIFIED, addresses_in
 from hooks.detect.rules import Rule
 
 _NO_PERSON = re.compile(r"(?:no|do[-_.]?not)[-_.]?reply|git|hg|svn", re.IGNORECASE)
@@ -110,4 +110,9 @@ def _without_reserved(rule: Rule) -> Rule:
     if rule.entity != "IP_ADDRESS":
         return rule
     check = rule.check
-    return replace(rule, check=lambda text: (check is None or check(text)) and not is_reserved_ip(text))
+    return replace(
+        rule,
+        check=lambda text: (
+            (check is None or check(text)) and not all(map(is_reserved_ip, addresses_in(text)))
+        ),
+    )

@@ -216,6 +216,34 @@ def test_what_is_found_in_its_writings(entity: str, text: str) -> None:
     assert said(RESERVED_TOO, [text]) == said(RESERVED_TOO, list(text))
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        # An OID begins with 0 or 1 and a number below 40, or with 2 and any number.
+        ("1.39.83.91.7", "1.39.83.91.7"),
+        ("0.39.83.91.7", "0.39.83.91.7"),
+        ("2.40.83.91.7", "2.40.83.91.7"),
+        ("1.3.6.1.4.1.311.21.20", "1.3.6.1.4.1.311.21.20"),
+        ("1.40.83.91.7", "[IP_ADDRESS]"),
+        ("3.39.83.91.7", "[IP_ADDRESS]"),
+        ("83.12.4.91.127.0.0.1", "[IP_ADDRESS]"),
+        ("127.0.0.1.83.12.4.91", "[IP_ADDRESS]"),
+        ("83.12.4.91.84.13.5.92.85.14.6.93", "[IP_ADDRESS]"),
+        ("83.12.4.91.443 > 84.13.5.92.51234: Flags", "[IP_ADDRESS] > [IP_ADDRESS]: Flags"),
+        ("from 12.5.6.7.443", "from [IP_ADDRESS]"),
+        ("83.12.4.91-83.12.4.99", "[IP_ADDRESS]"),
+        ("1.2.3.4-83.12.4.91", "[IP_ADDRESS]"),
+        ("10.0.0.1.443, 127.0.0.1.8080", "10.0.0.1.443, 127.0.0.1.8080"),
+        ("version 83.12.4.91.7", "version 83.12.4.91.7"),
+        ("12.5.6.7.1 and 10.4.22621.1.2", "12.5.6.7.1 and 10.4.22621.1.2"),
+        ("83.12.4.91-rc1", "83.12.4.91-rc1"),
+    ],
+)
+def test_addresses_among_more_numbers_are_found_unless_they_are_an_oid(text: str, shown: str) -> None:
+    guard = Pii()
+    assert said(guard, [text]) == said(guard, list(text)) == shown
+
+
 @pytest.mark.parametrize("number", ["+12025550142", "+49 30 901820", "202-555-0142", "(202) 555-0142"])
 def test_a_phone_number_after_another_one_is_found(number: str) -> None:
     for pieces in ([f"{number} {number}"], list(f"{number} {number}")):

@@ -1,6 +1,7 @@
 """What leaves on several channels leaves in the order of the engine (contract 2.16)."""
 
 from dataclasses import replace
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -46,6 +47,55 @@ class Sees:
     def __call__(self, chunk: Chunk) -> Verdict:
         self.shown.append((chunk.channel, chunk.text_diff, chunk.is_final))
         return emit(chunk.pending)
+
+
+class FailsIfCopied:
+    """Holds the last four characters. A copy of it fails, and the hook itself does not."""
+
+    copyable = True
+    max_hold = 4
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+        self.num_ends = 0
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        if self.how == "state":
+            chunk.state["lock"] = Lock()  # it cannot be copied
+        if not chunk.is_final:
+            return hold(min(4, len(chunk.pending)))
+        self.num_ends += 1
+        if chunk.channel == "content" and self.num_ends == 1 and self.how != "state":
+            if self.how == "raise":
+                raise KeyError(chunk.pending)
+            return None  # type: ignore[return-value]
+        return emit(chunk.pending)
+
+
+@pytest.mark.parametrize("how", ["raise", "no verdict", "state"])
+async def test_a_copy_that_fails_is_no_hook_that_fails(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "weir.hooks")
+    pipeline = pipeline_of(FailsIfCopied(how))
+    deltas = [
+        Delta(text="Hello you"),
+        Delta(text="Hm.", channel="reasoning"),
+        Delta(text=" all"),
+        Delta(finish_reason="stop"),
+    ]
+    texts: dict[str, str] = {}
+    for delta in await fed(pipeline, deltas):
+        texts[delta.channel] = texts.get(delta.channel, "") + delta.text
+    assert texts == {"content": "Hello you all", "reasoning": "Hm."}
+    assert caplog.records
+    assert not any("you" in one.getMessage() for one in caplog.records)
+    (tally,) = pipeline.tallies.values()
+    assert "error" not in tally.others
+
+    guard = pipeline_of(FailsIfCopied(how)).open(request())
+    await guard.feed(Delta(text="Hello you"))
+    assert await guard.look_ahead() is None
+    await guard.close()
+    assert {one.levelname for one in caplog.records} == {"DEBUG"}
 
 
 def request(**fields: Any) -> GenerationRequest:

@@ -14,6 +14,7 @@ from hooks import Chunk, Verdict, emit, hold, redact, refuse, suppress, terminat
 from hooks.builtin.pii import Pii
 from hooks.prompts.texts import prompt_texts
 from proxy.http.respond import SocketAnswer
+from proxy.telemetry.logs import REQUEST_ID
 from tests.helpers import Script, ScriptedEngine, make_deltas, until
 from tests.proxy.conftest import Client, Serve
 from tests.proxy.response_helpers import ASK, PATH, check_events, saying, without_identity
@@ -356,6 +357,20 @@ async def test_each_turn_has_a_line_in_the_log(serve: Serve, caplog: pytest.LogC
     found = [(line["path"], line["status"], line.get("outcome")) for line in lines_of(caplog)]
     assert found == [(PATH, 200, "finished"), (PATH, 400, None), (PATH, 101, None)]
     assert [line.get("error_field") for line in lines_of(caplog)] == [None, "temperature", None]
+
+
+async def test_each_turn_has_an_id_with_the_handshakes_in_it(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "weir.access")
+    logged: list[str | None] = []
+    monkeypatch.setattr("proxy.http.door.log_fields", lambda *_: logged.append(REQUEST_ID.get()))
+    turns = await opened(await serve(saying("a")), headers={"X-Request-Id": "my-id"})
+    given = [(await turns.ask(**fields))[0]["headers"]["X-Request-Id"] for fields in ({}, {"n": 2}, {})]
+    assert given == ["my-id-1", "my-id-2", "my-id-3"]
+    await turns.ws.close()
+    await until(lambda: len(logged) == 4)
+    assert logged == [*given, "my-id"]
 
 
 def lines_of(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
