@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantizedWeight:
-    """Stands for the matrix `(numbers + offsets) * scales + shifts`. The inputs of a group share all three."""
+    """Stands for the matrix `(numbers + offsets) * scales + shifts`. A group of inputs shares all three."""
 
     bits: Literal[4, 8]
     numbers: Tensor
@@ -56,10 +56,12 @@ class QuantizedWeight:
             shifts=torch.cat(shifts) if shifts else None,
         )
 
-    @property
-    def form(self) -> tuple[object, ...]:
-        """Parts of one `cat` have the same form and the same order."""
-        return self.bits, self.group_size, self.scales.dtype, self.offsets is None, self.shifts is None
+    def rows(self, indices: Tensor) -> "QuantizedWeight":
+        """The outputs `indices`, `[n]`."""
+        offsets, shifts = (None if v is None else v[indices] for v in (self.offsets, self.shifts))
+        return replace(
+            self, numbers=self.numbers[indices], scales=self.scales[indices], offsets=offsets, shifts=shifts
+        )
 
     @property
     def device(self) -> torch.device:
