@@ -3,6 +3,7 @@
 import logging
 from pathlib import Path
 
+from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoConfig,
     AutoTokenizer,
@@ -42,8 +43,7 @@ def config_of(model: str, *, trust_remote_code: bool = False) -> PreTrainedConfi
     folder that is not a model's."""
     path = located(model, with_weights=False)
     if path.is_file():
-        fields = config_fields(GgufFile(path))
-        return AutoConfig.for_model(fields.pop("model_type"), **fields)
+        return _gguf_config(GgufFile(path))
     config: PreTrainedConfig = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
     return config
 
@@ -67,6 +67,15 @@ def tokenizer_of(model: str, *, trust_remote_code: bool = False) -> PreTrainedTo
         return _gguf_tokenizer(path)
     made: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
     return made
+
+
+def _gguf_config(file: GgufFile) -> PreTrainedConfig:
+    try:
+        fields = config_fields(file)
+        config: PreTrainedConfig = AutoConfig.for_model(fields.pop("model_type"), **fields)
+    except (ArithmeticError, AttributeError, TypeError, StrictDataclassError) as error:
+        raise ValueError(f"{file.path} is damaged: its numbers make no model ({error})") from error
+    return config
 
 
 def _end_ids(file: GgufFile) -> frozenset[int]:

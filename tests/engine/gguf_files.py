@@ -115,19 +115,18 @@ def write_gguf(
     kind: Kind = Kind.F32,
     *,
     kinds: Mapping[str, Kind] | None = None,
-    with_tokenizer: bool = True,
-    **metadata: Any,
+    metadata: Mapping[str, Any] | None = None,
 ) -> Any:
     """Write a random model of `CONFIGS`. Its matrices have the type `kind`, or that of `kinds` by the name in
     GGUF without its layer, such as `attn_v`. Returns the model, with the weights that the file stands for.
 
-    `metadata`: values by key, `.` written as `__`. None: the key is left out.
+    `metadata`: other values by key. None: the key is left out.
     """
     architecture, config = CONFIGS[name]
     model = random_model(config)
     writer = GGUFWriter(path, architecture)
-    fields = _fields(architecture, config) | (_tokenizer() if with_tokenizer else {})
-    for key, value in (fields | {key.replace("__", "."): value for key, value in metadata.items()}).items():
+    fields = _fields(architecture, config) | _tokenizer() | dict(metadata or {})
+    for key, value in fields.items():
         _add(writer, key, value)
     if config.rope_parameters.get("rope_type") == "llama3":
         factors = 1e4 ** -(torch.arange(0, 32, 2) / 32) / model.model.rotary_emb.inv_freq
@@ -136,13 +135,14 @@ def write_gguf(
         for which in ("short", "long"):
             factors = np.array(config.rope_parameters[f"{which}_factor"], np.float32)
             writer.add_tensor(f"rope_factors_{which}.weight", factors)
-    key = next(key for key, value in MODEL_ARCH_NAMES.items() if value == architecture)
-    names = get_tensor_name_map(key, config.num_hidden_layers)
+    number = next(key for key, value in MODEL_ARCH_NAMES.items() if value == architecture)
+    names = get_tensor_name_map(number, config.num_hidden_layers)
     stored: dict[str, torch.Tensor] = {}
     for name_in_model, tensor in model.state_dict().items():
         if name_in_model == "lm_head.weight" and config.tie_word_embeddings:
             continue
         gguf_name = names.get_name(name_in_model, (".weight", ".bias"))
+        assert gguf_name is not None
         part = gguf_name.split(".")[-2]
         one = (kinds or {}).get(part, kind) if tensor.ndim == 2 else Kind.F32
         values = _converted(name_in_model, tensor.numpy(), architecture, config)

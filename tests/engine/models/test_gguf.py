@@ -16,7 +16,7 @@ from engine.models.gguf_blocks import KEPT, kept
 from engine.models.transformers_model import TransformersModel
 from engine.protocol.options import EngineConfig
 from tests.engine.device.decoders import logits_of
-from tests.engine.gguf_files import CONFIGS, VOCAB_SIZE, Kind, write_gguf
+from tests.engine.gguf_files import CONFIGS, NUM_LAYERS, VOCAB_SIZE, Kind, write_gguf
 
 OWN = {"llama", "qwen2", "qwen3"}
 """Architectures that Weir's own decoder runs."""
@@ -61,8 +61,9 @@ def test_each_family_computes_what_its_model_does(name: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["llama, tied", "qwen2", "gemma2", "gemma3", "phi3"])
 def test_transformers_reads_the_same_from_the_file(name: str, tmp_path: Path) -> None:
     # It takes a vocabulary for as large as the list of tokens, unless the file says more.
-    known = {f"{CONFIGS[name][0]}__vocab_size": VOCAB_SIZE, "tokenizer__ggml__padding_token_id": 0}
-    write_gguf(tmp_path / "m.gguf", name, Kind.Q8_0, **known)
+    known = {f"{CONFIGS[name][0]}.vocab_size": VOCAB_SIZE, "tokenizer.ggml.padding_token_id": 0}
+    without_window = {"phi3.attention.sliding_window": None}  # transformers does not read Phi's
+    write_gguf(tmp_path / "m.gguf", name, Kind.Q8_0, metadata=known | without_window)
     theirs = AutoModelForCausalLM.from_pretrained(
         tmp_path, gguf_file="m.gguf", dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
     )
@@ -127,15 +128,16 @@ def test_rounding_leaves_whole_numbers_as_they_are(tmp_path: Path) -> None:
 
 
 def test_tensors_that_the_architecture_does_not_know_are_refused(tmp_path: Path) -> None:
-    write_gguf(tmp_path / "m.gguf", "qwen3", general__architecture="llama", **as_llama())
+    """Transformers would leave them out, and answer all the same."""
+    sizes = {
+        "context_length": 256,
+        "embedding_length": 64,
+        "block_count": NUM_LAYERS,
+        "feed_forward_length": 96,
+    }
+    heads = {"head_count": 4, "head_count_kv": 2, "key_length": 32, "layer_norm_rms_epsilon": 1e-6}
+    fields = sizes | {f"attention.{name}": value for name, value in heads.items()}
+    metadata = {"general.architecture": "llama"} | {f"llama.{name}": value for name, value in fields.items()}
+    write_gguf(tmp_path / "m.gguf", "qwen3", metadata=metadata | {"llama.attention.value_length": 32})
     with pytest.raises(ValueError, match=r"tensors are not those of the architecture .*attn_k_norm"):
         load(tmp_path / "m.gguf")
-
-
-def as_llama() -> dict[str, Any]:
-    names = ("context_length", "embedding_length", "block_count", "feed_forward_length")
-    sizes = (256, 64, 6, 96)
-    heads = {"attention__head_count": 4, "attention__head_count_kv": 2, "attention__key_length": 32}
-    rest = {"attention__layer_norm_rms_epsilon": 1e-6, "attention__value_length": 32}
-    fields = dict(zip(names, sizes, strict=True)) | heads | rest
-    return {f"llama__{name}": value for name, value in fields.items()}
