@@ -5,6 +5,7 @@ On torch's device `meta`, tensors have shapes and no numbers: nothing but the fi
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,10 @@ from engine.device.kernels.quantized import Weight
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+
+
+Embedding = Callable[[Tensor], Tensor]
+"""Gives the row of each token: `[tokens]` to `[tokens, hidden]`."""
 
 
 class Checkpoint(ABC):
@@ -55,6 +60,11 @@ class Checkpoint(ABC):
         of whole numbers gives them as they are if there is a kernel for them."""
         parts = [self.take(f"{name}.weight") for name in names]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def take_embedding(self, name: str, tied: Weight | None) -> Embedding:
+        """The rows of the module `name`. `tied`: its matrix, if that also gives the logits."""
+        rows = tied if isinstance(tied, Tensor) else self.take(f"{name}.weight")
+        return rows.__getitem__
 
 
 class SafetensorsCheckpoint(Checkpoint):

@@ -21,7 +21,6 @@ from engine.device.kernels.protocol import AttentionLayer, AttentionShape, Decod
 from engine.device.kernels.torch_kernels import TorchKernels
 from engine.device.kv_cache import KVCache, LayerShape
 from engine.models.checkpoint import Checkpoint
-from engine.models.embedding import make_embedding
 from engine.models.heads import ClassificationHeads, Head, Labels, MakeLinear
 from engine.models.weights import WeightFormat
 
@@ -29,6 +28,7 @@ FAMILY = {"llama", "mistral", "qwen2", "qwen3"}
 """Values of `model_type` in transformers' configurations."""
 ROPE_TYPES = {"default", "linear", "llama3", "yarn"}
 """Kinds of rotary embedding whose frequencies do not depend on the text's length."""
+EMBEDDING = "model.embed_tokens"
 DERIVED = ("rotary_emb.inv_freq",)
 """Tensors of old checkpoints that repeat the configuration. They are not read."""
 
@@ -84,13 +84,12 @@ class Decoder:
         self._kernels = kernels
         self._weights = weights
         self._make_linear = make_linear
-        embedding = checkpoint.take_matrix("model.embed_tokens")
+        tied = checkpoint.take_matrix(EMBEDDING) if config.tie_word_embeddings else None
+        self._embedding = checkpoint.take_embedding(EMBEDDING, tied)
         self._layers = [self._layer(checkpoint, i, window) for i, window in enumerate(config.windows)]
         self._norm = checkpoint.take("model.norm.weight")
-        self._embedding = make_embedding(embedding, self._norm.dtype)
         self._head: Head
         if heads is None:
-            tied = embedding if config.tie_word_embeddings else None
             self._head = make_linear(weights.take_head(checkpoint, tied), None)
         else:
             self._head = heads.take(checkpoint, make_linear)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.device.kernels.quantized import QuantizedWeight, Weight
-from engine.models.checkpoint import Checkpoint
+from engine.models.checkpoint import Checkpoint, Embedding
 from engine.models.gguf_blocks import KEPT, kept
 from engine.sources.gguf_families import Keys, family_of
 from engine.sources.gguf_file import GgufFile, StoredTensor
@@ -90,6 +90,16 @@ class GgufCheckpoint(Checkpoint):
             self._kept[one.kind] += one.num_bytes
             parts.append(kept(self._rows(f"{name}.weight", one), one.kind))
         return parts[0] if len(parts) == 1 else QuantizedWeight.cat(parts)
+
+    def take_embedding(self, name: str, tied: Weight | None) -> Embedding:
+        """Where weights are kept, rows are read from the file when a step needs them: the system holds those
+        that are used."""
+        name = f"{name}.weight"
+        stored = self._stored(name)
+        if not self._keeps or self._device.type == "meta":
+            return super().take_embedding(name.removesuffix(".weight"), tied)
+        rows = self._rows(name, stored)
+        return lambda ids: self._values(name, rows[ids.numpy()], stored.kind).to(self.dtype)
 
     def _stored_name(self, name: str) -> str | None:
         found: str | None = self._names.get_name(name, (".weight", ".bias"))

@@ -56,13 +56,6 @@ class QuantizedWeight:
             shifts=torch.cat(shifts) if shifts else None,
         )
 
-    def rows(self, indices: Tensor) -> "QuantizedWeight":
-        """The outputs `indices`, `[n]`."""
-        offsets, shifts = (None if v is None else v[indices] for v in (self.offsets, self.shifts))
-        return replace(
-            self, numbers=self.numbers[indices], scales=self.scales[indices], offsets=offsets, shifts=shifts
-        )
-
     @property
     def device(self) -> torch.device:
         return self.numbers.device
