@@ -1,8 +1,8 @@
 # Weir's targets. Each makes the environment that it needs. ARGS="..." adds options.
 #
 # Use Weir
-#   make serve             Weir on 127.0.0.1:8000 with the small model that ships; ARGS="--hook ..." adds hooks
-#   make serve MODEL=smollm2   the same with a small model that answers anything: 93 MB are fetched, once
+#   make serve             Weir on 127.0.0.1:8000 with the small model that ships; ARGS="--hook ..." adds hooks.
+#                          MODEL=smollm2 takes a small model that answers anything: 93 MB are fetched, once
 #
 # Before every commit
 #   make check             lint, format and types

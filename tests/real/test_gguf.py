@@ -29,7 +29,7 @@ MEAN_ERROR = 1e-4
 
 def load(path: Path, dtype: str = "float32") -> ModelRunner:
     return ModelRunner.load(
-        EngineConfig(model=str(path), dtype=dtype, max_model_len=512, kv_cache_memory=2**26, num_threads=2)  # type: ignore[arg-type]
+        EngineConfig(model=str(path), dtype=dtype, max_model_len=512, kv_cache_memory=2**26, num_threads=2)
     )
 
 

@@ -106,7 +106,13 @@ def test_blocks_keep_the_numbers_that_ggml_reads(kind: int) -> None:
     )
     expected = quants.dequantize(rows, GGMLQuantizationType(kind))
     assert expected.shape == (7, 3 * elements)
-    assert np.allclose(kept(rows, kind).dequantized().numpy(), expected, rtol=1e-6, atol=1e-6)
+    found = kept(rows, kind)
+    assert found.shifts is None or num_halves == 2
+    # Scales of the K types are products of two numbers, which float16 rounds.
+    unit = 2**-11 if kind in (Kind.Q4_K, Kind.Q5_K) else 2**-24
+    sizes = 32 * found.scales.float().abs() + (0 if found.shifts is None else found.shifts.float().abs())
+    bound = unit * sizes.repeat_interleave(32, 1).numpy() + 1e-6
+    assert (np.abs(found.dequantized().numpy() - expected) <= bound).all()
 
 
 def test_the_log_says_which_weights_stay_and_what_others_take(
