@@ -1,8 +1,9 @@
 """GGUF's blocks of whole numbers, as the matrices that the kernels multiply.
 
 A row is a sequence of blocks of 32 inputs: a scale, perhaps a shift, then the numbers. In the types Q4_K and
-Q5_K, eight blocks lie together. Their scales and shifts are products, which are rounded to float16 here: that is
-closer to the weights than bfloat16 is. Nothing else is rounded. The layouts are those of ggml's `ggml-common.h`.
+Q5_K, eight blocks lie together. Their scales and shifts are products, which are rounded to float16 here: that
+is closer to the weights than bfloat16 is. Nothing else is rounded. The layouts are those of ggml's
+`ggml-common.h`.
 """
 
 from collections.abc import Callable
