@@ -1,7 +1,8 @@
 # Weir's targets. Each makes the environment that it needs. ARGS="..." adds options.
 #
 # Use Weir
-#   make serve             Weir on 127.0.0.1:8000 with the small model that ships; ARGS="--hook ..." adds hooks
+#   make serve             Weir on 127.0.0.1:8000 with the small model that ships; ARGS="--hook ..." adds hooks.
+#                          MODEL=smollm2 takes a small model that answers anything: 93 MB are fetched, once
 #
 # Before every commit
 #   make check             lint, format and types
@@ -9,6 +10,7 @@
 #
 # Test more
 #   make test-all          also the tests that take long, with more examples
+#   make test-real         two real models, which are fetched once: 330 MB, and minutes
 #   make test-wheel        the wheel of the last commit, installed outside the checkout
 #   make test-clients      the official SDKs, also those for TypeScript: needs Node.js and npm
 #   make test-page         the page in Chromium, and the screenshots of docs/page.md: needs Chromium, Node.js and npm
@@ -43,7 +45,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-comp
 # Programs that test torch itself, which some builds bring: 120 MB.
 TORCH_TESTS = $(VENV)/lib/python3*/site-packages/torch/test $(VENV)/lib/python3*/site-packages/torch/bin/test_*
 
-.PHONY: help serve check test test-all test-wheel test-clients test-page test-frontends test-gateways test-deploy test-vllm test-gpu-compile gpu-check abuse mutants soak bench docs
+.PHONY: help serve check test test-all test-real test-wheel test-clients test-page test-frontends test-gateways test-deploy test-vllm test-gpu-compile gpu-check abuse mutants soak bench docs
 
 # Modules are kept compiled, even if the environment says to keep none.
 unexport PYTHONDONTWRITEBYTECODE
@@ -51,14 +53,25 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@sed '/^$$/q;s/^# \{0,1\}//' Makefile
 
-serve: $(VENV)/.engine
-	$(BIN)/weir serve $(ARGS)
+# A model's name that `weir serve` knows, or that of a model that tools/models.py fetches. The variable MODEL of the
+# environment does not count.
+MODEL =
+FETCHED = $(if $(filter smollm2,$(MODEL)),build/models/$(MODEL).gguf)
+
+serve: $(VENV)/.engine $(FETCHED)
+	$(BIN)/weir serve $(if $(MODEL),--model $(or $(FETCHED),$(MODEL))) $(ARGS)
+
+build/models/%.gguf: tools/models.py | $(VENV)/.engine
+	$(BIN)/python -m tools.models $* $@
 
 test: $(VENV)/.dev
 	$(TEST) $(ARGS)
 
 test-all: $(VENV)/.dev
 	$(TEST) -m '' --hypothesis-profile all $(ARGS)
+
+test-real: $(VENV)/.dev build/models/smollm2.gguf build/models/gemma3-270m.gguf
+	$(BIN)/python -m pytest -m slow tests/real $(ARGS)
 
 test-clients: $(VENV)/.dev tests/clients/typescript/node_modules
 	$(BIN)/python -m pytest tests/clients $(ARGS)

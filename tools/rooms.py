@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 FLOORS: Mapping[str, tuple[str, ...]] = {
     "engine": (
         "protocol",
+        "sources",
         "turns",
         "streams",
         "text",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
+from transformers import PreTrainedConfig
 
 from engine.device.batch import Batch
 from engine.device.budget import budget_of, gib
@@ -21,6 +21,7 @@ from engine.models.heads import classifies_tokens
 from engine.models.load import Model, device_of, load_model
 from engine.protocol import ProbeInfo
 from engine.protocol.options import EngineConfig
+from engine.sources.files import config_of, eos_token_ids_of
 
 logger = logging.getLogger("weir.engine")
 
@@ -112,7 +113,7 @@ class ModelRunner:
 
     @classmethod
     def _load(cls, config: EngineConfig) -> "ModelRunner":
-        hf_config = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
+        hf_config = config_of(config.model, trust_remote_code=config.trust_remote_code)
         max_model_len = max_model_len_of(hf_config.get_text_config(), config)
         if (threads := Threads.fixed(config.num_threads)) is not None:
             threads.use(1)  # kernels are tried with as many
@@ -186,9 +187,7 @@ def _load_draft(
 ) -> tuple[Model, PreTrainedConfig, EngineConfig] | None:
     if config.speculative_model is None:
         return None
-    hf_config = AutoConfig.from_pretrained(
-        config.speculative_model, trust_remote_code=config.trust_remote_code
-    )
+    hf_config = config_of(config.speculative_model, trust_remote_code=config.trust_remote_code)
     if classifies_tokens(hf_config):
         raise ValueError(f"speculative_model: {config.speculative_model} classifies tokens: it guesses none.")
     text_config = hf_config.get_text_config()
@@ -208,15 +207,6 @@ def _load_draft(
 
 def _block_bytes(model: Model, config: EngineConfig) -> int:
     return sum(shape.num_bytes(model.dtype) for shape in model.layers.values()) * config.block_size
-
-
-def eos_token_ids_of(model: str, hf_config: PreTrainedConfig) -> frozenset[int]:
-    """The ids in the model's generation configuration. Requests use nothing else from it."""
-    try:
-        ids = GenerationConfig.from_pretrained(model).eos_token_id
-    except OSError:  # the model has no generation configuration
-        ids = hf_config.get_text_config().eos_token_id
-    return frozenset(() if ids is None else [ids] if isinstance(ids, int) else ids)
 
 
 def max_model_len_of(text_config: PreTrainedConfig, config: EngineConfig) -> int:

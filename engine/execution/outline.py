@@ -4,7 +4,6 @@ It takes no memory, and a second. A check of settings asks it whether the model 
 """
 
 import torch
-from transformers import AutoConfig
 
 from engine.execution.model_runner import max_model_len_of
 from engine.execution.scoring import scorer_of
@@ -12,6 +11,7 @@ from engine.models.heads import Labels
 from engine.models.load import load_model
 from engine.protocol import ProbeInfo
 from engine.protocol.options import EngineConfig
+from engine.sources.files import config_of
 
 _META = torch.device("meta")
 _ANY_KERNELS = {"cpu_kernels": "torch", "attention_backend": "auto"}
@@ -24,7 +24,7 @@ class Outline:
     def __init__(self, config: EngineConfig) -> None:
         """Raises `ValueError` if the engine cannot serve the model as `config` asks, `OSError` if the model
         is not found, and `NotImplementedError` for weights whose form depends on their numbers."""
-        hf_config = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
+        hf_config = config_of(config.model, trust_remote_code=config.trust_remote_code)
         text_config = hf_config.get_text_config()
         self.max_model_len = max_model_len_of(text_config, config)
         self.vocab_size = int(text_config.vocab_size)

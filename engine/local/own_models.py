@@ -9,6 +9,7 @@ from engine.protocol import DeadEngineError, Engine
 from engine.protocol.demo import GUARDS
 from engine.protocol.guard_models import TokenClassifier
 from engine.protocol.parts import load
+from engine.sources.names import is_gguf, is_hub_name
 
 if TYPE_CHECKING:
     from engine.local.engine import LocalEngine
@@ -82,13 +83,12 @@ class OwnModels:
 
 
 def find_model(name: str) -> str | None:
-    """The folder or the hub name of a model. None: the name is neither, and no guard model has it that
-    ships."""
-    folder = GUARDS.get(name, Path(name).expanduser())
-    if folder.is_dir():
-        return str(folder.resolve())
-    is_hub_name = "/" in name.strip("/") and not name.startswith(("/", ".", "~"))
-    return name if is_hub_name else None
+    """The model's folder, its GGUF file, or its name elsewhere. None: the name is nothing of these, and no
+    guard model that ships has it."""
+    path = GUARDS.get(name, Path(name).expanduser())
+    if path.exists():
+        return str(path.resolve())
+    return name if is_gguf(name) or is_hub_name(name) else None
 
 
 def found_model(name: str) -> str:

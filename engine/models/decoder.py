@@ -8,6 +8,7 @@ another. The device's `Kernels` compute everything but the matrix multiplication
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,6 +28,7 @@ FAMILY = {"llama", "mistral", "qwen2", "qwen3"}
 """Values of `model_type` in transformers' configurations."""
 ROPE_TYPES = {"default", "linear", "llama3", "yarn"}
 """Kinds of rotary embedding whose frequencies do not depend on the text's length."""
+EMBEDDING = "model.embed_tokens"
 DERIVED = ("rotary_emb.inv_freq",)
 """Tensors of old checkpoints that repeat the configuration. They are not read."""
 
@@ -47,7 +49,7 @@ class DecoderConfig:
         if (
             config.model_type not in FAMILY
             or config.hidden_act != "silu"
-            or rope.get("rope_type", "default") not in ROPE_TYPES
+            or not _is_fixed(rope)
             or rope.get("partial_rotary_factor", 1.0) != 1.0
         ):
             return None
@@ -82,20 +84,20 @@ class Decoder:
         self._kernels = kernels
         self._weights = weights
         self._make_linear = make_linear
-        self._embedding = checkpoint.take("model.embed_tokens.weight")
+        tied = checkpoint.take_matrix(EMBEDDING) if config.tie_word_embeddings else None
+        self._embedding = checkpoint.take_embedding(EMBEDDING, tied)
         self._layers = [self._layer(checkpoint, i, window) for i, window in enumerate(config.windows)]
         self._norm = checkpoint.take("model.norm.weight")
         self._head: Head
         if heads is None:
-            tied = self._embedding if config.tie_word_embeddings else None
             self._head = make_linear(weights.take_head(checkpoint, tied), None)
         else:
             self._head = heads.take(checkpoint, make_linear)
         self.labels: Labels | None = None if heads is None else heads.labels
         if left := [n for n in checkpoint.unread if not n.endswith(DERIVED) and n != "lm_head.weight"]:
             raise ValueError(f"it has tensors that this decoder does not know: {', '.join(sorted(left)[:3])}")
-        self.device = self._embedding.device
-        self.dtype = self._embedding.dtype
+        self.device = self._norm.device
+        self.dtype = self._norm.dtype
         # Graphs of torch's kernels would always gather as many blocks as the widest table has room for.
         self.can_be_captured = self.device.type == "cuda" and not isinstance(kernels, TorchKernels)
         self._capture: Capture | None = None
@@ -115,7 +117,7 @@ class Decoder:
 
     def forward(self, batch: Batch, kv_cache: KVCache) -> Tensor:
         step = self._kernels.step(batch, kv_cache)
-        x = self._embedding[batch.token_ids]
+        x = self._embedding(batch.token_ids)
         last = len(self._layers) - 1
         keeps_all = last in self._takers or last + 1 in self._takers
         if self._capture is not None:
@@ -150,6 +152,13 @@ class Decoder:
             gate_up=linear("mlp.gate_proj", "mlp.up_proj"),
             down=linear("mlp.down_proj"),
         )
+
+
+def _is_fixed(rope: dict[str, Any]) -> bool:
+    """Whether the frequencies do not depend on the text's length."""
+    rope_type = rope.get("rope_type", "default")
+    is_longrope = rope_type == "longrope" and rope["short_factor"] == rope["long_factor"]
+    return rope_type in ROPE_TYPES or is_longrope
 
 
 def _rope_table(config: PreTrainedConfig, head_dim: int, max_len: int, device: torch.device) -> Tensor:

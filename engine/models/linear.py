@@ -9,7 +9,7 @@ from torch import Tensor
 
 from engine.device.kernels.protocol import Linear, LinearMaker
 from engine.device.kernels.quantized import QuantizedWeight, Weight
-from engine.models.quantized import Int4Linear, Int8Linear, OrderedLinear
+from engine.models.quantized import OrderedLinear, RowScaledLinear, WidenedLinear
 
 _pack = torch.ops.mkldnn._reorder_linear_weight
 _packed_linear = torch.ops.mkldnn._linear_pointwise
@@ -32,7 +32,8 @@ def torch_linear(weight: Weight, bias: Tensor | None, /) -> Linear:
     """By torch's operators: a `LinearMaker` for every device."""
     linear: Linear
     if isinstance(weight, QuantizedWeight):
-        linear = Int8Linear(weight, bias) if weight.bits == 8 else Int4Linear(weight, bias)
+        kind = RowScaledLinear if RowScaledLinear.can_multiply(weight) else WidenedLinear
+        linear = kind(weight, bias)
     elif weight.device.type == "cpu" and can_pack(weight.dtype):
         linear = PackedLinear(weight, bias)
     elif weight.device.type == "cpu" and weight.dtype == torch.bfloat16:

@@ -18,8 +18,9 @@ from engine.device.kernels.probe import AttentionNeeds
 from engine.device.kernels.protocol import Kernels, LinearMaker
 from engine.device.kv_cache import KVCache, LayerShape
 from engine.device.trials import TrialRecord
-from engine.models.checkpoint import Checkpoint
+from engine.models.checkpoint import Checkpoint, SafetensorsCheckpoint
 from engine.models.decoder import Decoder, DecoderConfig
+from engine.models.gguf_checkpoint import GgufCheckpoint
 from engine.models.heads import ClassificationHeads, Labels, classifies_tokens
 from engine.models.linear import make_linear, torch_linear
 from engine.models.linear_trial import LinearTrial
@@ -28,6 +29,8 @@ from engine.models.quantized_trial import log_speed
 from engine.models.weights import PlainWeights, weight_format
 from engine.protocol.options import EngineConfig
 from engine.protocol.parts import load as load_part
+from engine.sources.gguf_file import GgufFile
+from engine.sources.names import is_gguf, located
 
 logger = logging.getLogger("weir.engine")
 
@@ -84,7 +87,10 @@ def load_model(
     # The import takes seconds, and Weir's own decoder does not need it.
     from engine.models.transformers_model import TransformersModel
 
-    model = TransformersModel.load(config, hf_config, str(device))
+    dtype = _dtype(config, hf_config)
+    checkpoint = open_checkpoint(config.model, dtype, device, keeps=False) if is_gguf(config.model) else None
+    model = TransformersModel.load(config, hf_config, device, checkpoint)
+    _give_back_freed_memory()
     model.attention = _attention(model, config, hf_config)
     return model
 
@@ -96,9 +102,6 @@ def _load_decoder(
     decoder_config = DecoderConfig.of(hf_config, max_model_len, device)
     if decoder_config is None:
         raise ValueError("it is not of the family that the decoder knows")
-    files = Checkpoint.find(config.model)
-    if files is None:
-        raise ValueError("it has no safetensors files")
     weights = weight_format(config, hf_config)
     if device.type == "cuda" and not isinstance(weights, PlainWeights):
         raise UnsupportedPackingError(
@@ -112,14 +115,23 @@ def _load_decoder(
     stored = frozenset({LayerShape(shape.num_kv_heads, shape.head_dim, shape.head_dim)})
     windows = frozenset(decoder_config.windows)
     needs = AttentionNeeds(shape.num_heads, stored, windows, config.block_size, dtype, device)
-    with torch.inference_mode(), Checkpoint(files, dtype, device) as checkpoint:
-        kernels = make_kernels(config.cpu_kernels, config.attention_backend, shape, needs)
+    kernels = make_kernels(config.cpu_kernels, config.attention_backend, shape, needs)
+    keeps = bool(kernels.linears)
+    with torch.inference_mode(), open_checkpoint(config.model, dtype, device, keeps=keeps) as checkpoint:
         maker = _linear_maker(config, kernels, dtype, device)
         make = partial(make_linear, maker=maker)
         heads = _classification_heads(hf_config) if classifies_tokens(hf_config) else None
         decoder = Decoder(decoder_config, checkpoint, kernels, weights, make, heads)
     _give_back_freed_memory()
     return decoder
+
+
+def open_checkpoint(model: str, dtype: torch.dtype, device: torch.device, *, keeps: bool) -> Checkpoint:
+    """`keeps`: see `GgufCheckpoint`. Raises `ValueError` for a model without files that Weir reads."""
+    path = located(model)
+    if path.is_file():
+        return GgufCheckpoint(GgufFile(path), dtype, device, keeps=keeps)
+    return SafetensorsCheckpoint.of(path, dtype, device)
 
 
 def _classification_heads(hf_config: PreTrainedConfig) -> ClassificationHeads:

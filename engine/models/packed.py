@@ -41,12 +41,12 @@ class PackedWeights(ABC):
     def take(self, checkpoint: Checkpoint, *names: str) -> Weight:
         are_packed = [f"{name}.qweight" in checkpoint for name in names]
         if not any(are_packed):
-            return torch.cat([checkpoint.take(f"{name}.weight") for name in names])
+            return checkpoint.take_matrix(*names)
         if not all(are_packed):
             raise UnsupportedPackingError(f"only some of {', '.join(names)} have a qweight")
         return joined([self._read(checkpoint, name) for name in names], names)
 
-    def take_head(self, checkpoint: Checkpoint, tied: Tensor | None) -> Weight:
+    def take_head(self, checkpoint: Checkpoint, tied: Weight | None) -> Weight:
         return self.take(checkpoint, "lm_head") if tied is None else tied
 
     def _read(self, checkpoint: Checkpoint, name: str) -> QuantizedWeight:

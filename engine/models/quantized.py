@@ -1,5 +1,7 @@
 """Rounds weights to 8 or 4 bits, and multiplies with such weights by torch's operators."""
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -49,13 +51,19 @@ def _rounded_to_int4(weight: Tensor, group_size: int) -> QuantizedWeight:
     )
 
 
-class Int8Linear:
-    """Keeps weights of 8 bits, and widens them to the activations' type at each call."""
+class RowScaledLinear:
+    """Keeps weights of 8 bits with one scale for each output. It widens them to the activations' type at each
+    call, and scales the outputs."""
 
     def __init__(self, weight: QuantizedWeight, bias: Tensor | None) -> None:
         self._numbers = weight.numbers
         self._scales = weight.scales[:, 0]
         self._bias = bias
+
+    @staticmethod
+    def can_multiply(weight: QuantizedWeight) -> bool:
+        is_scaled_only = weight.offsets is None and weight.shifts is None
+        return weight.bits == 8 and weight.scales.shape[1] == 1 and is_scaled_only
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         out = F.linear(x, self._numbers.to(x.dtype)).mul_(self._scales)
@@ -64,24 +72,38 @@ class Int8Linear:
         return out if residual is None else out.add_(residual)
 
 
-class Int4Linear:
-    """Keeps weights of 4 bits, two in a byte, and widens them to the activations' type at each call."""
+class WidenedLinear:
+    """Keeps weights of 8 bits, or of 4 bits with two in a byte. It computes the matrix at each call."""
 
     def __init__(self, weight: QuantizedWeight, bias: Tensor | None) -> None:
         self._ins = weight.numbers.shape[1]
-        numbers = F.pad(weight.numbers, (0, self._ins % 2)).to(torch.uint8) & 15
-        self._bytes = numbers[:, ::2] | numbers[:, 1::2] << 4
-        self._weight = weight.scales, weight.offsets, weight.group_size
+        self._stored = _paired(weight.numbers) if weight.bits == 4 else weight.numbers
+        self._with = partial(
+            QuantizedWeight,
+            bits=weight.bits,
+            scales=weight.scales,
+            offsets=weight.offsets,
+            group_size=weight.group_size,
+            shifts=weight.shifts,
+        )
+        self._is_paired = weight.bits == 4
         self._bias = bias
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        out = F.linear(x, self._widened().to(x.dtype), self._bias)
+        numbers = _unpaired(self._stored, self._ins) if self._is_paired else self._stored
+        out = F.linear(x, self._with(numbers=numbers).dequantized().to(x.dtype), self._bias)
         return out if residual is None else out.add_(residual)
 
-    def _widened(self) -> Tensor:
-        low, high = self._bytes << 4, self._bytes  # the number is in the upper 4 bits
-        numbers = torch.stack([low, high], 2).view(torch.int8).flatten(1)[:, : self._ins] >> 4
-        return QuantizedWeight(4, numbers, *self._weight).dequantized()
+
+def _paired(numbers: Tensor) -> Tensor:
+    """Two numbers of 4 bits in a byte: `[out, in]`, int8, to `[out, ceil(in / 2)]`, uint8."""
+    nibbles = F.pad(numbers, (0, numbers.shape[1] % 2)).to(torch.uint8) & 15
+    return nibbles[:, ::2] | nibbles[:, 1::2] << 4
+
+
+def _unpaired(pairs: Tensor, ins: int) -> Tensor:
+    low, high = pairs << 4, pairs  # the number is in the upper 4 bits
+    return torch.stack([low, high], 2).view(torch.int8).flatten(1)[:, :ins] >> 4
 
 
 class OrderedLinear:

@@ -11,6 +11,8 @@ from functools import partial
 from typing import Any
 
 import torch
+from accelerate import init_empty_weights
+from accelerate.utils import set_module_tensor_to_device
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
@@ -19,8 +21,10 @@ from engine.device.attention import AttentionBackend, PagedAttention, Scoring
 from engine.device.batch import Batch
 from engine.device.capture import Capture, check_layers
 from engine.device.kv_cache import KVCache, LayerShape
+from engine.models.checkpoint import Checkpoint
 from engine.models.heads import Labels, classifies_tokens
 from engine.protocol.options import EngineConfig
+from engine.sources.names import located
 
 IMPLEMENTATION = "weir_paged"
 """The `attn_implementation` that models are loaded with. It has no mask function, so models make no mask."""
@@ -48,15 +52,25 @@ class TransformersModel:
         self._watched: list[RemovableHandle] = []
 
     @classmethod
-    def load(cls, config: EngineConfig, hf_config: PreTrainedConfig, device: str) -> "TransformersModel":
+    def load(
+        cls,
+        config: EngineConfig,
+        hf_config: PreTrainedConfig,
+        device: torch.device,
+        checkpoint: Checkpoint | None,
+    ) -> "TransformersModel":
+        """`checkpoint`: the tensors, where transformers does not read the model's files itself."""
         _check_architecture(hf_config)
         try:
-            if device == "meta":
+            if device.type == "meta":
                 return cls(_without_numbers(config, hf_config))
+            if checkpoint is not None:
+                with checkpoint:
+                    return cls(_filled(hf_config, checkpoint, device))
             model = AutoModelForCausalLM.from_pretrained(
-                config.model,
+                located(config.model),
                 dtype=config.dtype if config.dtype == "auto" else getattr(torch, config.dtype),
-                device_map=device,
+                device_map=str(device),
                 attn_implementation=IMPLEMENTATION,
                 trust_remote_code=config.trust_remote_code,
             )
@@ -104,6 +118,27 @@ def _without_numbers(config: EngineConfig, hf_config: PreTrainedConfig) -> PreTr
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
             hf_config, attn_implementation=IMPLEMENTATION, trust_remote_code=config.trust_remote_code
         )
+    return model
+
+
+@torch.inference_mode()
+def _filled(hf_config: PreTrainedConfig, checkpoint: Checkpoint, device: torch.device) -> PreTrainedModel:
+    """A model with the checkpoint's tensors, read one by one. Raises `ValueError` unless all of both fit."""
+    with init_empty_weights(include_buffers=False):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(
+            hf_config, dtype=checkpoint.dtype, attn_implementation=IMPLEMENTATION
+        )
+    for name in model.state_dict():
+        if name in checkpoint:
+            set_module_tensor_to_device(model, name, device, checkpoint.take(name))
+    model.tie_weights()
+    missing = [name for name, tensor in model.named_parameters() if tensor.is_meta]
+    if missing or checkpoint.unread:
+        names = ", ".join([*missing, *sorted(checkpoint.unread)][:3])
+        raise _refusal(hf_config.model_type, f"its tensors are not those of the architecture ({names})")
+    for name, buffer in model.named_buffers():
+        set_module_tensor_to_device(model, name, device, buffer)
+    model.eval()
     return model
 
 

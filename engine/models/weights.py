@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
@@ -20,31 +19,34 @@ class WeightFormat(Protocol):
         """The matrix of the modules `names`, which have the same inputs: the outputs of the first come first.
         Raises `KeyError` for a missing tensor, `ValueError` for tensors that do not belong together."""
 
-    def take_head(self, checkpoint: Checkpoint, tied: Tensor | None) -> Weight:
+    def take_head(self, checkpoint: Checkpoint, tied: Weight | None) -> Weight:
         """The matrix that gives the logits. `tied`: the embedding, if the model has no other such matrix."""
 
 
 class PlainWeights:
     """Implements `WeightFormat`."""
 
-    def take(self, checkpoint: Checkpoint, *names: str) -> Tensor:
-        return torch.cat([checkpoint.take(f"{name}.weight") for name in names])
+    def take(self, checkpoint: Checkpoint, *names: str) -> Weight:
+        return checkpoint.take_matrix(*names)
 
-    def take_head(self, checkpoint: Checkpoint, tied: Tensor | None) -> Tensor:
+    def take_head(self, checkpoint: Checkpoint, tied: Weight | None) -> Weight:
         return self.take(checkpoint, "lm_head") if tied is None else tied
 
 
 class RoundedWeights:
-    """Implements `WeightFormat`. The logits' matrix gets 8 bits: with 4 it loses more than other matrices."""
+    """Implements `WeightFormat`. The logits' matrix gets 8 bits: with 4 it loses more than other matrices.
+    Matrices that a checkpoint keeps in whole numbers are not rounded again."""
 
     def __init__(self, quantize: Callable[[Tensor], QuantizedWeight]) -> None:
         self._quantize = quantize
 
     def take(self, checkpoint: Checkpoint, *names: str) -> QuantizedWeight:
-        return self._quantize(PlainWeights().take(checkpoint, *names))
+        weight = checkpoint.take_matrix(*names)
+        return self._quantize(weight) if isinstance(weight, Tensor) else weight
 
-    def take_head(self, checkpoint: Checkpoint, tied: Tensor | None) -> QuantizedWeight:
-        return quantize_int8(PlainWeights().take_head(checkpoint, tied))
+    def take_head(self, checkpoint: Checkpoint, tied: Weight | None) -> QuantizedWeight:
+        weight = PlainWeights().take_head(checkpoint, tied)
+        return quantize_int8(weight) if isinstance(weight, Tensor) else weight
 
 
 def weight_format(config: EngineConfig, hf_config: PreTrainedConfig) -> WeightFormat:

@@ -146,7 +146,8 @@ class EngineConfig(EngineChoices):
     Names and meanings are vLLM's where vLLM has the option. Raises `ValueError` for a value out of range."""
 
     model: FolderOrName = str(MODEL_DIR)
-    """Model folder or hub name (local; default: the small model that ships)"""
+    """Model folder, GGUF file, `hf://org/repo/FILE.gguf`, `ollama:NAME` or hub name (local; default: the
+    small model that ships)"""
     tokenizer: FolderOrName | None = None
     """Folder or hub name of a tokenizer, with its chat template (default: the model's; in front of upstreams:
     none, and upstreams are asked for token ids)"""

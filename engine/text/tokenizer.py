@@ -6,12 +6,13 @@ It calls the fast tokenizer inside transformers' tokenizer, which keeps no state
 from collections.abc import Sequence
 
 from tokenizers import Tokenizer as FastTokenizer
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from engine.protocol import GenerationRequest, Prompt, RequestError, TextTokens
 from engine.protocol.options import EngineConfig
 from engine.protocol.prompt_size import check_num_bytes
 from engine.protocol.system_messages import SystemMessages
+from engine.sources.files import tokenizer_of
 from engine.text.chat_template import ChatTemplate
 from engine.text.detokenizer import WholeTexts
 from engine.text.infill import Infill
@@ -49,7 +50,7 @@ class LocalTokenizer:
     def load(
         cls, model: str, *, trust_remote_code: bool = False, system_messages: SystemMessages = "auto"
     ) -> "LocalTokenizer":
-        made = AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code)
+        made = tokenizer_of(model, trust_remote_code=trust_remote_code)
         return cls(made, system_messages=system_messages)
 
     @classmethod

@@ -10,10 +10,10 @@ from vllm.config import StructuredOutputsConfig, VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from engine.execution.model_runner import eos_token_ids_of
 from engine.protocol import EngineError, ProbeInfo
 from engine.protocol.options import EngineConfig
 from engine.sampling.logits_processors.load import find_processors
+from engine.sources.files import eos_token_ids_of
 from engine.vllm.limits import RunnerLimits
 from engine.vllm.options import check_names
 from engine.vllm.processors import PATH, worker_settings

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from engine.protocol.demo import MODEL_DIR
 from engine.protocol.parts import MissingPart, how_to_install, load
+from engine.sources.names import is_gguf
 from proxy.settings.model import AUTO, WITH_LOGITS, ModelSettings, has_vllm
 
 logger = logging.getLogger("weir.proxy")
@@ -84,6 +85,8 @@ def choose_engine(settings: ModelSettings, machine: Machine | None = None) -> Ch
         return ChosenEngine("vllm", "CUDA" if machine.has_gpu else "the CPU", "options of vLLM are set")
     if local_options.model == str(MODEL_DIR):
         return local("it is the small model that ships")
+    if is_gguf(local_options.model):
+        return local("it is a GGUF file")
     if is_on_cpu:
         return local("the option device says so")
     if not machine.has_gpu:

@@ -9,6 +9,7 @@ from engine.protocol import Engine, Tokenizer
 from engine.protocol.demo import GUARDS, MODEL_DIR
 from engine.protocol.options import EngineConfig
 from engine.protocol.parts import ENGINES, MissingPart, load
+from engine.sources.names import check_name, served_name
 from engine.upstream.address import UpstreamConfig
 from engine.upstream.dialects import DIALECTS
 from proxy.deployment.engine_choice import engine_of, with_engine
@@ -114,8 +115,8 @@ def classifier_config(settings: ModelSettings) -> EngineConfig:
 def engine_config(settings: ModelSettings, can_withhold: bool = True) -> EngineConfig:
     """The options that the settings give. Raises `ValueError` for a folder without a model."""
     config, only_guards = settings.local, settings.only_guards
-    check_folder("--model", config.model)
-    check_folder("--speculative-model", config.speculative_model)
+    check_model("--model", config.model)
+    check_model("--speculative-model", config.speculative_model)
     model = str(GUARDS.get(config.model, config.model)) if only_guards else config.model
     chosen = {
         "model": model,
@@ -126,17 +127,14 @@ def engine_config(settings: ModelSettings, can_withhold: bool = True) -> EngineC
     return config.model_copy(update=chosen)
 
 
-def check_folder(option: str, model: str | None) -> None:
-    """Raise `ValueError`, with the option's name, for a folder without a model. Hub names pass."""
-    if model is None:
-        return
-    folder = Path(model)
-    if model.startswith(("/", ".", "~")) and not folder.is_dir():
-        raise ValueError(f"{option}: there is no model folder {model}")
-    if not model.strip():
-        raise ValueError(f"{option}: give a model's folder or its hub name")
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        raise ValueError(f"{option}: the folder {model} has no model: config.json is missing")
+def check_model(option: str, model: str | None) -> None:
+    """Raise `ValueError`, with the option's name, for a name that stands for no model on this machine. Hub
+    names pass."""
+    try:
+        if model is not None:
+            check_name(model)
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from error
 
 
 def names_of(settings: ModelSettings, given: Sequence[str]) -> list[str]:
@@ -154,4 +152,4 @@ def names_of(settings: ModelSettings, given: Sequence[str]) -> list[str]:
 
 def _name(model: str) -> str:
     """The name of a model for which the settings give no name."""
-    return "weir-demo" if Path(model) == MODEL_DIR else model
+    return "weir-demo" if Path(model) == MODEL_DIR else served_name(model)

@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
-from engine.models.checkpoint import Checkpoint
+from engine.models.checkpoint import safetensors_in
+from engine.sources.names import located
 
 IRRELEVANT = {"_name_or_path", "dtype", "torch_dtype", "transformers_version", "use_cache"}
 """Fields of `config.json` that do not change a model."""
@@ -18,7 +19,7 @@ NUM_READ = 1024
 def model_hash(model: str) -> str:
     """SHA-256, as hex digits, of the model's configuration and of the beginnings of its tensors. `model` is a
     folder or a name on the hub. Raises `ValueError` for a model without safetensors files."""
-    files = Checkpoint.find(model)
+    files = safetensors_in(located(model))
     if not files:
         raise ValueError(f"probes need a model in safetensors files, and {model} has none")
     digest = hashlib.sha256(_config(next(iter(files.values())).parent))

@@ -1,10 +1,10 @@
 """Checks the probes of a configuration: their files, and that they are probes of the model that has them."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from engine.protocol import ProbeInfo
 from engine.protocol.parts import load
+from engine.sources.names import is_here
 from proxy.deployment.engines import engine_config
 from proxy.settings.did_you_mean import Fault, Place
 from proxy.settings.model import ModelSettings
@@ -29,6 +29,6 @@ def probes_of(model: ModelSettings) -> tuple[ProbeInfo, ...]:
     from engine.execution.outline import Outline
 
     probes = load("engine.execution.probes.load:read_probes", "the code of probes")(model.local.probes)
-    if not Path(model.local.model).is_dir():
+    if not is_here(model.local.model):
         return tuple(probe.info for probe in probes)
     return Outline(engine_config(model)).probes()

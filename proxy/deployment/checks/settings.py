@@ -15,7 +15,7 @@ from proxy.deployment.checks.hooks import hook_faults
 from proxy.deployment.checks.probes import probe_faults
 from proxy.deployment.checks.processors import processor_faults
 from proxy.deployment.engine_choice import engine_of
-from proxy.deployment.engines import check_folder, make_engine
+from proxy.deployment.engines import check_model, make_engine
 from proxy.deployment.keys import digest_of
 from proxy.deployment.read import directory_of
 from proxy.network.tls import make_context
@@ -135,7 +135,7 @@ def _of_model(place: Place, model: ModelSettings) -> Iterator[Fault]:
         yield Fault((*place, "engine"), text)
     if engine == "local":
         try:
-            check_folder("model", model.local.model)
+            check_model("model", model.local.model)
         except ValueError as error:
             yield Fault((*place, "model"), str(error).removeprefix("model: "))
         else:

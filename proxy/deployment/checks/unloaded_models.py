@@ -7,7 +7,6 @@ fault of the settings.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.local.own_models import found_model
@@ -16,6 +15,7 @@ from engine.protocol.fields.support import FieldSupport
 from engine.protocol.guard_models import TokenStream
 from engine.protocol.options import EngineConfig
 from engine.protocol.parts import load
+from engine.sources.names import is_here
 from proxy.deployment.directory import Directory
 from proxy.deployment.engine_choice import engine_of
 from proxy.deployment.engines import classifier_config, engine_config, make_engine
@@ -143,5 +143,5 @@ def _files_of(config: EngineConfig) -> "tuple[Outline, LocalTokenizer]":
 
 def _check_here(model: str | None) -> None:
     """Raise `UnloadedError` for the name of a model on the hub."""
-    if model is not None and not Path(model).is_dir():
+    if model is not None and not is_here(model):
         raise UnloadedError("The model may have to be downloaded.")

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import AutoConfig, LlamaConfig
 
 from engine.execution.model_runner import ModelRunner
-from engine.models.checkpoint import Checkpoint
+from engine.models.checkpoint import SafetensorsCheckpoint
 from engine.models.decoder import Decoder, DecoderConfig
 from engine.models.load import load_model
 from engine.models.packed import packed_weights
@@ -169,9 +169,7 @@ def test_groups_may_have_all_inputs(tmp_path: Path) -> None:
 
 def read(stored: dict[str, Tensor], packing: dict[str, Any], folder: Path) -> Tensor:
     save_file({f"m.{name}": value for name, value in stored.items()}, folder / "model.safetensors")
-    files = Checkpoint.find(str(folder))
-    assert files
-    with Checkpoint(files, torch.float32, torch.device("cpu")) as checkpoint:
+    with SafetensorsCheckpoint.of(folder, torch.float32, torch.device("cpu")) as checkpoint:
         weight = packed_weights(packing).take(checkpoint, "m")
     assert not isinstance(weight, Tensor)
     return weight.dequantized()

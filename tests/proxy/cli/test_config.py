@@ -70,7 +70,7 @@ def test_check_tells_all_that_is_wrong_with_its_line(
         "4: models.small.upstraem: there is no such option; did you mean 'upstream'?",
         "4: models.small: engine 'openai' needs an upstream",
         "5: models.tapes.recordings: nowhere holds no recording",
-        "6: models.demo.model: there is no model folder ./nofolder",
+        "6: models.demo.model: there is no model folder and no GGUF file ./nofolder",
         "11: policies.strict.hooks[1]: hook 'phrazes' names no class",
         "12: policies.strict.hooks[2]: hook 'phrases' could not be built",
         "13: policies.strict.hook_timout: there is no such option; did you mean 'hook_timeout'?",

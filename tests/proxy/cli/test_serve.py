@@ -98,7 +98,10 @@ async def test_sigterm_ends_an_idle_server_with_0(echo: tuple[PipedWeir, str]) -
         (["--hook", "examples/upper_case.py:Missing"], "has no class 'Missing'"),
         (["--engine", "openai"], "--upstream URL"),
         (["--engine", "replay"], "--recordings DIR"),
-        (["--engine", "local", "--model", "./nowhere"], "there is no model folder ./nowhere"),
+        (
+            ["--engine", "local", "--model", "./nowhere"],
+            "there is no model folder and no GGUF file ./nowhere",
+        ),
         (["--vllm-seed", "1"], "options of vLLM need the engine 'vllm'"),
         (["--vllm", "[1"], "vllm: this is not JSON"),
         (["--port", "high"], "port: Input should be a valid integer"),

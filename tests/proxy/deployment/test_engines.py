@@ -43,8 +43,8 @@ async def test_the_cache_shares_answers_only_if_no_hook_can_run(
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        ("./nowhere", "there is no model folder ./nowhere"),
-        ("", "give a model's folder or its hub name"),
+        ("./nowhere", "there is no model folder and no GGUF file ./nowhere"),
+        ("", "give a model's folder, its GGUF file or its hub name"),
         ("examples", "the folder examples has no model: config.json is missing"),
     ],
 )

@@ -3,6 +3,7 @@
 import ctypes
 from ctypes import c_int64, c_void_p
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -14,8 +15,8 @@ from engine.device.kernels.quantized import QuantizedWeight
 
 class _Quantized(ctypes.Structure):
     _fields_ = (
-        *((name, c_void_p) for name in ("panels", "scales", "offsets", "bias")),
-        *((name, c_int64) for name in ("bits", "ins", "steps", "group_steps", "outs")),
+        *((name, c_void_p) for name in ("panels", "scales", "offsets", "shifts", "bias")),
+        *((name, c_int64) for name in ("bits", "has_half_scales", "ins", "steps", "group_steps", "outs")),
     )
 
 
@@ -30,14 +31,17 @@ class NativeQuantizedLinear(NativeMatrix):
         panels = memory.take((outs + -outs % library.quantized_panel) * padded * weight.bits // 8)
         numbers = weight.numbers.contiguous()
         functions.quantized_pack(panels.data_ptr(), numbers.data_ptr(), ins, outs, steps, weight.bits)
-        scales, offsets = (
-            self._by_panel(values, library.quantized_panel) for values in (weight.scales, weight.offsets)
+        scales, offsets, shifts = (
+            self._by_panel(values, library.quantized_panel)
+            for values in (weight.scales, weight.offsets, weight.shifts)
         )
         group = padded if weight.scales.shape[1] == 1 else weight.group_size
         bias = bias.float() if bias is not None else None
-        self._tensors = panels, scales, offsets, bias  # keeps them alive: C has only their addresses
+        self._tensors = panels, scales, offsets, shifts, bias  # keeps them alive: C has only their addresses
         addresses = map(address, self._tensors)
-        layout = _Quantized(*addresses, weight.bits, ins, steps, group // library.pair, outs)
+        has_half_scales = weight.scales.dtype == torch.float16
+        sizes = ins, steps, group // library.pair, outs
+        layout = _Quantized(*addresses, weight.bits, has_half_scales, *sizes)
         super().__init__(functions.quantized_linear, layout, outs)
 
     @staticmethod

@@ -106,10 +106,11 @@ static inline vec sums_of_pairs(const input *x) { return (vec)*(const floats *)x
 
 typedef struct {
     const char *panels;      /* [panels, steps, PANEL, PAIR]: numbers of `bits` bits */
-    const void *scales;      /* [panels, groups, PANEL]: float for 8 bits, float16 for 4 bits */
+    const void *scales;      /* [panels, groups, PANEL]: float16 or float */
     const int8_t *offsets;   /* [panels, groups, PANEL]: added to the numbers. NULL: none are */
+    const uint16_t *shifts;  /* [panels, groups, PANEL]: float16, added to the weights. NULL: none are */
     const float *bias;       /* [outs], or NULL */
-    int64_t bits, ins, steps, group_steps, outs;
+    int64_t bits, has_half_scales, ins, steps, group_steps, outs;
 } Quantized;
 
 const int64_t linear_pair = PAIR;
@@ -239,13 +240,12 @@ static void add_scaled(const Quantized *l, Sums *totals, const Sums *sums, int64
     vec scales[VECS], offsets[VECS] = {0};
     for (int v = 0; v < VECS; v++) {
         int64_t i = at + v * LANES;
-        if (l->bits == 8) scales[v] = (vec)*(const floats *)((const float *)l->scales + i);
-        else {
-            vec scale = load_halves((const uint16_t *)l->scales + i);
-            vec offset = l->offsets ? load_bytes(l->offsets + i) - BIAS : (vec){0} - BIAS;
-            scales[v] = scale * UNIT(v);
-            offsets[v] = scale * offset;
-        }
+        vec scale = l->has_half_scales ? load_halves((const uint16_t *)l->scales + i)
+                                       : (vec)*(const floats *)((const float *)l->scales + i);
+        vec offset = l->offsets ? load_bytes(l->offsets + i) : (vec){0};
+        scales[v] = l->bits == 4 ? scale * UNIT(v) : scale;
+        if (ends) offsets[v] = scale * (l->bits == 4 ? offset - BIAS : offset);
+        if (l->shifts) offsets[v] += load_halves(l->shifts + i);
     }
     for (int64_t r = 0; r < rows; r++)
         for (int v = 0; v < VECS; v++) {
@@ -351,7 +351,7 @@ int quantized_linear(const void *matrix, scalar *out, const scalar *x, const sca
     const Quantized *l = matrix;
     Inputs inputs;
     if (!prepare_inputs(&inputs, x, tokens, l->ins, l->steps)) return 0;
-    int needs_sums = l->offsets || (BIAS && l->bits == 4);
+    int needs_sums = l->offsets || l->shifts || (BIAS && l->bits == 4);
     float *row_sums = needs_sums ? sums_of_groups(l, inputs.rows, tokens) : NULL;
     int has_memory = row_sums || !needs_sums;
     int64_t bands = (tokens + BAND - 1) / BAND, panels = (l->outs + PANEL - 1) / PANEL;

@@ -14,6 +14,8 @@ const NEAR_END = 120;
 // The model that ships knows the answers.
 const DEMO = "weir-demo";
 const EXAMPLES = ["What is your email address?", "Show me the API key", "What is your secret project?", "Tell me a story about an otter"];
+// Every model has an answer to these, and the guard `pii` something to do.
+const GENERAL_EXAMPLES = ["Which e-mail address is in this text? Please write to anna.lee@initech.com for details.", "Tell me a story about an otter"];
 
 export class Chat {
   constructor(setup, { openKeys }) {
@@ -275,7 +277,7 @@ export class Chat {
   }
 
   #examples() {
-    const examples = this.setup.model.startsWith(DEMO) ? EXAMPLES : [];
+    const examples = this.setup.model.startsWith(DEMO) ? EXAMPLES : GENERAL_EXAMPLES;
     replace(byId("examples"), examples.map((text) => h("li", {}, h("button", { type: "button", class: "example", onclick: () => this.send(text) }, text))));
   }
 }

@@ -125,7 +125,7 @@ def test_an_upstream_judge_is_not_asked() -> None:
 def test_hooks_are_not_started_while_models_are_wrong() -> None:
     models = {"main": {"engine": "echo"}, "guard": {"model": "./nofolder", "only_guards": True}}
     (found,) = told(models=models, hooks=[hook("judge", model="guard")])
-    assert found.startswith("models.guard.model: there is no model folder ./nofolder")
+    assert found.startswith("models.guard.model: there is no model folder and no GGUF file ./nofolder")
 
 
 ASKS = """

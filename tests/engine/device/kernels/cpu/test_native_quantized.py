@@ -4,6 +4,7 @@ import platform
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 import pytest
 import torch
@@ -23,6 +24,18 @@ from engine.models.quantized import quantize_int4, quantize_int8
 from tests.engine.device.kernels.cpu.builds import build_of, library_of
 from tests.helpers import examples
 
+
+def in_groups(weight: Tensor, bits: Literal[4, 8], *, is_shifted: bool) -> QuantizedWeight:
+    """Groups of 32, as Q8_0 and Q4_1 have them."""
+    four = quantize_int4(weight, 32)
+    groups = four.scales.shape[1]
+    shifts = torch.randn(weight.shape[0], groups).half() if is_shifted else None
+    scale = four.scales / (16 if bits == 8 else 1)
+    low, high = (-8, 8) if bits == 4 else (-127, 128)
+    numbers = torch.randint(low, high, weight.shape, dtype=torch.int8)
+    return QuantizedWeight(bits, numbers, scale, four.offsets if bits == 4 else None, 32, shifts=shifts)
+
+
 FORMATS: dict[str, Callable[[torch.Tensor], QuantizedWeight]] = {
     "int8": quantize_int8,
     "int4, groups of 32": partial(quantize_int4, group_size=32),
@@ -30,6 +43,9 @@ FORMATS: dict[str, Callable[[torch.Tensor], QuantizedWeight]] = {
     "int4, groups of 128": partial(quantize_int4, group_size=128),
     "int4, groups of 512": partial(quantize_int4, group_size=512),
     "int4, one group": lambda weight: quantize_int4(weight, weight.shape[1]),
+    "int8, groups of 32": partial(in_groups, bits=8, is_shifted=False),
+    "int8, groups of 32, shifted": partial(in_groups, bits=8, is_shifted=True),
+    "int4, groups of 32, shifted": partial(in_groups, bits=4, is_shifted=True),
     "int4, even": lambda weight: replace(quantize_int4(weight, 32), offsets=None),
 }
 SIZES = [(1, 1), (37, 50), (129, 200), (1100, 70)]
@@ -63,6 +79,8 @@ def test_the_product_with_the_exact_weights_is_rounded_once(
         x = torch.randn(tokens, ins).to(library.dtype)
         residual = torch.randn(tokens, outs).to(library.dtype)
         sizes = x.double().abs() @ (exact.abs() + 16 * weight.scales.double().amax(1, True)).T + 10
+        if weight.shifts is not None:
+            sizes += x.double().abs().sum(1, True) * weight.shifts.double().abs().amax(1)
         assert is_close(linear(x, residual), x.double() @ exact.T + bias.double() + residual.double(), sizes)
 
 
@@ -153,3 +171,9 @@ def test_it_compiles_without_any_vector_instructions(monkeypatch: pytest.MonkeyP
         x.double() @ weight.dequantized().double().T,
         torch.tensor(1000.0),
     )
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_torch_gives_the_same_product(kind: str) -> None:
+    weight, x = made(kind, 129, 50), torch.randn(3, 129)
+    assert torch.allclose(torch_linear(weight, None)(x), x @ weight.dequantized().T, atol=1e-3)
