@@ -1,6 +1,7 @@
 """A cascade: `phrases` returns `suspect`, and the hook after it knows this when it sees the phrase."""
 
 import asyncio
+import re
 from typing import Any, NamedTuple
 
 from hypothesis import given
@@ -80,11 +81,14 @@ def test_a_suspicion_comes_no_later_than_the_text_that_it_is_about(  # contract 
     phrases = Phrases(["blue key"], action="suspect")
     released = asyncio.run(guard_all(pipeline_of(phrases, later), deltas))
     for channel, length, suspicion in later.shown:
-        assert suspicion == "phrase" or length <= len(said[channel].before)
+        assert suspicion == "phrase" or length <= len(said[channel].before) + may_leave(channel, said, deltas)
     if len(said) == 1:
         assert {why for c, length, why in later.shown if length <= len(said[c].before)} <= {None}
     for channel, text in said.items():
         assert text_of(released, channel) == text.whole
+
+
+BAD = r"[bB]lue [*]*key(?!s)"
 
 
 @given(interleaved(), st.integers(1, 4))
@@ -93,17 +97,24 @@ def test_a_judge_of_suspect_requests_lets_no_phrase_pass(
 ) -> None:
     said, deltas = stream
     phrases = Phrases(["blue key"], action="suspect")
-    judge = PatternGuard(r"[bB]lue [*]*key(?!s)", window=window, only_when="suspect", action="suppress")
+    judge = PatternGuard(BAD, window=window, only_when="suspect", action="suppress")
     released = asyncio.run(guard_all(pipeline_of(phrases, judge), deltas))
     for channel, text in said.items():
         left = text_of(released, channel)
         if channel == "tool_call":
             assert left == ("" if text.phrase else text.before + text.after)  # contract 3.20
-        elif is_whole(released):
+        elif is_whole(released) and not may_leave(channel, said, deltas):
             assert left == text.before + text.after
-        else:  # the phrase went on after another channel (contract 2.16)
-            assert text.whole.startswith(left)
-            assert len(left) < len(text.before + text.phrase) or not text.phrase
+        else:  # the channel went on after another (contract 2.16)
+            assert not re.search(BAD, left)
+
+
+def may_leave(channel: str, said: dict[str, Text], deltas: list[Delta]) -> int:
+    """The characters of the channel's phrase that may leave before it is found: none, or all but its last if
+    the engine goes on with another channel in between (contract 2.16)."""
+    order = [delta.channel for delta in deltas if delta.text]
+    first, last = order.index(channel), len(order) - order[::-1].index(channel)
+    return max(0, len(said[channel].phrase) - 1) if {*order[first:last]} > {channel} else 0
 
 
 def is_whole(released: list[Delta]) -> bool:
