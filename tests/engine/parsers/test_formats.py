@@ -1,0 +1,60 @@
+"""Each format of tool calls: calls of all kinds are read, at every cut, and all other text stays content."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from engine.parsers import Parsers
+from engine.parsers.formats import FORMATS
+from tests.engine.parsers.streams import CUTS, cut_at, parse, request_with_tools, tokenised, tokens_of, untold
+from tests.engine.parsers.written_calls import DRAWN_CALLS, HELD, TOOLS, WRITERS, Call, kinds
+from tests.helpers import examples
+
+
+def read(parser: str, pieces: Sequence[str]) -> tuple[list[tuple[str, str]], str]:
+    """The calls, with their arguments as text, and the content."""
+    texts: dict[Any, str] = {}
+    content = ""
+    for delta in parse(Parsers(tool_calls=parser), untold(pieces), request_with_tools(tools=TOOLS)):
+        if delta.tool_call is None:
+            content += delta.text
+        else:
+            texts[delta.tool_call] = texts.get(delta.tool_call, "") + delta.text
+    return [(call.name, text) for call, text in texts.items()], content
+
+
+def test_every_format_has_a_sample() -> None:
+    assert set(WRITERS) == set(FORMATS)
+
+
+CASES = [(parser, name) for parser in WRITERS for name in kinds(parser)]
+
+
+@pytest.mark.parametrize(("parser", "name"), CASES)
+def test_a_text_of_each_kind_is_read_at_every_cut(parser: str, name: str) -> None:
+    kind = kinds(parser)[name]
+    whole = read(parser, [kind.text])
+    for size in (1, 2, 3, 5, 8):
+        assert read(parser, cut_at(kind.text, range(0, len(kind.text), size))) == whole
+    calls, content = whole
+    if name == "cut in a value" and parser not in HELD:
+        assert [call[0] for call in calls] == ["f"]
+        assert kind.text.endswith(calls[0][1])
+        return
+    assert [(call, json.loads(arguments)) for call, arguments in calls] == list(kind.calls)
+    assert content.strip() == kind.content.strip()
+    if not calls:
+        assert content == kind.text
+
+
+@pytest.mark.parametrize("parser", WRITERS)
+@examples(40)
+@given(calls=DRAWN_CALLS, cuts=CUTS)
+def test_drawn_calls_are_read_at_every_cut(parser: str, calls: list[Call], cuts: list[int]) -> None:
+    text = WRITERS[parser](calls)
+    whole = read(parser, [text])
+    assert read(parser, cut_at(text, cuts)) == read(parser, list(text)) == whole
+    assert ([(name, json.loads(arguments)) for name, arguments in whole[0]], whole[1]) == (calls, "")
