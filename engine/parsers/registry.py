@@ -146,7 +146,7 @@ class Parsing(Stage):
 def _reasoning_parser(
     markers: Markers, request: GenerationRequest, prompt_end: str, family: ToolCalls | None
 ) -> OutputParser:
-    tape = Tape((*markers.start, *markers.end))
+    tape = Tape((*markers.start, *markers.end, *markers.answer[0], *markers.answer[1]))
     is_open = begins_open(markers, prompt_end, is_off=is_off(markers, request))
     reads_calls = family is not None and family.parse_marked is not None
     scan = reasoning(tape, markers, is_open=is_open, holds_blanks=reads_calls)

@@ -68,7 +68,7 @@ def until(tape: Tape, stream: Stream, *markers: str) -> Scan[int]:
 
 def skip(tape: Tape, *markers: str) -> Scan[int]:
     """Consume the marker at the text's beginning, with blanks before it. Returns its end, or 0 for none."""
-    end = yield from at(tape, *markers)
+    end = (yield from at(tape, *markers)) if markers else 0
     tape.drop(end)
     return end
 

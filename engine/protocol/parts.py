@@ -74,16 +74,9 @@ ENGINES = Kind(
 `engine_options` as keyword arguments."""
 
 REASONING_PARSERS = (
-    "deepseek_r1",
-    "glm45",
-    "granite",
-    "minimax_m2",
-    "mistral",
-    "olmo3",
-    "openai_gptoss",
-    "qwen3",
-    "seed_oss",
-    "step3",
+    *("deepseek_r1", "deepseek_v3", "ernie45", "gemma4", "glm45", "glm47", "granite", "holo2"),
+    *("hunyuan_a13b", "kimi_k2", "mimo", "minimax_m2", "mistral", "nemotron_v3", "olmo3", "openai_gptoss"),
+    *("qwen3", "seed_oss", "step3", "step3p5"),
 )
 TOOL_CALL_PARSERS = (
     *("deepseek_v3", "deepseek_v31", "deepseek_v32", "ernie45", "gemma4", "glm45", "glm47", "granite4"),
