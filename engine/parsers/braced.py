@@ -25,15 +25,14 @@ _BLANKS = re.compile(r"\s*")
 
 
 def braced(end: str) -> Call:
-    """`end`: the marker after the arguments. It is not read."""
+    """`end`: the marker after the arguments. It may be missing at the output's end."""
     return partial(_read_braced, end)
 
 
 def _read_braced(end: str, reader: Reader, calls: Calls) -> Scan[None]:
     name = yield from read_name(reader, "{", "(")
     begin = reader.position
-    body = yield from reader.hold(MarkerSearch(end))
-    reader.position -= len(end)
+    body = yield from reader.hold(MarkerSearch(end), may_end=True)
     arguments = _Braced(body.removesuffix(end)).arguments()
     give_call(reader, begin, name, typed_arguments(arguments, calls.schema_of(name)), calls)
 

@@ -127,4 +127,3 @@ def give_call(reader: Reader, begin: int, name: str, arguments: Mapping[str, Any
     tape.drop(reader.position)
     reader.position = 0
     tape.insert(dumped(arguments), calls.begin(name))
-

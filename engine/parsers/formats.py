@@ -145,9 +145,7 @@ _PYTHONIC = Format(pythonic, between=(",",), in_list=True, begins_output=True)
 
 FORMATS: Mapping[str, Format] = {
     "deepseek_v3": _deepseek(
-        named("\n", before_end="```json"),
-        "```<｜tool▁call▁end｜>",
-        before_name="function<｜tool▁sep｜>",
+        named("\n", before_end="```json"), "```<｜tool▁call▁end｜>", before_name="function<｜tool▁sep｜>"
     ),
     "deepseek_v31": _deepseek(named("<｜tool▁sep｜>")),
     "deepseek_v32": _dsml("function_calls"),
@@ -155,16 +153,13 @@ FORMATS: Mapping[str, Format] = {
     "gemma4": Format(
         braced("<tool_call|>"),
         begin=("<|tool_call>call:", "<|tool_call>:"),
-        end=("<tool_call|>",),
-        special=("<|tool_call>", MARK),
+        special=("<|tool_call>", "<tool_call|>", MARK),
     ),
     "glm45": GLM,
     "glm47": GLM,
     "granite4": HERMES,
     "hermes": HERMES,
-    "hunyuan_a13b": JSON_LIST._replace(
-        begin=("<tool_calls>",), end=("</tool_calls>",), in_reasoning=False
-    ),
+    "hunyuan_a13b": JSON_LIST._replace(begin=("<tool_calls>",), end=("</tool_calls>",), in_reasoning=False),
     "kimi_k2": Format(
         named("<|tool_call_argument_begin|>", name=r"(?:functions\.)?([^:\s]+)\S*:\d+"),
         begin=("<|tool_calls_section_begin|>",),
@@ -187,18 +182,10 @@ FORMATS: Mapping[str, Format] = {
         needs_begin=False,
     ),
     "mistral": Format(
-        _mistral,
-        begin=("[TOOL_CALLS]",),
-        between=(",",),
-        in_list=None,
-        special=("[CALL_ID]", "[ARGS]"),
+        _mistral, begin=("[TOOL_CALLS]",), between=(",",), in_list=None, special=("[CALL_ID]", "[ARGS]")
     ),
     "olmo3": Format(
-        pythonic,
-        begin=("<function_calls>",),
-        end=("</function_calls>",),
-        repeats=True,
-        begins_output=True,
+        pythonic, begin=("<function_calls>",), end=("</function_calls>",), repeats=True, begins_output=True
     ),
     "phi4_mini_json": JSON_LIST._replace(begin=("functools",)),
     "pythonic": _PYTHONIC,

@@ -99,14 +99,15 @@ class Reader:
                 raise NotACallError
             yield from self.more()
 
-    def hold(self, search: Callable[[str], int | None]) -> Scan[str]:
-        """Read the text of any length up to the end that `search` finds (`scan.hold`), and return it."""
+    def hold(self, search: Callable[[str], int | None], *, may_end: bool = False) -> Scan[str]:
+        """Read the text of any length up to the end that `search` finds (`scan.hold`), and return it.
+        `may_end`: the output's end is an end, too."""
         begin = self.position
         end = yield from hold(self.tape, begin, search)
-        if end is None:
+        if end is None and not may_end:
             raise NotACallError
-        self.position = end
-        return self.tape.text[begin:end]
+        self.position = len(self.tape.text) if end is None else end
+        return self.tape.text[begin : self.position]
 
     def object(self) -> Scan[None]:
         """Read the JSON object that begins here."""

@@ -39,7 +39,10 @@ def test_every_family_splits_at_its_markers(name: str) -> None:
     markers = REASONING_MARKERS[name]
     text = f"{''.join(markers.start[:1])}Hm, <b>.{markers.end[-1]}\n\nAn answer."
     expected = [("reasoning", "Hm, <b>."), ("content", "\n\nAn answer.")]
-    assert said(parse(Parsers(reasoning=name), untold(cut_at(text, range(0, 99, 3))), thinking(name))) == expected
+    assert (
+        said(parse(Parsers(reasoning=name), untold(cut_at(text, range(0, 99, 3))), thinking(name)))
+        == expected
+    )
     assert name in REASONING_PARSERS
 
 

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
+from engine.parsers.formats import FORMATS
+
 Call = tuple[str, Mapping[str, Any]]
 """A tool's name, and its arguments."""
 
@@ -115,7 +117,9 @@ WRITERS: dict[str, Writer] = {
         "</｜DSML｜function_calls>",
     ),
     "ernie45": _hermes(),
-    "gemma4": _each("", lambda name, given: f"<|tool_call>call:{name}{_gemma(dict(given))}<tool_call|>", "", ""),
+    "gemma4": _each(
+        "", lambda name, given: f"<|tool_call>call:{name}{_gemma(dict(given))}<tool_call|>", "", ""
+    ),
     "glm45": _glm(),
     "glm47": _glm(),
     "granite4": _hermes(),
@@ -143,7 +147,10 @@ WRITERS: dict[str, Writer] = {
     "qwen3_xml": _qwen("tool_call"),
     "seed_oss": _qwen("seed:tool_call"),
     "step3": _each(
-        "<｜tool_calls_begin｜>", lambda name, given: _STEP_CALL % (name, _STEP(given)), "\n", "<｜tool_calls_end｜>"
+        "<｜tool_calls_begin｜>",
+        lambda name, given: _STEP_CALL % (name, _STEP(given)),
+        "\n",
+        "<｜tool_calls_end｜>",
     ),
     "xlam": _each("```json\n[", _json, ", ", "]\n```"),
 }
@@ -201,6 +208,10 @@ def _values() -> Iterator[tuple[str, Mapping[str, Any]]]:
     yield from others.items()
 
 
+VALUES = tuple(_values())
+"""Arguments of each kind, by name."""
+
+
 def kinds(parser: str) -> dict[str, Kind]:
     """Texts of all kinds for a parser, by name."""
     write = WRITERS[parser]
@@ -229,7 +240,16 @@ def kinds(parser: str) -> dict[str, Kind]:
         }
         opening = one[: one.index("f", one.index("f") + 1) if parser == "phi4_mini_json" else one.index("f")]
         made["words in place of a call"] = Kind(f"{opening}? Or not.", content=f"{opening}? Or not.")
-    for name, given in _values():
+    ends = (*FORMATS[parser].end, "<tool_call|>")
+    end = next((end for end in ends if one.endswith(end)), "")
+    if end:
+        made["no last marker"] = Kind(one.removesuffix(end), [call])
+    is_known = parser in ("glm45", "glm47", "minimax_m2")
+    stray = write([("unknown", {"s": "x"})])
+    made["an unknown tool"] = (
+        Kind(stray, content=stray) if is_known else Kind(stray, [("unknown", {"s": "x"})])
+    )
+    for name, given in VALUES:
         made[f"value: {name}"] = Kind(write([("f", given)]), [("f", given)])
     return made
 
