@@ -2,12 +2,12 @@
 
     begin [each] call [each_end] between [each] call [each_end] ... end
 
-Calls are read by one of a few kinds of `Call`, each in a module of its own: `json_call`, `tagged`, `pythonic`,
-`braced`. A kind raises `NotACallError` where the text turns out to be no call, and its text stays content.
+Calls are read by one of a few kinds of `Call`, each in a module of its own: `json_call`, `tagged`,
+`pythonic`, `braced`. A kind raises `NotACallError` where the text turns out to be no call, and its text stays
+content.
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 from engine.parsers.json_reader import NotACallError, Reader
@@ -120,8 +120,8 @@ def read_name(reader: Reader, *ends: str) -> Scan[str]:
 
 
 def give_call(reader: Reader, begin: int, name: str, arguments: Mapping[str, Any], calls: Calls) -> None:
-    """Begin a call that was read to its end, and give its arguments as JSON. They were written in another form
-    from `begin` on, so the tokens of this text are withheld."""
+    """Begin a call that was read to its end, and give its arguments as JSON. They were written in another
+    form from `begin` on, so the tokens of this text are withheld."""
     tape = reader.tape
     tape.mute(begin, reader.position)
     tape.drop(reader.position)

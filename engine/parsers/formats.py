@@ -4,7 +4,7 @@ A new format is an entry of `FORMATS` with one of the kinds of arguments. `call_
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from engine.parsers.braced import MARK, braced
 from engine.parsers.call_format import Call, Format, read_name
@@ -107,8 +107,8 @@ MINIMAX_TAGS = Tags(
 
 
 def _dsml(section: str) -> Format:
-    """DeepSeek's markup: `<｜DSML｜invoke name="f"><｜DSML｜parameter name="a" string="true">x</｜DSML｜parameter>
-    </｜DSML｜invoke>` in a section."""
+    """DeepSeek's markup: `<｜DSML｜invoke name="f">`, for each argument `<｜DSML｜parameter name="a"
+    string="true">x</｜DSML｜parameter>`, and `</｜DSML｜invoke>`, in a section."""
     return Format(
         tagged(
             Tags(

@@ -1,7 +1,7 @@
 """Reads a tool call that is written as a call in Python: `f(city="Paris", days=[1, 2])`.
 
-Values are Python's literals, and JSON's words for them. Python's own parser reads a call when it is whole. Its
-tokens are withheld, because the text of the arguments differs from theirs.
+Values are Python's literals, and JSON's words for them. Python's own parser reads a call when it is whole.
+Its tokens are withheld, because the text of the arguments differs from theirs.
 """
 
 import ast
@@ -11,12 +11,15 @@ import warnings
 from typing import Any
 
 from engine.parsers.call_format import give_call
-from engine.parsers.json_reader import MAX_STRING, NotACallError, Reader
+from engine.parsers.json_reader import NotACallError, Reader
 from engine.parsers.scan import Calls, Scan
 
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _WORDS = {"null": None, "true": True, "false": False}
 _MAX_DEPTH = 64
+_OUTSIDE = re.compile(r"[\"'()\[\]{}]")
+_INSIDE = {quote: re.compile(rf"[{quote}\\\n]") for quote in "\"'"}
+"""Characters outside a string, and inside one, that show where a call ends."""
 _ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)
 """Errors of Python's parser for text that it cannot read."""
 
@@ -34,9 +37,6 @@ class CallSearch:
     """Finds the bracket that closes a call in Python, in a text that comes in pieces and begins with the
     bracket that opens it."""
 
-    _OUTSIDE = re.compile(r"[\"'()\[\]{}]")
-    _INSIDE = {quote: re.compile(rf"[{quote}\\\n]") for quote in "\"'"}
-
     def __init__(self) -> None:
         self._depth = 0
         self._quote = ""
@@ -50,7 +50,7 @@ class CallSearch:
                 self._is_escaped = False
                 position += 1
                 continue
-            pattern = self._INSIDE[self._quote] if self._quote else self._OUTSIDE
+            pattern = _INSIDE[self._quote] if self._quote else _OUTSIDE
             if not (found := pattern.search(piece, position)):
                 break
             position = found.end()

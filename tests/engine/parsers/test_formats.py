@@ -9,7 +9,7 @@ from hypothesis import given
 
 from engine.parsers import Parsers
 from engine.parsers.formats import FORMATS
-from tests.engine.parsers.streams import CUTS, cut_at, parse, request_with_tools, tokenised, tokens_of, untold
+from tests.engine.parsers.streams import CUTS, cut_at, parse, request_with_tools, untold
 from tests.engine.parsers.written_calls import DRAWN_CALLS, HELD, TOOLS, WRITERS, Call, kinds
 from tests.helpers import examples
 

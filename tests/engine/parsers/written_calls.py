@@ -98,7 +98,10 @@ Writer = Callable[[Sequence[Call]], str]
 _V3, _SEP, _V3_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
 _V3_ALL = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
 _KIMI = "<|tool_call_begin|>functions.%s:0<|tool_call_argument_begin|>%s<|tool_call_end|>"
-_STEP_CALL = '<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="%s">%s</steptml:invoke><｜tool_call_end｜>'
+_STEP_CALL = (
+    '<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="%s">%s</steptml:invoke>'
+    "<｜tool_call_end｜>"
+)
 
 WRITERS: dict[str, Writer] = {
     "deepseek_v3": _each(
