@@ -112,7 +112,7 @@ def is_off(markers: Markers, request: GenerationRequest) -> bool:
 
 def begins_open(markers: Markers, prompt_end: str, *, is_off: bool = False) -> bool:
     """Whether an output begins inside reasoning, if its prompt ends with `prompt_end`. Empty: unknown."""
-    prompt_end = prompt_end.rstrip()
+    prompt_end = prompt_end.rstrip().removesuffix(markers.title.rstrip())
     if prompt_end and prompt_end.endswith(markers.start):
         return True
     is_open = markers.is_open or (markers.may_be_open and not prompt_end)

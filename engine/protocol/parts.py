@@ -93,6 +93,9 @@ TOOL_CALL_PARSERS = (
     *("openai", "phi4_mini_json", "pythonic", "qwen3_coder", "qwen3_xml", "seed_oss", "step3", "xlam"),
 )
 
+AUTO_PARSER = "auto"
+"""The name that stands for the parser of tool calls that the model's chat template suggests."""
+
 PARSERS = Kind(
     "parser",
     "weir.parsers",

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.parsers import Parsers
 from engine.parsers.formats import FORMATS
@@ -48,6 +49,29 @@ def test_a_text_of_each_kind_is_read_at_every_cut(parser: str, name: str) -> Non
     assert content.strip() == kind.content.strip()
     if not calls:
         assert content == kind.text
+
+
+@st.composite
+def broken_texts(draw: st.DrawFn, parser: str) -> str:
+    """Calls in pieces, of which some are missing, twice, or in another order."""
+    text = WRITERS[parser](draw(DRAWN_CALLS))
+    pieces = [*cut_at(text, draw(st.lists(st.integers(0, 10_000), max_size=6))), *FORMATS[parser].markers]
+    return "".join(draw(st.lists(st.sampled_from([*pieces, " ", "\n", "Hm."]), max_size=8)))
+
+
+@pytest.mark.parametrize("parser", WRITERS)
+def test_a_broken_call_loses_no_text_at_any_cut(parser: str) -> None:
+    @examples(60)
+    @given(text=broken_texts(parser), cuts=CUTS)
+    def check(text: str, cuts: list[int]) -> None:
+        calls, content = whole = read(parser, [text])
+        assert read(parser, cut_at(text, cuts)) == read(parser, list(text)) == whole
+        left = iter(text)
+        assert all(character in left for character in content), "text comes as it was written, in order"
+        if not calls:
+            assert content == text
+
+    check()
 
 
 @pytest.mark.parametrize("parser", WRITERS)
