@@ -10,7 +10,19 @@ from hypothesis import strategies as st
 
 from engine.parsers import Parsers
 from engine.parsers.formats import FORMATS
-from tests.engine.parsers.streams import CUTS, cut_at, parse, request_with_tools, untold
+from engine.parsers.scan import hold
+from engine.parsers.tape import Tape
+from engine.protocol import Delta
+from tests.engine.parsers.streams import (
+    CUTS,
+    cut_at,
+    parse,
+    request_with_tools,
+    said,
+    tokenised,
+    tokens_of,
+    untold,
+)
 from tests.engine.parsers.written_calls import DRAWN_CALLS, HELD, TOOLS, WRITERS, Call, kinds
 from tests.helpers import examples
 
@@ -82,3 +94,50 @@ def test_drawn_calls_are_read_at_every_cut(parser: str, calls: list[Call], cuts:
     whole = read(parser, [text])
     assert read(parser, cut_at(text, cuts)) == read(parser, list(text)) == whole
     assert ([(name, json.loads(arguments)) for name, arguments in whole[0]], whole[1]) == (calls, "")
+
+
+def test_a_value_of_any_length_is_looked_at_once() -> None:
+    """A delta costs no more the longer the call is."""
+    looked_at: list[str] = []
+
+    def search(piece: str) -> int | None:
+        looked_at.append(piece)
+        return 2 if piece == "!end" else None
+
+    tape, pieces = Tape(), ["ab", "c", "def"]
+    scan = hold(tape, 1, search)
+    for i, piece in enumerate([">begin", *pieces, "!end"]):
+        tape.put(Delta(text=piece))
+        found = next(scan, "done")
+        assert (found == "done") == (i == 4)
+        assert i == 4 or tape.text == ">begin", "held text is not joined before its end"
+    assert looked_at == ["begin", *pieces, "!end"]
+    assert tape.text == ">beginabcdef!end"
+
+
+TOKENS = {
+    "qwen3_coder": [
+        *("<tool_call>", "\n<function=", "f", ">\n<parameter=s>\n", "Par", "is", "\n</parameter>\n"),
+        *("</function>\n", "</tool_call>"),
+    ],
+    "gemma4": ["<|tool_call>", "call:", "f", '{s:<|"|>', "Par", "is", '<|"|>}', "<tool_call|>"],
+    "pythonic": ["[", "f", "(s='", "Par", "is", "')", "]"],
+}
+
+
+@pytest.mark.parametrize("parser", TOKENS)
+def test_no_token_of_arguments_in_another_form_is_given(parser: str) -> None:  # contract 5.3
+    """The text that hooks see is not the tokens' text, so no token may say more than the hooks have seen."""
+    pieces = TOKENS[parser]
+    for special in ([], [one for one in FORMATS[parser].markers if one in pieces]):
+        deltas = tokenised(pieces, special)
+        made = parse(Parsers(tool_calls=parser), deltas, request_with_tools(tools=TOOLS))
+        assert said(made) == [("f", '{"s": "Paris"}')]
+        assert {b"Par", b"is"}.isdisjoint(token.raw for _, token in tokens_of(made))
+
+
+def test_values_are_typed_by_the_schema() -> None:
+    given = {"s": "5", "i": "5", "n": "5.5", "b": "True", "o": "{}", "z": "null", "other": "5"}
+    written = "".join(f"<parameter={key}>{value}</parameter>" for key, value in given.items())
+    calls, _ = read("qwen3_coder", [f"<tool_call><function=f>{written}</function></tool_call>"])
+    assert calls == [("f", '{"s": "5", "i": 5, "n": 5.5, "b": true, "o": {}, "z": null, "other": "5"}')]
