@@ -6,11 +6,12 @@ the text of the arguments differs from theirs.
 """
 
 import re
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from engine.parsers.call_format import Call, give_call, read_name
-from engine.parsers.json_reader import MarkerSearch, NotACallError, Reader
+from engine.parsers.json_reader import NotACallError, Reader
 from engine.parsers.scan import Calls, Scan
 from engine.parsers.typed import Bare, typed_arguments
 
@@ -32,8 +33,13 @@ def braced(end: str) -> Call:
 def _read_braced(end: str, reader: Reader, calls: Calls) -> Scan[None]:
     name = yield from read_name(reader, "{", "(")
     begin = reader.position
-    body = yield from reader.hold(MarkerSearch(end), may_end=True)
-    arguments = _Braced(body.removesuffix(end)).arguments()
+    body = yield from reader.until_long(end, may_end=True)
+    try:
+        arguments = _Braced(body.removesuffix(end)).arguments()
+    except NotACallError:
+        if not body.endswith(end):
+            reader.tape.absent.add(end)
+        raise
     give_call(reader, begin, name, typed_arguments(arguments, calls.schema_of(name)), calls)
 
 
@@ -63,7 +69,7 @@ class _Braced:
             read[key] = self._value()
         return read
 
-    def _items(self, end: str):  # type: ignore[no-untyped-def]
+    def _items(self, end: str) -> Iterator[None]:
         """Yield before each item, with the position at its beginning, up to the end, which is read."""
         self._position += 1
         self._depth += 1

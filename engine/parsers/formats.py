@@ -14,8 +14,6 @@ from engine.parsers.pythonic import pythonic
 from engine.parsers.scan import Calls, Scan
 from engine.parsers.tagged import Tags, tagged
 
-PYTHON_TAG = "<|python_tag|>"
-
 
 def named(end: str, *, before_end: str = "", name: str = "(.+)") -> Call:
     """A call that is a name, the text `end`, and arguments in JSON. `name` is a regular expression of all
@@ -58,6 +56,9 @@ HERMES = Format(
 
 JSON_LIST = Format(read_call, between=(",",), in_list=True)
 """`[{"name": ..., "arguments": {...}}, ...]`"""
+
+LLAMA = Format(read_call, begin=("<|python_tag|>",), between=(";", ","), repeats=True, begins_output=True)
+"""`{"name": ..., "parameters": {...}}`, with `;`, a comma or blanks between calls"""
 
 QWEN_TAGS = Tags(
     name_end=">",
@@ -106,7 +107,7 @@ MINIMAX_TAGS = Tags(
 """`<invoke name="f"><parameter name="a">1</parameter></invoke>`"""
 
 
-def _dsml(section: str) -> Format:
+def _dsml(section: str, *misspelt: str) -> Format:
     """DeepSeek's markup: `<｜DSML｜invoke name="f">`, for each argument `<｜DSML｜parameter name="a"
     string="true">x</｜DSML｜parameter>`, and `</｜DSML｜invoke>`, in a section."""
     return Format(
@@ -120,7 +121,7 @@ def _dsml(section: str) -> Format:
                 may_be_open=True,
             )
         ),
-        begin=(f"<｜DSML｜{section}>",),
+        begin=tuple(f"<｜DSML｜{name}>" for name in (section, *misspelt)),
         each=('<｜DSML｜invoke name="',),
         end=(f"</｜DSML｜{section}>",),
         repeats=True,
@@ -149,6 +150,7 @@ FORMATS: Mapping[str, Format] = {
     ),
     "deepseek_v31": _deepseek(named("<｜tool▁sep｜>")),
     "deepseek_v32": _dsml("function_calls"),
+    "deepseek_v4": _dsml("tool_calls", "toolcalls", "tool"),
     "ernie45": HERMES,
     "gemma4": Format(
         braced("<tool_call|>"),
@@ -157,6 +159,7 @@ FORMATS: Mapping[str, Format] = {
     ),
     "glm45": GLM,
     "glm47": GLM,
+    "granite": JSON_LIST._replace(begin=("<|tool_call|>", "<tool_call>")),
     "granite4": HERMES,
     "hermes": HERMES,
     "hunyuan_a13b": JSON_LIST._replace(begin=("<tool_calls>",), end=("</tool_calls>",), in_reasoning=False),
@@ -169,10 +172,11 @@ FORMATS: Mapping[str, Format] = {
         repeats=True,
         special=("<|tool_call_argument_begin|>",),
     ),
-    "llama3_json": Format(
-        read_call, begin=(PYTHON_TAG,), between=(";", ","), repeats=True, begins_output=True
-    ),
+    "llama3_json": LLAMA,
+    "llama4_json": LLAMA,
     "llama4_pythonic": _PYTHONIC._replace(begin=("<|python_start|>",), end=("<|python_end|>",)),
+    "longcat": HERMES._replace(begin=("<longcat_tool_call>",), end=("</longcat_tool_call>",)),
+    "mimo": QWEN._replace(call=tagged(QWEN_TAGS._replace(trims=""))),
     "minimax_m2": Format(
         tagged(MINIMAX_TAGS),
         begin=("<minimax:tool_call>",),
@@ -210,6 +214,7 @@ FORMATS: Mapping[str, Format] = {
         repeats=True,
         special=("<｜tool_call_begin｜>", "<｜tool_sep｜>"),
     ),
+    "step3p5": QWEN,
     "xlam": JSON_LIST._replace(
         begin=("```json", "```\n", "[TOOL_CALLS]", "<tool_call>"),
         end=("```", "</tool_call>"),

@@ -131,6 +131,17 @@ class Reader:
                 return
             yield from self.more()
 
+    def until_long(self, marker: str, *, may_end: bool = False) -> Scan[str]:
+        """Read the text of any length up to the marker's end, and return it. `may_end` as in `hold`."""
+        tape = self.tape
+        if tape.ended and marker in tape.absent:
+            raise NotACallError
+        try:
+            return (yield from self.hold(MarkerSearch(marker), may_end=may_end))
+        except NotACallError:
+            tape.absent.add(marker)
+            raise
+
     def more(self) -> Scan[None]:
         """Wait for more text."""
         if self.tape.ended:

@@ -5,12 +5,12 @@ because the text of the arguments differs from theirs.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
 from engine.parsers.call_format import Call, give_call, read_name
-from engine.parsers.json_reader import MarkerSearch, NotACallError, Reader
+from engine.parsers.json_reader import NotACallError, Reader
 from engine.parsers.scan import Calls, Scan
 from engine.parsers.typed import read_json, typed_arguments
 
@@ -42,13 +42,14 @@ class Tags(NamedTuple):
 
 
 def tagged(tags: Tags) -> Call:
-    begin, end = re.escape(tags.argument), re.escape(tags.value_end)
-    end = f"(?:{end}|(?={begin}))" if tags.may_be_open else end
-    pattern = re.compile(f"{begin}(?P<key>.*?){tags.key_end}(?P<value>.*?){end}", re.DOTALL)
-    return partial(_read_tagged, tags, pattern)
+    ends = (tags.value_end, tags.argument) if tags.may_be_open else (tags.value_end,)
+    value_end = re.compile("|".join(map(re.escape, ends)))
+    return partial(_read_tagged, tags, re.compile(tags.key_end), value_end)
 
 
-def _read_tagged(tags: Tags, pattern: re.Pattern[str], reader: Reader, calls: Calls) -> Scan[None]:
+def _read_tagged(
+    tags: Tags, key_end: re.Pattern[str], value_end: re.Pattern[str], reader: Reader, calls: Calls
+) -> Scan[None]:
     if tags.name_end:
         name = yield from read_name(reader, tags.name_end)
         reader.position += len(tags.name_end)
@@ -62,32 +63,35 @@ def _read_tagged(tags: Tags, pattern: re.Pattern[str], reader: Reader, calls: Ca
     if not (yield from reader.optional(tags.argument, tags.end)):
         raise NotACallError
     reader.position = begin
-    body = yield from reader.hold(MarkerSearch(tags.end))
-    values = _values(tags, pattern, body.removesuffix(tags.end))
+    body = (yield from reader.until_long(tags.end)).removesuffix(tags.end)
+    values = dict(_arguments(tags, key_end, value_end, body))
     give_call(reader, begin, name, typed_arguments(values, schema), calls)
 
 
-def _values(tags: Tags, pattern: re.Pattern[str], body: str) -> Mapping[str, Any]:
-    """The arguments in a body that has nothing else. Raises `NotACallError`."""
-    values: dict[str, Any] = {}
+def _arguments(
+    tags: Tags, key_end: re.Pattern[str], value_end: re.Pattern[str], body: str
+) -> Iterator[tuple[str, Any]]:
+    """The arguments in a body that has nothing else. Each search goes on where the last one ended, so that no
+    text is looked at often. Raises `NotACallError`."""
     position = 0
     while (position := _after_blanks(body, position)) < len(body):
-        if not (found := pattern.match(body, position)):
+        begin = position + len(tags.argument)
+        if not body.startswith(tags.argument, position) or not (key := key_end.search(body, begin)):
             raise NotACallError
-        position = found.end()
-        groups = found.groupdict()
-        if key := groups["key"].strip().strip(_QUOTES):
-            values[key] = _value(tags, groups)
-    return values
+        if not (value := value_end.search(body, key.end())):
+            raise NotACallError
+        position = value.start() if value[0] == tags.argument else value.end()
+        if name := body[begin : key.start()].strip().strip(_QUOTES):
+            yield name, _value(tags, key, body[key.end() : value.start()])
 
 
-def _value(tags: Tags, groups: Mapping[str, str | None]) -> Any:
-    text = groups["value"] or ""
+def _value(tags: Tags, key: re.Match[str], text: str) -> Any:
     if tags.strips:
         text = text.strip()
     if tags.trims:
         text = text.removeprefix(tags.trims).removesuffix(tags.trims)
-    return read_json(text) if groups.get("kind", "true") != "true" else text
+    is_json = key.groupdict().get("kind", "true") != "true"
+    return read_json(text) if is_json else text
 
 
 def _after_blanks(text: str, position: int) -> int:

@@ -45,6 +45,8 @@ class Tape:
         self.held: list[str] | None = None
         """Undecided text that came after `text`, in pieces, while a scan looks at new text alone. None: text
         goes to `text` as it comes."""
+        self.absent: set[str] = set()
+        """Markers that the output ended without, after a place before the undecided text."""
         self.ended = False
         """Whether the output has ended."""
         self.is_cut = False

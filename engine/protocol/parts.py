@@ -79,18 +79,10 @@ REASONING_PARSERS = (
     *("qwen3", "seed_oss", "step3", "step3p5"),
 )
 TOOL_CALL_PARSERS = (
-    *("deepseek_v3", "deepseek_v31", "deepseek_v32", "ernie45", "gemma4", "glm45", "glm47", "granite4"),
-    *(
-        "hermes",
-        "hunyuan_a13b",
-        "kimi_k2",
-        "llama3_json",
-        "llama4_pythonic",
-        "minimax_m2",
-        "mistral",
-        "olmo3",
-    ),
-    *("openai", "phi4_mini_json", "pythonic", "qwen3_coder", "qwen3_xml", "seed_oss", "step3", "xlam"),
+    *("deepseek_v3", "deepseek_v31", "deepseek_v32", "deepseek_v4", "ernie45", "gemma4", "glm45", "glm47"),
+    *("granite", "granite4", "hermes", "hunyuan_a13b", "kimi_k2", "llama3_json", "llama4_json"),
+    *("llama4_pythonic", "longcat", "mimo", "minimax_m2", "mistral", "olmo3", "openai", "phi4_mini_json"),
+    *("pythonic", "qwen3_coder", "qwen3_xml", "seed_oss", "step3", "step3p5", "xlam"),
 )
 
 AUTO_PARSER = "auto"

@@ -43,24 +43,21 @@ def test_every_format_has_a_sample() -> None:
     assert set(WRITERS) == set(FORMATS)
 
 
-CASES = [(parser, name) for parser in WRITERS for name in kinds(parser)]
-
-
-@pytest.mark.parametrize(("parser", "name"), CASES)
-def test_a_text_of_each_kind_is_read_at_every_cut(parser: str, name: str) -> None:
-    kind = kinds(parser)[name]
-    whole = read(parser, [kind.text])
-    for size in (1, 2, 3, 5, 8):
-        assert read(parser, cut_at(kind.text, range(0, len(kind.text), size))) == whole
-    calls, content = whole
-    if name == "cut in a value" and parser not in HELD:
-        assert [call[0] for call in calls] == ["f"]
-        assert kind.text.endswith(calls[0][1])
-        return
-    assert [(call, json.loads(arguments)) for call, arguments in calls] == list(kind.calls)
-    assert content.strip() == kind.content.strip()
-    if not calls:
-        assert content == kind.text
+@pytest.mark.parametrize("parser", WRITERS)
+def test_a_text_of_each_kind_is_read_at_every_cut(parser: str) -> None:
+    for name, kind in kinds(parser).items():
+        whole = read(parser, [kind.text])
+        for size in (1, 3):
+            assert read(parser, cut_at(kind.text, range(0, len(kind.text), size))) == whole
+        calls, content = whole
+        if name == "cut in a value" and parser not in HELD:
+            assert [call[0] for call in calls] == ["f"]
+            assert kind.text.endswith(calls[0][1])
+            continue
+        assert [(call, json.loads(arguments)) for call, arguments in calls] == list(kind.calls), name
+        assert content.strip() == kind.content.strip()
+        if not calls:
+            assert content == kind.text
 
 
 @st.composite

@@ -52,6 +52,7 @@ def _tags(form: str) -> Callable[[Mapping[str, Any]], str]:
 
 
 _QWEN, _MINIMAX = _tags("<parameter=%s>\n%s\n</parameter>\n"), _tags('<parameter name="%s">%s</parameter>\n')
+_COMPACT = _tags("<parameter=%s>%s</parameter>")
 _GLM = _tags("<arg_key>%s</arg_key>\n<arg_value>%s</arg_value>\n")
 _STEP = _tags('<steptml:parameter name="%s">%s</steptml:parameter>')
 
@@ -88,6 +89,10 @@ def _qwen(marker: str) -> "Writer":
     return _each("", lambda name, arguments: form % (name, _QWEN(arguments)), "\n", "")
 
 
+def _mimo(name: str, arguments: Mapping[str, Any]) -> str:
+    return f"<tool_call><function={name}>{_COMPACT(arguments)}</function></tool_call>"
+
+
 def _glm() -> "Writer":
     return _each("", lambda name, given: f"<tool_call>{name}\n{_GLM(given)}</tool_call>", "\n", "")
 
@@ -119,12 +124,19 @@ WRITERS: dict[str, Writer] = {
         "",
         "</｜DSML｜function_calls>",
     ),
+    "deepseek_v4": _each(
+        "<｜DSML｜tool_calls>\n",
+        lambda name, given: f'<｜DSML｜invoke name="{name}">\n{_dsml(given)}</｜DSML｜invoke>\n',
+        "",
+        "</｜DSML｜tool_calls>",
+    ),
     "ernie45": _hermes(),
     "gemma4": _each(
         "", lambda name, given: f"<|tool_call>call:{name}{_gemma(dict(given))}<tool_call|>", "", ""
     ),
     "glm45": _glm(),
     "glm47": _glm(),
+    "granite": _each("<|tool_call|>[", _json, ", ", "]"),
     "granite4": _hermes(),
     "hermes": _hermes(),
     "hunyuan_a13b": _each("<tool_calls>[", _json, ", ", "]</tool_calls>"),
@@ -135,7 +147,10 @@ WRITERS: dict[str, Writer] = {
         "<|tool_calls_section_end|>",
     ),
     "llama3_json": _each("", lambda name, given: _json(name, given, "parameters"), "; ", ""),
+    "llama4_json": _each("", lambda name, given: _json(name, given, "parameters"), "; ", ""),
     "llama4_pythonic": _each("[", _python, ", ", "]"),
+    "longcat": _each("", lambda *call: f"<longcat_tool_call>{_json(*call)}</longcat_tool_call>", "\n", ""),
+    "mimo": _each("", _mimo, "\n", ""),
     "minimax_m2": _each(
         "<minimax:tool_call>\n",
         lambda name, given: f'<invoke name="{name}">\n{_MINIMAX(given)}</invoke>\n',
@@ -155,15 +170,16 @@ WRITERS: dict[str, Writer] = {
         "\n",
         "<｜tool_calls_end｜>",
     ),
+    "step3p5": _qwen("tool_call"),
     "xlam": _each("```json\n[", _json, ", ", "]\n```"),
 }
 
 HELD = frozenset(WRITERS) - {
-    *("deepseek_v3", "deepseek_v31", "ernie45", "granite4", "hermes", "hunyuan_a13b", "kimi_k2"),
-    *("llama3_json", "mistral", "phi4_mini_json", "xlam"),
+    *("deepseek_v3", "deepseek_v31", "ernie45", "granite", "granite4", "hermes", "hunyuan_a13b", "kimi_k2"),
+    *("llama3_json", "llama4_json", "longcat", "mistral", "phi4_mini_json", "xlam"),
 }
 """The parsers that read a call when it is whole, because its arguments are not JSON."""
-AT_THE_BEGINNING = frozenset({"llama3_json", "llama4_pythonic", "pythonic"})
+AT_THE_BEGINNING = frozenset({"llama3_json", "llama4_json", "llama4_pythonic", "pythonic"})
 """The parsers of calls without any marker, which nothing may come before."""
 
 

@@ -50,6 +50,20 @@ GEMMA = (
 )
 PYTHONIC = "[" + each("{{ f.name }}(" + items("{{ k }}=" + WORD + JOIN) + ")" + JOIN) + "]"
 
+
+def dsml(section: str) -> str:
+    call = each(
+        '\n<{{ d }}invoke name="{{ f.name }}">\n'
+        + items(
+            "<{{ d }}parameter name=\"{{ k }}\" string=\"{{ 'true' if v is string else 'false' }}\">"
+            + JSON_OR_TEXT
+            + "</{{ d }}parameter>\n"
+        )
+        + "</{{ d }}invoke>\n"
+    )
+    return "{% set d = '｜DSML｜' %}<{{ d }}" + section + ">" + call + "</{{ d }}" + section + ">"
+
+
 CALLS = {
     "deepseek_v3": "<｜tool▁calls▁begin｜>"
     + each(
@@ -60,17 +74,8 @@ CALLS = {
     "deepseek_v31": "<｜tool▁calls▁begin｜>"
     + each("{{ '<｜tool▁call▁begin｜>' + f.name + '<｜tool▁sep｜>' + f.arguments + '<｜tool▁call▁end｜>' }}")
     + "<｜tool▁calls▁end｜>",
-    "deepseek_v32": "{% set d = '｜DSML｜' %}<{{ d }}function_calls>"
-    + each(
-        '\n<{{ d }}invoke name="{{ f.name }}">\n'
-        + items(
-            "<{{ d }}parameter name=\"{{ k }}\" string=\"{{ 'true' if v is string else 'false' }}\">"
-            + JSON_OR_TEXT
-            + "</{{ d }}parameter>\n"
-        )
-        + "</{{ d }}invoke>\n"
-    )
-    + "</{{ d }}function_calls>",
+    "deepseek_v32": dsml("function_calls"),
+    "deepseek_v4": dsml("tool_calls"),
     "ernie45": "{# answers: <response> #}" + HERMES,
     "gemma4": GEMMA + each("{{ '<|tool_call>call:' + f.name }}{{ write(f.arguments) }}{{ '<tool_call|>' }}"),
     "glm45": each(
@@ -78,6 +83,7 @@ CALLS = {
         + items("<arg_key>{{ k }}</arg_key>\n<arg_value>" + JSON_OR_TEXT + "</arg_value>\n")
         + "</tool_call>"
     ),
+    "granite": "<|tool_call|>[" + each(named() + JOIN) + "]",
     "granite4": "{# <|start_of_role|> #}" + HERMES,
     "hermes": HERMES,
     "hunyuan_a13b": "<tool_calls>[" + each(named() + JOIN) + "]</tool_calls>",
@@ -90,6 +96,7 @@ CALLS = {
     + "<|tool_calls_section_end|>",
     "llama3_json": "{# <|python_tag|> #}" + each(named("parameters") + "{% if not loop.last %}; {% endif %}"),
     "llama4_pythonic": "{# <|header_start|> [func_name1(param1=value1)] #}" + PYTHONIC,
+    "longcat": HERMES.replace("tool_call>", "longcat_tool_call>"),
     "minimax_m2": "\n<minimax:tool_call>\n"
     + each(
         "{{ '<invoke name=\"' + f.name + '\">\\n' }}"
