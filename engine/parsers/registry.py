@@ -51,8 +51,12 @@ def tool_calls_of(name: str) -> ToolCalls:
     if name in TOOL_CALL_FAMILIES:
         return TOOL_CALL_FAMILIES[name]
     found = PARSERS.load(name)
+    if isinstance(found, Format):
+        return _family(found)
     if not isinstance(found, ToolCalls):
-        raise PartError(f"parser {name!r} is not for tool calls: it is not a ToolCalls of engine.parsers")
+        raise PartError(
+            f"parser {name!r} is not for tool calls: it is no Format or ToolCalls of engine.parsers"
+        )
     return found
 
 

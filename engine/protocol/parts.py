@@ -96,7 +96,8 @@ PARSERS = Kind(
         **dict.fromkeys(TOOL_CALL_PARSERS, "engine.parsers.registry:TOOL_CALL_FAMILIES"),
     },
 )
-"""A package adds a parser by an entry point, which names a `Markers` or a `ToolCalls` of `engine.parsers`."""
+"""A package adds a parser by an entry point, which names a `Markers`, a `Format` or a `ToolCalls` of
+`engine.parsers`."""
 
 
 def known_parsers(option: str) -> tuple[str, ...]:

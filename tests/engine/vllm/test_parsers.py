@@ -220,13 +220,15 @@ def test_drawn_calls_are_read_as_in_vllm(parser: str) -> None:
     check()
 
 
-TYPES = ("null", "integer", "number", "boolean", "object", "array", "string", "int64", "dict", "odd")
+SCHEMA_TYPES = ("null", "integer", "number", "boolean", "object", "array", "string", "int64", "dict", "odd")
 SCHEMAS = st.one_of(
     st.builds(
-        lambda one: {"type": one}, st.sampled_from(TYPES) | st.lists(st.sampled_from(TYPES), max_size=2)
+        lambda one: {"type": one},
+        st.sampled_from(SCHEMA_TYPES) | st.lists(st.sampled_from(SCHEMA_TYPES), max_size=2),
     ),
     st.builds(
-        lambda some: {"anyOf": [{"type": one} for one in some]}, st.lists(st.sampled_from(TYPES), max_size=3)
+        lambda some: {"anyOf": [{"type": one} for one in some]},
+        st.lists(st.sampled_from(SCHEMA_TYPES), max_size=3),
     ),
     st.builds(lambda some: {"enum": some}, st.lists(st.none() | st.integers() | st.just("x"), max_size=2)),
     st.just({}),
