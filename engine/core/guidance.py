@@ -1,6 +1,7 @@
 """The guidance of a server's outputs. The rest of the engine holds nothing else of this package."""
 
 from engine.parsers.registry import NUM_PROMPT_TOKENS
+from engine.parsers.suggested import chosen_parser
 from engine.protocol import GenerationRequest, RequestError
 from engine.protocol.options import EngineConfig
 from engine.sampling.guided.compiler import GrammarCompiler, GrammarError
@@ -25,7 +26,7 @@ class Guidance:
         self._compiler = GrammarCompiler(tokenizer, context.vocab_size, context.eos_token_ids)
         parser = config.reasoning_parser
         self._reasoning = ReasoningForm.of(parser, tokenizer) if parser else None
-        self._tool_call_parser = config.tool_call_parser
+        self._tool_call_parser = chosen_parser(config.tool_call_parser, tokenizer.chat_template)
         # It runs before all other masks: a mask that leaves no token of the grammar is the one at fault.
         mask = GuidedMask(context.device, config.num_threads)
         self._entry = ProcessorEntry("guided decoding", "mask", rank=-1, batch=mask, is_callers=True)

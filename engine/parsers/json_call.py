@@ -18,14 +18,14 @@ _CHARACTERS = re.compile(
 """Characters of a JSON string without escapes, or one escape. Half a surrogate pair waits for the other."""
 
 
-def read_call(tape: Tape, position: int, calls: Calls) -> Scan[None]:
-    """Read the call that begins at `position`. The text before it is its opening.
+def read_call(reader: Reader, calls: Calls) -> Scan[None]:
+    """Read the call that is next. The text before it is its opening.
 
     The arguments are streamed as soon as the name is known. The rest of the call is consumed. It raises
     `NotACallError`; if no call was begun by then, all text is still undecided. An object with other keys is
     not a call: its text and tokens would disappear without any hook seeing them.
     """
-    reader = Reader(tape, position)
+    tape = reader.tape
     name: str | None = None
     arguments: int | None = None
     is_begun = False

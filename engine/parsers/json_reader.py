@@ -5,11 +5,13 @@ model's own words, character by character, and the text after the call must stay
 """
 
 import re
+from collections.abc import Callable
 
 import orjson
 
-from engine.parsers.scan import Scan
+from engine.parsers.scan import Scan, hold
 from engine.parsers.tape import Tape
+from engine.text.text_search import find_stop
 
 MAX_STRING = 256
 """Most characters of a name or a key, with quotes. Longer text is not a call, and is not held."""
@@ -73,16 +75,39 @@ class Reader:
         self.position = found.end()
         return found[0]
 
-    def optional(self, marker: str) -> Scan[bool]:
+    def optional(self, *markers: str) -> Scan[bool]:
+        """Read one of the markers, if one is next."""
         yield from self.peek()
         while True:
-            text = self.tape.text[self.position : self.position + len(marker)]
-            if text == marker:
-                self.position += len(marker)
-                return True
-            if not marker.startswith(text):
+            text = self.tape.text[self.position : self.position + max(map(len, markers))]
+            for marker in markers:
+                if text.startswith(marker):
+                    self.position += len(marker)
+                    return True
+            if not any(marker.startswith(text) for marker in markers):
                 return False
             yield from self.more()
+
+    def until(self, *markers: str) -> Scan[str]:
+        """Read the short text before the first of the markers, and return it. The marker is not read."""
+        while True:
+            text = self.tape.text[self.position : self.position + MAX_STRING]
+            if found := find_stop(text, markers, 0):
+                self.position += found[0]
+                return text[: found[0]]
+            if len(text) >= MAX_STRING:
+                raise NotACallError
+            yield from self.more()
+
+    def hold(self, search: Callable[[str], int | None], *, may_end: bool = False) -> Scan[str]:
+        """Read the text of any length up to the end that `search` finds (`scan.hold`), and return it.
+        `may_end`: the output's end is an end, too."""
+        begin = self.position
+        end = yield from hold(self.tape, begin, search)
+        if end is None and not may_end:
+            raise NotACallError
+        self.position = len(self.tape.text) if end is None else end
+        return self.tape.text[begin : self.position]
 
     def object(self) -> Scan[None]:
         """Read the JSON object that begins here."""
@@ -106,11 +131,39 @@ class Reader:
                 return
             yield from self.more()
 
+    def until_long(self, marker: str, *, may_end: bool = False) -> Scan[str]:
+        """Read the text of any length up to the marker's end, and return it. `may_end` as in `hold`."""
+        tape = self.tape
+        if tape.ended and marker in tape.absent:
+            raise NotACallError
+        try:
+            return (yield from self.hold(MarkerSearch(marker), may_end=may_end))
+        except NotACallError:
+            tape.absent.add(marker)
+            raise
+
     def more(self) -> Scan[None]:
         """Wait for more text."""
         if self.tape.ended:
             raise NotACallError
         yield
+
+
+class MarkerSearch:
+    """Finds the end of a marker in a text that comes in pieces."""
+
+    def __init__(self, marker: str) -> None:
+        self._marker = marker
+        self._tail = ""
+
+    def __call__(self, piece: str) -> int | None:
+        """The end of the marker in this piece, or None."""
+        text = self._tail + piece
+        begin = text.find(self._marker)
+        if begin >= 0:
+            return begin + len(self._marker) - len(self._tail)
+        self._tail = text[max(0, len(text) - len(self._marker) + 1) :]
+        return None
 
 
 class Nesting:

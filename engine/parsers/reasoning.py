@@ -35,32 +35,57 @@ class Markers(NamedTuple):
     """The beginnings of tool calls, which end reasoning where no parser of tool calls reads them."""
     switches: tuple[str, ...] = ()
     """The arguments of the chat template that turn reasoning off. Then no marker is read."""
+    needs_switch: bool = False
+    """Whether there is no reasoning unless one of the `switches` turns it on."""
+    title: str = ""
+    """A text at the beginning of reasoning that belongs to no channel."""
+    answer: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    """The markers before and after an answer. They belong to no channel, and may be missing."""
 
 
+ANY_SWITCH = ("enable_thinking", "thinking")
 THINK = Markers(("<think>",), ("</think>",))
 OPEN_THINK = THINK._replace(is_open=True)
 QWEN = THINK._replace(
     may_be_open=True, drops_strays=True, calls=("<tool_call>",), switches=("enable_thinking",)
 )
 
+GLM = QWEN._replace(opens="always", switches=ANY_SWITCH)
+
 REASONING_MARKERS = {
     "deepseek_r1": OPEN_THINK,
-    "glm45": QWEN._replace(opens="always", switches=("enable_thinking", "thinking")),
+    "deepseek_v3": OPEN_THINK._replace(switches=ANY_SWITCH, needs_switch=True),
+    "ernie45": OPEN_THINK._replace(answer=(("<response>",), ("</response>",))),
+    "gemma4": Markers(
+        ("<|channel>",),
+        ("<channel|>",),
+        opens="always",
+        drops_strays=True,
+        calls=("<|tool_call>",),
+        title="thought\n",
+    ),
+    "glm45": GLM,
+    "glm47": GLM,
     "granite": Markers(
         ("Here is my thought process:", "Here's my thought process:"),
         ("Here is my response:", "Here's my response:"),
         opens="once",
     ),
+    "holo2": OPEN_THINK._replace(switches=ANY_SWITCH),
+    "hunyuan_a13b": Markers(("<think>\n",), ("\n</think>\n<answer>\n",), answer=((), ("\n</answer>",))),
+    "kimi_k2": QWEN._replace(calls=("<|tool_calls_section_begin|>",), switches=ANY_SWITCH),
+    "mimo": QWEN,
     "minimax_m2": OPEN_THINK._replace(drops_strays=True, calls=("<minimax:tool_call>",)),
     "mistral": Markers(
         ("[THINK]",), ("[/THINK]",), opens="always", drops_strays=True, calls=("[TOOL_CALLS]",)
     ),
+    "nemotron_v3": QWEN,
     "olmo3": OPEN_THINK,
     "qwen3": QWEN,
     "seed_oss": QWEN._replace(start=("<seed:think>",), end=("</seed:think>",), calls=("<seed:tool_call>",)),
     "step3": OPEN_THINK._replace(start=()),
+    "step3p5": QWEN._replace(is_open=True, switches=()),
 }
-_ANY_SWITCH = ("enable_thinking", "thinking")
 
 
 @cache
@@ -81,13 +106,13 @@ def is_off(markers: Markers, request: GenerationRequest) -> bool:
     arguments = dict(given) if isinstance(given, Mapping) else {}
     if request.extra.get("reasoning_effort") == "none":
         arguments.setdefault("enable_thinking", False)
-    values = [arguments[name] for name in markers.switches or _ANY_SWITCH if arguments.get(name) is not None]
-    return bool(values) and not any(values)
+    values = [arguments[name] for name in markers.switches or ANY_SWITCH if arguments.get(name) is not None]
+    return (bool(values) or markers.needs_switch) and not any(values)
 
 
 def begins_open(markers: Markers, prompt_end: str, *, is_off: bool = False) -> bool:
     """Whether an output begins inside reasoning, if its prompt ends with `prompt_end`. Empty: unknown."""
-    prompt_end = prompt_end.rstrip()
+    prompt_end = prompt_end.rstrip().removesuffix(markers.title.rstrip())
     if prompt_end and prompt_end.endswith(markers.start):
         return True
     is_open = markers.is_open or (markers.may_be_open and not prompt_end)
@@ -113,8 +138,11 @@ def _phases(tape: Tape, markers: Markers, *, is_open: bool, holds_blanks: bool) 
     strays = markers.start if markers.drops_strays else ()
     calls = () if holds_blanks else markers.calls
     opening = markers.start if markers.opens == "always" else ()
+    answer, answer_end = markers.answer
+    closing = (*(markers.end if markers.drops_strays else ()), *answer_end)
     while True:
         if is_open:
+            yield from _skip_title(tape, markers.title)
             end = yield from until(tape, REASONING, *markers.end, *strays, *calls)
             marker = tape.text[:end]
             is_open = marker in strays
@@ -123,20 +151,31 @@ def _phases(tape: Tape, markers: Markers, *, is_open: bool, holds_blanks: bool) 
             if is_open:
                 continue
             tape.last = CONTENT
+            yield from skip(tape, *answer)
         if holds_blanks:
             yield from at(tape, *markers.end, *opening)
-        if not markers.drops_strays:
+        if not closing:
             return
-        end = yield from until(tape, CONTENT, *markers.end, *opening)
+        end = yield from until(tape, CONTENT, *closing, *opening)
         is_open = tape.text[:end] in opening
         tape.drop(end)
         if not end:
             return
 
 
+def _skip_title(tape: Tape, title: str) -> Scan[None]:
+    """Consume the title, if the text begins with it."""
+    while title and not tape.ended and len(tape.text) < len(title) and title.startswith(tape.text):
+        yield
+    if title and tape.text.startswith(title):
+        tape.drop(len(title))
+
+
 def after_call(tape: Tape, markers: Markers) -> Scan[None]:
     """Read what follows a call that ended reasoning. The end marker that is left belongs to no stream."""
     if markers.drops_strays:
         yield from _phases(tape, markers, is_open=False, holds_blanks=True)
-    else:
-        tape.drop((yield from until(tape, CONTENT, *markers.end)))
+        return
+    tape.drop((yield from until(tape, CONTENT, *markers.end)))
+    if markers.answer[1]:
+        yield from _phases(tape, markers, is_open=False, holds_blanks=True)

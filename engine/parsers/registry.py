@@ -1,18 +1,20 @@
 """The parsers by name (`Parsers`), and their use on one request's deltas (`Parsing`)."""
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import NamedTuple
 
+from engine.parsers.call_format import Format, read_calls
+from engine.parsers.formats import FORMATS
 from engine.parsers.harmony import MARKERS as HARMONY_MARKERS
 from engine.parsers.harmony import harmony
 from engine.parsers.output_parser import OutputParser
 from engine.parsers.reasoning import Markers, after_call, begins_open, is_off, markers_of, reasoning
 from engine.parsers.scan import Calls, Scan
 from engine.parsers.tape import Tape
-from engine.parsers.tool_calls import hermes, llama3_json, llama3_marked, mistral
 from engine.protocol import Delta, GenerationRequest, Rewind, Tokenizer
 from engine.protocol.parts import PARSERS, PartError
 from engine.streams.flow import Stage
@@ -32,14 +34,15 @@ class ToolCalls(NamedTuple):
     call inside reasoning is found. None: calls are in content alone."""
 
 
+def _family(form: Format) -> ToolCalls:
+    marked = partial(read_calls, form)
+    parse = partial(read_calls, form, begins_output=True) if form.begins_output else marked
+    return ToolCalls(parse, form.markers, marked if form.begin and form.in_reasoning else None)
+
+
 HARMONY = ToolCalls(harmony, HARMONY_MARKERS)
 
-TOOL_CALL_FAMILIES = {
-    "hermes": ToolCalls(hermes, ("<tool_call>", "</tool_call>"), hermes),
-    "llama3_json": ToolCalls(llama3_json, ("<|python_tag|>",), llama3_marked),
-    "mistral": ToolCalls(mistral, ("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"), mistral),
-    "openai": HARMONY,
-}
+TOOL_CALL_FAMILIES = {**{name: _family(form) for name, form in FORMATS.items()}, "openai": HARMONY}
 
 
 @cache
@@ -48,8 +51,12 @@ def tool_calls_of(name: str) -> ToolCalls:
     if name in TOOL_CALL_FAMILIES:
         return TOOL_CALL_FAMILIES[name]
     found = PARSERS.load(name)
+    if isinstance(found, Format):
+        return _family(found)
     if not isinstance(found, ToolCalls):
-        raise PartError(f"parser {name!r} is not for tool calls: it is not a ToolCalls of engine.parsers")
+        raise PartError(
+            f"parser {name!r} is not for tool calls: it is no Format or ToolCalls of engine.parsers"
+        )
     return found
 
 
@@ -69,7 +76,7 @@ class Parsers:
 
     def open(self, request: GenerationRequest, prompt_end: str = "") -> list[OutputParser]:
         """The parsers for one output. Tool calls are parsed only if the request lets the model call tools."""
-        calls = Calls() if request.parallel_tool_calls else Calls(limit=1)
+        calls = Calls(math.inf if request.parallel_tool_calls else 1, request.tools)
         if self.reasoning == HARMONY_REASONING or self.tool_calls == "openai":
             return [_tool_parser(harmony, HARMONY, calls)]
         family = (
@@ -143,7 +150,7 @@ class Parsing(Stage):
 def _reasoning_parser(
     markers: Markers, request: GenerationRequest, prompt_end: str, family: ToolCalls | None
 ) -> OutputParser:
-    tape = Tape((*markers.start, *markers.end))
+    tape = Tape((*markers.start, *markers.end, *markers.answer[0], *markers.answer[1]))
     is_open = begins_open(markers, prompt_end, is_off=is_off(markers, request))
     reads_calls = family is not None and family.parse_marked is not None
     scan = reasoning(tape, markers, is_open=is_open, holds_blanks=reads_calls)

@@ -5,8 +5,8 @@ difference. At the tape's end nothing waits: an incomplete marker is text.
 """
 
 import math
-from collections.abc import Generator
-from typing import TypeVar
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from engine.parsers.tape import CONTENT, Stream, Tape
 from engine.protocol import ToolCall
@@ -18,11 +18,22 @@ Scan = Generator[None, None, T]
 
 
 class Calls:
-    """Numbers the tool calls of an output. `limit`: later calls are withheld, with their tokens."""
+    """Numbers the tool calls of an output, and knows the request's tools."""
 
-    def __init__(self, limit: float = math.inf) -> None:
+    def __init__(self, limit: float = math.inf, tools: Iterable[Mapping[str, Any]] = ()) -> None:
+        """`limit`: later calls are withheld, with their tokens. `tools`: as in the request."""
         self.count = 0
         self.limit = limit
+        self._tools = tools
+
+    def schema_of(self, name: str) -> Mapping[str, Any] | None:
+        """The schema of a tool's arguments. Empty if it has none. None: the request has no such tool."""
+        for tool in self._tools:
+            function = tool.get("function")
+            if isinstance(function, Mapping) and function.get("name") == name:
+                schema = function.get("parameters")
+                return schema if isinstance(schema, Mapping) else {}
+        return None
 
     def begin(self, name: str) -> Stream:
         self.count += 1
@@ -36,7 +47,7 @@ def at(tape: Tape, *markers: str) -> Scan[int]:
         for marker in markers:
             if text.startswith(marker):
                 return len(tape.text) - len(text) + len(marker)
-        if tape.ended or not any(marker.startswith(text) for marker in markers):
+        if tape.ended or (text and not any(marker.startswith(text) for marker in markers)):
             return 0
         yield
 
@@ -57,16 +68,36 @@ def until(tape: Tape, stream: Stream, *markers: str) -> Scan[int]:
 
 def skip(tape: Tape, *markers: str) -> Scan[int]:
     """Consume the marker at the text's beginning, with blanks before it. Returns its end, or 0 for none."""
-    end = yield from at(tape, *markers)
+    end = (yield from at(tape, *markers)) if markers else 0
     tape.drop(end)
     return end
 
 
-def next_call(tape: Tape, calls: Calls, opening: str) -> Scan[int]:
-    """The end of the next `opening`, or 0 if none came. Text before it is content. Blanks alone, before the
-    first call, between calls and after the last, belong to no stream."""
-    if end := (yield from at(tape, opening)):
+def next_call(tape: Tape, calls: Calls, openings: Sequence[str]) -> Scan[int]:
+    """The end of the next one of `openings`, or 0 if none came. Text before it is content. Blanks alone,
+    before the first call, between calls and after the last, belong to no stream."""
+    if end := (yield from at(tape, *openings)):
         return end
     if calls.count and tape.ended and tape.text.isspace():
         tape.drop(len(tape.text))
-    return (yield from until(tape, CONTENT, opening))
+    return (yield from until(tape, CONTENT, *openings))
+
+
+def hold(tape: Tape, position: int, search: Callable[[str], int | None]) -> Scan[int | None]:
+    """Hold the text from `position` until `search` finds an end, and return this end. None: the output ended
+    first.
+
+    `search` gets each piece of the text once, and returns the end in the piece, or None. So a long text costs
+    no more for each delta than a short one.
+    """
+    piece = tape.text[position:]
+    tape.held = []
+    try:
+        while (end := search(piece)) is None and not tape.ended:
+            position += len(piece)
+            num_seen = len(tape.held)
+            yield
+            piece = "".join(tape.held[num_seen:])
+    finally:
+        tape.release()
+    return None if end is None else position + end

@@ -41,7 +41,12 @@ class Tape:
 
     def __init__(self, markers: Iterable[str] = ()) -> None:
         self.text = ""
-        """The undecided text."""
+        """The undecided text, as far as it is not in `held`."""
+        self.held: list[str] | None = None
+        """Undecided text that came after `text`, in pieces, while a scan looks at new text alone. None: text
+        goes to `text` as it comes."""
+        self.absent: set[str] = set()
+        """Markers that the output ended without, after a place before the undecided text."""
         self.ended = False
         """Whether the output has ended."""
         self.is_cut = False
@@ -99,13 +104,20 @@ class Tape:
         self.last = stream
         self._give(stream, text, ())
 
+    def release(self) -> None:
+        """Append the held text to `text`, and hold no more."""
+        self.text, self.held = "".join((self.text, *(self.held or ()))), None
+
     def drain(self) -> list["SettledText"]:
         """Remove and return the texts settled so far, in order."""
         settled, self._settled = self._settled, []
         return settled
 
     def _add(self, unit: "_Unit") -> None:
-        self.text += unit.text
+        if self.held is None:
+            self.text += unit.text
+        else:
+            self.held.append(unit.text)
         self._units.append(unit)
         self._decide(0, None)
 

@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 
 from engine.protocol.demo import MODEL_DIR
-from engine.protocol.parts import REASONING_PARSERS, TOOL_CALL_PARSERS, known_parsers
+from engine.protocol.parts import AUTO_PARSER, REASONING_PARSERS, TOOL_CALL_PARSERS, known_parsers
 from engine.protocol.system_messages import SystemMessages
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -218,13 +218,19 @@ class EngineConfig(EngineChoices):
         str | None, Field(description=f"How the model marks its reasoning: {', '.join(REASONING_PARSERS)}")
     ] = None
     tool_call_parser: Annotated[
-        str | None, Field(description=f"How the model writes tool calls: {', '.join(TOOL_CALL_PARSERS)}")
+        str | None,
+        Field(
+            description=f"How the model writes tool calls: {', '.join(TOOL_CALL_PARSERS)}; or {AUTO_PARSER}, "
+            "as its chat template shows"
+        ),
     ] = None
 
     @field_validator("reasoning_parser", "tool_call_parser")
     @classmethod
     def _parser_exists(cls, name: str | None, info: ValidationInfo) -> str | None:
         known = known_parsers(str(info.field_name))
+        if info.field_name == "tool_call_parser":
+            known = (AUTO_PARSER, *known)
         if name is not None and name not in known:
             raise ValueError(f"unknown parser '{name}'; known parsers are {', '.join(known)}")
         return name

@@ -74,18 +74,19 @@ ENGINES = Kind(
 `engine_options` as keyword arguments."""
 
 REASONING_PARSERS = (
-    "deepseek_r1",
-    "glm45",
-    "granite",
-    "minimax_m2",
-    "mistral",
-    "olmo3",
-    "openai_gptoss",
-    "qwen3",
-    "seed_oss",
-    "step3",
+    *("deepseek_r1", "deepseek_v3", "ernie45", "gemma4", "glm45", "glm47", "granite", "holo2"),
+    *("hunyuan_a13b", "kimi_k2", "mimo", "minimax_m2", "mistral", "nemotron_v3", "olmo3", "openai_gptoss"),
+    *("qwen3", "seed_oss", "step3", "step3p5"),
 )
-TOOL_CALL_PARSERS = ("hermes", "llama3_json", "mistral", "openai")
+TOOL_CALL_PARSERS = (
+    *("deepseek_v3", "deepseek_v31", "deepseek_v32", "deepseek_v4", "ernie45", "gemma4", "glm45", "glm47"),
+    *("granite", "granite4", "hermes", "hunyuan_a13b", "kimi_k2", "llama3_json", "llama4_json"),
+    *("llama4_pythonic", "longcat", "mimo", "minimax_m2", "mistral", "olmo3", "openai", "phi4_mini_json"),
+    *("pythonic", "qwen3_coder", "qwen3_xml", "seed_oss", "step3", "step3p5", "xlam"),
+)
+
+AUTO_PARSER = "auto"
+"""The name that stands for the parser of tool calls that the model's chat template suggests."""
 
 PARSERS = Kind(
     "parser",
@@ -95,7 +96,8 @@ PARSERS = Kind(
         **dict.fromkeys(TOOL_CALL_PARSERS, "engine.parsers.registry:TOOL_CALL_FAMILIES"),
     },
 )
-"""A package adds a parser by an entry point, which names a `Markers` or a `ToolCalls` of `engine.parsers`."""
+"""A package adds a parser by an entry point, which names a `Markers`, a `Format` or a `ToolCalls` of
+`engine.parsers`."""
 
 
 def known_parsers(option: str) -> tuple[str, ...]:

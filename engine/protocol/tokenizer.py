@@ -19,6 +19,10 @@ class TextTokens(NamedTuple):
 class Tokenizer(Protocol):
     """The part of a tokenizer that the service and guard models use."""
 
+    @property
+    def chat_template(self) -> str:
+        """The text of the model's chat template. Empty if it has none."""
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
     def encode_chat(self, request: GenerationRequest, *, add_special_tokens: bool = False) -> list[int]:
         """The ids of the prompt that the request's messages and tools make."""

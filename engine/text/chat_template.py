@@ -16,6 +16,7 @@ from engine.protocol import ROLES, GenerationRequest, RequestError
 from engine.protocol.call_arguments import is_object, object_of
 from engine.protocol.fields.names import caller_name
 from engine.protocol.system_messages import SystemMessages, folded, folded_request
+from engine.text.call_ids import with_named_ids
 
 TEMPLATE_ERRORS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, RecursionError)
 """Errors that a template raises itself, or that come from a message of an unexpected form."""
@@ -44,6 +45,8 @@ class ChatTemplate:
         """Whether it takes a content as a list of parts, and whether it leaves out one that is a text."""
         self._joins_arguments = self._probe_arguments()
         """Whether it writes a call's arguments as they are, so that they must be JSON text, not an object."""
+        self._names_calls_by_id = self._probe_ids()
+        """Whether it writes a call's id in the place of its name."""
         self._takes_tools = self._probe_tools()
         self._left_out = {role for role in ("system", "tool", "function") if self._writes(role) is False}
         """Roles whose messages the template leaves out."""
@@ -52,6 +55,12 @@ class ChatTemplate:
         """Whether all system messages become one, in front."""
         self.hints = frozenset(name for name in TEMPLATE_HINTS if self._reads(name))
         """The `TEMPLATE_HINTS` that change the prompt."""
+
+    @property
+    def text(self) -> str:
+        """The template itself. Several templates of one model are joined. Empty if there is none."""
+        given = self._tokenizer.chat_template or ""
+        return "\n".join(given.values()) if isinstance(given, Mapping) else given
 
     def prompt_of(self, request: GenerationRequest) -> str:
         """The prompt of a request with messages, with its tools. It ends where the next assistant message
@@ -75,6 +84,8 @@ class ChatTemplate:
             raise RequestError("This model's chat template takes no tools.", param="tools")
         template_kwargs = self._hints_of(request) | dict(given)
         messages = [self._plain(message, i) for i, message in enumerate(request.messages)]
+        if self._names_calls_by_id:
+            messages = with_named_ids(messages)
         if self._folds and folded_request(request) is not None:
             messages = [dict(message) for message in folded(messages)]
             messages[0]["role"] = "system"
@@ -203,9 +214,13 @@ class ChatTemplate:
         of_object = self._render_call(_ARGUMENTS)
         return (not of_object or str(_ARGUMENTS) in of_object) and text in self._render_call(text)
 
-    def _render_call(self, arguments: Any) -> str:
+    def _probe_ids(self) -> bool:
+        text = self._render_call(json.dumps(_ARGUMENTS) if self._joins_arguments else _ARGUMENTS, "a_tool")
+        return str(_CALL["id"]) in text and "a_tool" not in text
+
+    def _render_call(self, arguments: Any, name: str = "probe") -> str:
         """A call with these arguments and its result, laid out. Empty if the template refuses it."""
-        call = {**_CALL, "function": {"name": "probe", "arguments": arguments}}
+        call = {**_CALL, "function": {"name": name, "arguments": arguments}}
         result: dict[str, Any] = {"role": "tool", "content": "done"} | _RESULT
         chat: list[dict[str, Any]] = [_USER, _CALLING | {"tool_calls": [call]}, result]
         try:

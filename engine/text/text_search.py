@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+WINDOW = 4096
+"""Characters that are searched first."""
+
 
 def find_stop(text: str, stop: Sequence[str], num_seen: int) -> tuple[int, str] | None:
     """The beginning of a stop string, and the string, or None.
@@ -10,12 +13,16 @@ def find_stop(text: str, stop: Sequence[str], num_seen: int) -> tuple[int, str] 
     there, the longest. A search at every single character finds the same one, so the places where the text
     was cut make no difference.
     """
-    found = [
-        (begin + len(s), begin, s)
-        for s in stop
-        if (begin := text.find(s, max(0, num_seen - len(s) + 1))) >= 0
-    ]
-    return min(found)[1:] if found else None
+    end = num_seen + WINDOW
+    while True:
+        found = [
+            (begin + len(s), begin, s)
+            for s in stop
+            if (begin := text.find(s, max(0, num_seen - len(s) + 1), end)) >= 0
+        ]
+        if found or end >= len(text):
+            return min(found)[1:] if found else None
+        end *= 4  # a string that is missing is not looked for in a long text behind one that is there
 
 
 def num_held(text: str, stop: Sequence[str]) -> int:

@@ -68,6 +68,10 @@ class LocalTokenizer:
         return None if self.max_tokens is None else self.max_tokens * self._max_token_bytes
 
     @property
+    def chat_template(self) -> str:
+        return self._chat.text
+
+    @property
     def template_hints(self) -> frozenset[str]:
         """The fields of requests that the chat template reads, though most templates do not."""
         return self._chat.hints

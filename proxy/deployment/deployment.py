@@ -13,9 +13,11 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from engine.parsers import Parsers
+from engine.parsers.suggested import chosen_parser, suggested
 from engine.protocol import DeadEngineError, Engine, EngineError, GenerationRequest, ModelInfo, RequestError
 from engine.protocol.engine import check_processors
 from engine.protocol.flow import FeedingEngine, Flow
+from engine.protocol.parts import AUTO_PARSER
 from engine.protocol.processor_specs import PolicyProcessorSpec
 from engine.streams.feeding import feed
 from hooks.pipeline.open_guard import GuardFactory
@@ -50,8 +52,36 @@ class ServedModel:
         self.name = self.settings.name
         engine = self.engine
         self.engine_feed = engine.feed if isinstance(engine, FeedingEngine) else partial(feed, engine)
-        parsers = Parsers(self.settings.local.reasoning_parser, self.settings.local.tool_call_parser)
+        self._choose_parsers("")
+
+    def choose_parser(self) -> None:
+        """Choose the parser of tool calls that `auto` stands for, by the chat template of the started engine,
+        and log it."""
+        if self.settings.local.tool_call_parser != AUTO_PARSER:
+            return
+        self._choose_parsers(self._template)
+        if (found := suggested(self._template)) is None:
+            reason = (
+                "no parser of tool calls: its chat template shows none"
+                if self._template
+                else ("no parser of tool calls: its chat template is not known here")
+            )
+            logger.warning("%s has %s (tool_call_parser: auto)", self.name, reason)
+            return
+        markers = " and ".join(found.markers)
+        logger.info(
+            "%s has the parser of tool calls '%s': its chat template has %s", self.name, found.parser, markers
+        )
+
+    def _choose_parsers(self, template: str) -> None:
+        local = self.settings.local
+        parsers = Parsers(local.reasoning_parser, chosen_parser(local.tool_call_parser, template))
         self.parsers = None if parsers == Parsers() else parsers
+
+    @property
+    def _template(self) -> str:
+        tokenizer = self.engine.tokenizer
+        return tokenizer.chat_template if tokenizer is not None else ""
 
     @property
     def info(self) -> ModelInfo:
@@ -71,8 +101,10 @@ class ServedModel:
         from content."""
         finds_calls = self.engine.info.parses_tool_calls or (self.parsers and self.parsers.tool_calls)
         if not finds_calls and request.uses_tools:
+            found = suggested(self._template)
+            hint = f" The model's chat template suggests '{found.parser}'." if found else ""
             raise RequestError(
-                "tools: this server has no parser for its model's tool calls (--tool-call-parser).",
+                f"tools: this server has no parser for its model's tool calls (--tool-call-parser).{hint}",
                 param="tools",
             )
         return self.parsers if request.is_chat else None
@@ -263,6 +295,8 @@ class Deployment:
         """`older`: deployments that have started, whose engines run already. Raises the error of the first
         engine that cannot start."""
         await self.guard_models.start(model for _, model in self.own_models(older))
+        for model in self.models.values():
+            model.choose_parser()
         await self.check_processors(self.directory.pairs())
         self._check_probes(self.directory.pairs())
         self._warn_of_rewinds()

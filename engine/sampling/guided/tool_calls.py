@@ -1,4 +1,4 @@
-"""Makes the grammar for tools that a model must call, in the model's own form (`engine.parsers.tool_calls`).
+"""Makes the grammar for tools that a model must call, in the model's own form (`engine.parsers.formats`).
 
 Lark reads JSON's escapes, so `json.dumps` writes its strings.
 """
@@ -69,11 +69,14 @@ def _mistral(functions: list[Function], is_one: bool, tokenizer: LocalTokenizer)
 
 
 CALL_RULES: dict[str | None, CallRules] = {
+    "ernie45": _hermes,
+    "granite4": _hermes,
     "hermes": _hermes,
     "llama3_json": _llama3_json,
     "mistral": _mistral,
 }
-"""By the parser that reads the calls. gpt-oss has none: it writes calls in channels, after any thoughts."""
+"""By the parser that reads the calls. Calls of other forms cannot be forced. gpt-oss writes calls in
+channels, after any thoughts."""
 
 
 def _objects(functions: list[Function], key: str) -> Iterator[str]:

@@ -16,6 +16,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from engine.parsers import Parsers, Parsing
+from engine.parsers.suggested import chosen_parser
 from engine.protocol import Deltas, GenerationRequest
 from engine.streams.feeding import feed_all, iterated
 from engine.streams.flow import StagedFlow
@@ -153,7 +154,7 @@ class _Player:
         self._pipeline = Pipeline(hooks, allowed, chosen.options)
         self._models = DeployedModels(directory_of(settings), {})
         local = settings.base_model.local
-        self._parsers = Parsers(local.reasoning_parser, local.tool_call_parser)
+        self._parsers = Parsers(local.reasoning_parser, chosen_parser(local.tool_call_parser, ""))
 
     async def start(self) -> None:
         """Give the hooks their models. Raises `HookLoadError`."""

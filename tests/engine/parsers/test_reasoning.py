@@ -7,7 +7,7 @@ import pytest
 
 from engine.parsers import REASONING_PARSERS, Parsers
 from engine.parsers.reasoning import REASONING_MARKERS
-from engine.protocol import Delta, PromptScores
+from engine.protocol import Delta, GenerationRequest, PromptScores
 from tests.engine.parsers.streams import cut_at, parse, request_with_tools, said, tokenised, tokens_of, untold
 from tests.helpers import make_request, make_token
 
@@ -28,20 +28,31 @@ class PromptEnd:
 OFF = request_with_tools(tools=(), extra={"chat_template_kwargs": {"enable_thinking": False}})
 
 
+def thinking(name: str) -> GenerationRequest:
+    """A request that turns reasoning on where it must."""
+    is_on = REASONING_MARKERS[name].needs_switch
+    return request_with_tools(extra={"chat_template_kwargs": {"thinking": True}} if is_on else {})
+
+
 @pytest.mark.parametrize("name", sorted(REASONING_MARKERS))
 def test_every_family_splits_at_its_markers(name: str) -> None:
     markers = REASONING_MARKERS[name]
     text = f"{''.join(markers.start[:1])}Hm, <b>.{markers.end[-1]}\n\nAn answer."
     expected = [("reasoning", "Hm, <b>."), ("content", "\n\nAn answer.")]
-    assert said(parse(Parsers(reasoning=name), untold(cut_at(text, range(0, 99, 3))))) == expected
+    assert (
+        said(parse(Parsers(reasoning=name), untold(cut_at(text, range(0, 99, 3))), thinking(name)))
+        == expected
+    )
     assert name in REASONING_PARSERS
 
 
-@pytest.mark.parametrize("name", sorted(set(REASONING_MARKERS) - {"granite", "mistral"}))
+@pytest.mark.parametrize(
+    "name", sorted(name for name, one in REASONING_MARKERS.items() if one.is_open or one.may_be_open)
+)
 def test_an_output_has_only_the_end_marker_if_the_template_opened_reasoning(name: str) -> None:
     text = f"Let me think.{REASONING_MARKERS[name].end[0]}Hello!"
     for pieces in ([text], list(text)):
-        made = parse(Parsers(reasoning=name), untold(pieces))
+        made = parse(Parsers(reasoning=name), untold(pieces), thinking(name))
         assert said(made) == [("reasoning", "Let me think."), ("content", "Hello!")]
 
 
@@ -88,6 +99,14 @@ def test_a_model_that_thinks_all_the_same_does_not_answer_with_its_thoughts() ->
         ("deepseek_r1", "<think>a</think>b</think>c", "a", "b</think>c"),
         ("granite", "xHere is my thought process:aHere's my response:b", "a", "xb"),
         ("step3", "<think>a</think>b", "<think>a", "b"),
+        ("kimi_k2", "a<|tool_calls_section_begin|>b", "a", "<|tool_calls_section_begin|>b"),
+        ("gemma4", "<|channel>thought\na<channel|>b", "a", "b"),
+        ("gemma4", "a<|channel>b<channel|>c", "b", "ac"),
+        ("ernie45", "a</think>\n\n<response>\nb\n</response>\n", "a", "\nb\n\n"),
+        ("ernie45", "a</think>\nb", "a", "\nb"),
+        ("hunyuan_a13b", "<think>\na\n</think>\n<answer>\nb\n</answer>", "a", "b"),
+        ("hunyuan_a13b", "b\n</answer>", "", "b"),
+        ("step3p5", "a</think>b", "a", "b"),
     ],
 )
 def test_later_markers_count_as_in_vllm(name: str, text: str, reasoning: str, content: str) -> None:
@@ -111,14 +130,15 @@ def test_a_call_inside_reasoning_is_a_call(name: str, tools: str) -> None:
     markers, call = REASONING_MARKERS[name], CALLS_OF[tools]
     start, end = "".join(markers.start[:1]), markers.end[0]
     arguments = ("f", '{"a": "</think>"}')
+    said_first = "I call." + "\n" * (not end.startswith("\n"))  # a blank that may begin the marker is lost
     for text, expected in (
-        (f"{start}I call.\n{call}", [("reasoning", "I call.\n"), arguments]),
+        (f"{start}{said_first}{call}", [("reasoning", said_first), arguments]),
         (f"{start}I call.{call}{end}Done.", [("reasoning", "I call."), arguments, ("content", "Done.")]),
         (f"{start}I call.{end}\n\n{call}", [("reasoning", "I call."), arguments]),
         (f"{start}I call.{end}\n\nSo:{call}", [("reasoning", "I call."), ("content", "\n\nSo:"), arguments]),
     ):
         for pieces in ([text], list(text), cut_at(text, range(0, 99, 5))):
-            made = parse(Parsers(name, tools), untold(pieces))
+            made = parse(Parsers(name, tools), untold(pieces), thinking(name))
             assert said(made) == expected
             assert made[-1].finish_reason == "tool_calls"
 

@@ -2,10 +2,14 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 
-from engine.parsers import Parsers
+from engine.parsers import Format, Parsers
+from engine.parsers.json_call import read_call
+from engine.parsers.registry import tool_calls_of
 from engine.protocol import Delta, Usage
+from engine.protocol.parts import PARSERS, PartError
 from tests.engine.parsers.streams import (
     CUTS,
     cut_at,
@@ -51,6 +55,16 @@ def test_calls_are_parsed_only_if_the_request_lets_the_model_call() -> None:
     text = f"<tool_call>{CALL}</tool_call>"
     for request in (make_request(), request_with_tools(tool_choice="none")):
         assert said(parse(HERMES, untold([text]), request)) == [("content", text)]
+
+
+def test_a_package_may_add_a_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = {"acme": Format(read_call, begin=("<acme>",), end=("</acme>",)), "other": 5}
+    monkeypatch.setattr(type(PARSERS), "load", lambda _, name: parts[name])
+    tool_calls_of.cache_clear()
+    made = parse(Parsers(tool_calls="acme"), untold(list(f"So:<acme>{CALL}</acme>")))
+    assert said(made) == [("content", "So:"), ("f", '{"a": 1}')]
+    with pytest.raises(PartError, match="no Format or ToolCalls"):
+        Parsers(tool_calls="other")
 
 
 @given(cuts=CUTS)

@@ -98,7 +98,7 @@ def test_keys_are_not_shown() -> None:
         ("[1]", "must hold options by name"),
         ("device: tpu", "device: Input should be"),
         ("reasoning_parser: qwen9", "unknown parser 'qwen9'; known parsers are deepseek_r1,"),
-        ("tool_call_parser: qwen3", "unknown parser 'qwen3'; known parsers are hermes,"),
+        ("tool_call_parser: qwen3", "unknown parser 'qwen3'; known parsers are auto,"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_option_named(tmp_path: Path, text: str, reason: str) -> None:

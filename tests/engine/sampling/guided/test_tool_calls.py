@@ -17,6 +17,7 @@ from tests.helpers import slow
     ("parser", "special"),
     [
         ("hermes", ()),
+        ("granite4", ()),
         ("hermes", ("<tool_call>", "</tool_call>")),
         ("llama3_json", ()),
         ("mistral", ("[TOOL_CALLS]",)),

@@ -293,6 +293,54 @@ async def test_tools_need_a_parser_if_the_engine_has_none(serve: Serve) -> None:
     assert (await client.post(PATH, {**ASKS, "tool_choice": "none"}))[0] == 200
 
 
+class TemplateAlone:
+    """A tokenizer of which the chat template is known."""
+
+    def __init__(self, template: str) -> None:
+        self.chat_template = template
+
+    def decode(self, ids: object) -> str:
+        return ""
+
+
+def engine_with(template: str) -> ModelEngine:
+    engine = ModelEngine(answer)
+    engine.tokenizer = TemplateAlone(template)  # type: ignore[assignment]
+    return engine
+
+
+async def test_a_request_with_tools_learns_which_parser_the_template_suggests(serve: Serve) -> None:
+    client = await serve(engine_with("<tool_call>{{ name }}</tool_call>"))
+    status, body, _ = await client.post(PATH, ASKS)
+    assert status == 400
+    assert "The model's chat template suggests 'hermes'." in body["error"]["message"]
+
+
+async def test_auto_is_the_parser_that_the_template_suggests(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "weir.proxy")
+    settings = {**QWEN, "tool_call_parser": "auto"}
+    client = await serve(engine_with("<tool_call>{{ name }}</tool_call>"), **settings)
+    assert "parser of tool calls 'hermes': its chat template has <tool_call>" in caplog.text
+    _, body, _ = await client.post(PATH, ASKS)
+    assert whole(body)["message"] == EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"), [("{{ messages }}", "shows none"), ("", "is not known here")]
+)
+async def test_auto_is_no_parser_if_the_template_shows_none(
+    template: str, reason: str, serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {**QWEN, "tool_call_parser": "auto"}
+    client = await serve(engine_with(template), **settings)
+    assert reason in caplog.text
+    assert (await client.post(PATH, ASKS))[0] == 400
+    _, body, _ = await client.post(PATH, CHAT)
+    assert body["choices"][0]["message"]["reasoning_content"] == "Rain?"
+
+
 async def test_each_output_is_parsed_by_itself(serve: Serve) -> None:
     def two(request: GenerationRequest) -> list[Delta]:
         first = answer(request)
