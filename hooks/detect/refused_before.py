@@ -30,7 +30,7 @@ class RefusedBefore:
         self._most = most
         self._key = os.urandom(32)
         self._known: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()
-        """For each paragraph, until when it is remembered, and the digest of what the caller said after it."""
+        """For each paragraph, until when it is remembered, and the digest of what the caller said after."""
         self._lock = threading.Lock()  # prompts are read on several threads
 
     def new_texts(self, request: GenerationRequest) -> "NewTexts":

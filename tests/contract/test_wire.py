@@ -9,7 +9,7 @@ import pytest
 
 from engine.upstream.echo import EchoEngine
 from hooks.loading.loader import HookSpec
-from tests.contract.case import Case, end, guard, said, shows, well
+from tests.contract.case import Case, end, guard, said, shows
 from tests.contract.wire import ENDPOINTS, Answer, Feature, Output
 
 
