@@ -245,8 +245,7 @@ PROGRAMS: Mapping[str, Program] = {
         files=_pi,
         # It prints no answer of another finish reason than those that it knows.
         instead=dict.fromkeys(
-            ("ends_text", "ends_reasoning", "ends_call", "closes"),
-            "Provider finish_reason: content_filter",
+            ("ends_text", "ends_reasoning", "ends_call", "closes"), "Provider finish_reason: content_filter"
         ),
     ),
     "aider": Program(
