@@ -109,7 +109,7 @@ def test_a_judge_of_suspect_requests_lets_no_phrase_pass(
             assert not re.search(BAD, left)
 
 
-def may_leave(channel: str, said: dict[str, Text], deltas: list[Delta]) -> int:
+def may_leave(channel: Any, said: dict[str, Text], deltas: list[Delta]) -> int:
     """The characters of the channel's phrase that may leave before it is found: none, or all but its last if
     the engine goes on with another channel in between (contract 2.16)."""
     order = [delta.channel for delta in deltas if delta.text]
