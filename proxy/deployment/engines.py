@@ -83,6 +83,8 @@ def _tokenizer(settings: ModelSettings) -> Tokenizer | None:
         )
     except OSError as error:
         raise ValueError(f"tokenizer: {name} cannot be loaded") from error
+    except ValueError as error:
+        raise ValueError(f"tokenizer: {error}") from error
 
 
 def _upstream_engine(engine: Any, upstream: UpstreamConfig, settings: ModelSettings) -> "UpstreamEngine":
