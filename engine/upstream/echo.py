@@ -35,7 +35,7 @@ _WORD = re.compile(r" ?\S{1,100}|\s")
 
 
 class EchoEngine(TrackedEngine):
-    """Returns a completion's prompt, or a chat's last user message.
+    """Returns a completion's prompt, or a chat's last message of the user's or result of a tool.
 
     A token is a word with the blank before it, or a part of a very long word. Its id is a hash of the word,
     below `VOCAB_SIZE`. The id is the same in every process, and two words may share one. A prompt of token
@@ -77,10 +77,10 @@ class EchoEngine(TrackedEngine):
 
 def _last_words(messages: tuple[Mapping[str, Any], ...]) -> str:
     for message in reversed(messages):
-        if message.get("role") == "user":
+        if message.get("role") in ("user", "tool"):  # an agent that gets its own words back runs a call for ever
             content = message.get("content") or ""
             return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
-    raise RequestError("There is no user message to return.", param="messages")
+    raise RequestError("There is no message of a user or a tool to return.", param="messages")
 
 
 def _tokenize(prompt: Prompt, logprobs: int | None) -> list[Token]:

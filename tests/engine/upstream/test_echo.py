@@ -39,11 +39,13 @@ async def test_a_very_long_word_comes_in_parts() -> None:
     assert parts == ["a", " " + "1" * 100, "1" * 100, "1" * 50]
 
 
-async def test_gives_the_last_user_message_back() -> None:
+async def test_gives_the_last_message_of_the_user_or_a_tool_back() -> None:
     parts = [{"type": "text", "text": "a b"}, {"type": "text", "text": " c"}]
     deltas = await run(messages=({"role": "user", "content": "x"}, {"role": "user", "content": parts}))
     assert said(deltas) == ["a", " b", " c"]
-    with pytest.raises(RequestError, match="no user message"):
+    result = {"role": "tool", "tool_call_id": "c", "content": "7"}
+    assert said(await run(messages=({"role": "user", "content": "x"}, {"role": "assistant"}, result))) == ["7"]
+    with pytest.raises(RequestError, match="no message of a user"):
         await run(messages=({"role": "system", "content": "x"},))
 
 
