@@ -4,8 +4,8 @@
 
 The upstream is that of `benchmarks.relay`: it sends the first word of an answer at once. Clients ask for one
 answer after another, and read each for a second. In turns they ask the upstream itself for chats, and Weir
-for responses, by `POST` and over a WebSocket. Weir has `phrases`, `pii` and `secrets` as guards. What it adds is
-the difference of two percentiles. The client runs on the same machine, and its delays are in all figures.
+for responses, by `POST` and over a WebSocket. Weir has `phrases`, `pii` and `secrets` as guards. What it adds
+is the difference of two percentiles. The client runs on the same machine, and its delays are in all figures.
 """
 
 import argparse

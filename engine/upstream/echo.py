@@ -77,7 +77,8 @@ class EchoEngine(TrackedEngine):
 
 def _last_words(messages: tuple[Mapping[str, Any], ...]) -> str:
     for message in reversed(messages):
-        if message.get("role") in ("user", "tool"):  # an agent that gets its own words back runs a call for ever
+        # An agent that gets its user's words back after each call would call for ever.
+        if message.get("role") in ("user", "tool"):
             content = message.get("content") or ""
             return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
     raise RequestError("There is no message of a user or a tool to return.", param="messages")

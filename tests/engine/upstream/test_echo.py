@@ -44,7 +44,8 @@ async def test_gives_the_last_message_of_the_user_or_a_tool_back() -> None:
     deltas = await run(messages=({"role": "user", "content": "x"}, {"role": "user", "content": parts}))
     assert said(deltas) == ["a", " b", " c"]
     result = {"role": "tool", "tool_call_id": "c", "content": "7"}
-    assert said(await run(messages=({"role": "user", "content": "x"}, {"role": "assistant"}, result))) == ["7"]
+    called = ({"role": "user", "content": "x"}, {"role": "assistant"}, result)
+    assert said(await run(messages=called)) == ["7"]
     with pytest.raises(RequestError, match="no message of a user"):
         await run(messages=({"role": "system", "content": "x"},))
 

@@ -86,6 +86,7 @@ def test_vllm_that_is_not_installed_is_named_with_its_extra() -> None:
 
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
 def test_vllm_is_named_before_the_libraries_that_come_with_it() -> None:
-    serve = (sys.executable, "-m", "tests.blocked", "torch", "proxy", "serve", "--port", "0", "--engine", "vllm")
+    options = ("serve", "--port", "0", "--engine", "vllm")
+    serve = (sys.executable, "-m", "tests.blocked", "torch", "proxy", *options)
     run = subprocess.run(serve, cwd=ROOT, capture_output=True, text=True, check=False)
     assert "weir serve: the engine 'vllm' needs vLLM: install the extra 'vllm'" in run.stderr

@@ -18,7 +18,11 @@ def start_without(library: str, *options: str) -> str:
     """The last line that the server says, which does not start."""
     blocked = (sys.executable, "-m", "tests.blocked", library)
     run = subprocess.run(
-        [*blocked, "proxy", "serve", "--port", "0", *options], cwd=ROOT, capture_output=True, text=True, check=False
+        [*blocked, "proxy", "serve", "--port", "0", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert run.returncode == 1, run.stderr
     return run.stderr.splitlines()[-1]
