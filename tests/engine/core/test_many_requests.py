@@ -133,6 +133,7 @@ def num_allocated() -> int:
 
 
 @pytest.mark.parametrize(("count", "is_async"), [slow(1000, False), (1000, True), slow(10_000, False)])
+@pytest.mark.slow
 def test_many_requests_leave_nothing_behind(
     count: int,
     is_async: bool,

@@ -91,6 +91,7 @@ async def test_ssl_cert_file_helps(
     assert said.decode().strip() == "['theirs']"
 
 
+@pytest.mark.slow
 async def test_a_report_names_it(url: str) -> None:
     report = await asyncio.to_thread(run_weir, "shadow", "report", "--url", url)
     assert report.returncode == 1

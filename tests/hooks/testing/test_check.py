@@ -102,6 +102,7 @@ async def test_a_guard_that_leaks_is_reported(tmp_path: Path) -> None:
     assert all(result.is_good for result in results.values())
 
 
+@pytest.mark.slow
 async def test_a_hook_that_fails_is_reported(tmp_path: Path) -> None:
     (tmp_path / "guards.py").write_text(HOOKS)
     results = {r.name: r for r in await check(HookSpec(f"{tmp_path}/guards.py:Raises"))}
@@ -109,6 +110,7 @@ async def test_a_hook_that_fails_is_reported(tmp_path: Path) -> None:
     assert results["prose"].is_good
 
 
+@pytest.mark.slow
 async def test_a_hook_that_reads_prompts_gets_prompts() -> None:
     *others, prompts = await check(HookSpec(f"{ROOT}/examples/private_prompt.py:PrivatePrompt"))
     assert [result.name for result in others] == list(RECORDINGS)

@@ -52,6 +52,7 @@ async def test_workers_run_in_a_folder_that_has_packages_by_the_same_names(
 
 
 @pytest.mark.parametrize("command", [["check"], ["fuzz", "--seconds", "0.1"]], ids=lambda command: command[0])
+@pytest.mark.slow
 def test_commands_run_there_too(project: Path, command: list[str]) -> None:
     start = [sys.executable, "-P", "-m", "proxy", "hooks", *command, "hooks.acme.Passes"]
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}

@@ -50,6 +50,7 @@ def check(folder: Path, hook: str, *options: str) -> "subprocess.CompletedProces
     return run_weir("hooks", "check", hook, *options)
 
 
+@pytest.mark.slow
 def test_a_hook_that_changes_nothing_is_told_so(tmp_path: Path) -> None:
     ran = check(tmp_path, f"{tmp_path}/guards.py:OnACertainWord")
     assert ran.returncode == 0
@@ -63,6 +64,7 @@ def test_a_hook_that_fails_on_a_certain_word_fails_on_a_text_that_has_it(tmp_pat
     assert "text 1: the hook fails on the whole text" in ran.stdout
 
 
+@pytest.mark.slow
 def test_a_secret_that_leaves_is_shown(tmp_path: Path) -> None:
     ran = check(tmp_path, "examples/banned_phrase.py:BannedPhrase", "--secret", "project bluebird")
     assert ran.returncode == 1
@@ -74,6 +76,7 @@ def test_a_secret_that_leaves_is_shown(tmp_path: Path) -> None:
     assert "this hook changed none" not in ran.stdout
 
 
+@pytest.mark.slow
 def test_a_hook_that_holds_the_whole_answer_is_warned_of(tmp_path: Path) -> None:
     ran = check(tmp_path, f"{tmp_path}/guards.py:HoldsAll")
     assert ran.returncode == 0

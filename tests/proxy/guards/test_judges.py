@@ -186,6 +186,7 @@ async def test_prompts_are_judged_before_the_engine_gets_them(
     assert len(engine.requests) == NUM_STREAMS // 2
 
 
+@pytest.mark.slow
 async def test_a_classifier_runs_in_hook_workers(serve: Serve, text_classifier: Path) -> None:
     pool = WorkerPool(1, [HookSpec("classifier", {"model": str(text_classifier), **ARGUMENTS})])
     client = await serve(ScriptedEngine(speak), pipeline=pool)

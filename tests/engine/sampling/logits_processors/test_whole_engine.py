@@ -246,6 +246,7 @@ async def test_beam_search_refuses_processors(
     assert (await engine.complete((5, 6), max_tokens=3, logits_processors=processors))[0].ids
 
 
+@pytest.mark.slow
 async def test_1000_requests_leave_no_processor_state(start_engine: Any) -> None:  # contract 7.4
     engine = await start_engine(max_num_seqs=64, logits_processors=EVERYTHING)
     before = num_alive()

@@ -36,6 +36,7 @@ def recording(tmp_path: Path) -> Path:
     return Path(shutil.copy(RECORDINGS / "email.jsonl", tmp_path))
 
 
+@pytest.mark.slow
 def test_the_output_is_the_one_in_the_guide() -> None:
     guide = (ROOT / "docs" / "testing-guards.md").read_text()
     (shown,) = re.findall(r"\$ weir (replay .*?)\n(.*?)```", guide, re.DOTALL)

@@ -50,6 +50,7 @@ def test_threads_of_any_number_and_callers_side_by_side_compute_the_same(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the states of threads from /proc")
+@pytest.mark.slow
 def test_threads_sleep_after_a_loop_and_a_forked_process_has_its_own() -> None:
     script = """
         import os, time, torch

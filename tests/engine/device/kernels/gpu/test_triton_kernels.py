@@ -60,6 +60,7 @@ def test_models_by_transformers_code_attend_by_triton_too(
 
 
 @torch.inference_mode()
+@pytest.mark.slow
 def test_a_step_padded_to_a_bucket_gives_what_an_unpadded_one_gives(tiny_core: Callable[..., Any]) -> None:
     settings = {"device": DEVICE_NAME, "enforce_eager": True, "attention_backend": "triton"}
     runner = tiny_core("mistral", **settings).core.runner
