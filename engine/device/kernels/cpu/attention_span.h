@@ -22,7 +22,7 @@ typedef struct {
 } Span;
 
 typedef struct {
-    TilePanels tile;
+    TilePanels panels;
     input query[BAND * MAX_STEPS]; /* [rows, steps] */
     Sums sum[BAND * MAX_PANELS];   /* [rows, panels of dim] */
     float max[BAND], total[BAND];
@@ -32,11 +32,6 @@ typedef struct {
     float rescale[STRIP];
     int64_t shaped; /* rows that the tiles of AMX are shaped for, or 0 */
 } SpanMemory;
-
-/* A tile's keys and values in the cache. */
-typedef struct {
-    const scalar *key[PANEL], *value[PANEL];
-} Tile;
 
 INLINE void multiply(Sums *to, const input *x, int64_t stride, const vec (*panel)[VECS], int64_t steps,
                      const int rows) {
@@ -119,48 +114,56 @@ static inline int is_broken(const float *sums) {
 
 /* As `multiply_strip`, for one row that must not read the values of keys that it does not see: a weight of zero times a
    value that is no number is no number. */
-static __attribute__((noinline)) void multiply_seen(Sums *to, const input *weight, const vec (*panel)[VECS],
-                                                    int64_t steps, int64_t from, int64_t end, int64_t *shaped) {
-    vec seen[KEY_STEPS][VECS];
+static __attribute__((noinline)) void multiply_seen(Sums *to, const input *weight, const Tile *tile, int64_t steps,
+                                                    int64_t p, int64_t from, int64_t end, int64_t dim,
+                                                    int64_t *shaped) {
+    vec seen[KEY_STEPS][VECS] = {0};
     for (int64_t k = 0; k < steps; k++)
-        for (int v = 0; v < VECS; v++) {
-            int64_t t = k * PAIR;
-            ints x = (ints)panel[k][v];
-#if PAIR == 2
-            if (t < from || t >= end) x &= ~0xffff;
-            if (t + 1 < from || t + 1 >= end) x &= 0xffff;
-#else
-            if (t < from || t >= end) x &= 0;
-#endif
-            seen[k][v] = (vec)x;
+        for (int64_t v = 0, i = p * PANEL; v < VECS && i < dim; v += PAIR, i += PIECE) {
+            read_values(seen[k] + v, tile, k, i, dim);
+            for (int64_t j = 0; j < PAIR; j++) {
+                int64_t t = k * PAIR + j;
+                int32_t is_seen = t >= from && t < end ? -1 : 0;
+                if (PAIR == 1) seen[k][v] = (vec)((ints)seen[k][v] & is_seen);
+                else for (int w = 0; w < PAIR; w++)
+                    seen[k][v + w] = (vec)((ints)seen[k][v + w] & (is_seen | (int32_t)(0xffffu << 16 * !j)));
+            }
         }
     multiply_strip(to, weight, KEY_STEPS, (const vec(*)[VECS])seen, steps, 1, shaped);
 }
 
+#define MULTIPLY_KEYS(rows) \
+    case rows: multiply_keys(m->score, query, stride, tile, ahead, dim, rows); break;
+#define MULTIPLY_VALUES(rows) \
+    case rows: multiply_values(m->part, m->weight, tile, steps, ahead, p * PANEL, dim, rows); break;
+
 /* Adds a tile to the sums of `rows` rows, which begin with row `row` of the span. `last` is the last key, counted from
-   the tile's first, that the span's first token sees. */
-static void attend_strip(SpanMemory *m, int64_t row, int64_t rows, int64_t group, int64_t last, int64_t window,
-                         int64_t count, int64_t steps, float scale, int64_t dim) {
-    const int64_t query_steps = steps_of(dim), panels = panels_of(dim);
+   the tile's first, that the span's first token sees. If the rows are all of the span, `is_only`, they read the tile in
+   the cache, and else its panels. */
+static void attend_strip(SpanMemory *m, const Tile *tile, const Tile *ahead, int is_only, int64_t row, int64_t rows,
+                         int64_t group, int64_t last, int64_t window, int64_t steps, float scale, int64_t dim) {
+    const int64_t stride = steps_of(dim), panels = panels_of(dim);
+    const input *query = m->query + row * stride;
     int sees_all = 1;
     int64_t from[STRIP], end[STRIP];
-    multiply_strip(m->score, m->query + row * query_steps, query_steps, (const vec(*)[VECS])m->tile.keys, query_steps,
-                   rows, &m->shaped);
+    if (is_only) switch (rows) { EACH_ROWS(MULTIPLY_KEYS) }
+    else multiply_strip(m->score, query, stride, (const vec(*)[VECS])m->panels.keys, stride, rows, &m->shaped);
     for (int64_t r = 0; r < rows; r++) {
         end[r] = last + (row + r) / group + 1;
         from[r] = window && end[r] > window ? end[r] - window : 0;
-        end[r] = end[r] < count ? end[r] : count;
-        sees_all &= !from[r] && end[r] == count;
+        end[r] = end[r] < tile->count ? end[r] : tile->count;
+        sees_all &= !from[r] && end[r] == tile->count;
         m->rescale[r] = weigh_keys(m->weight + r * KEY_STEPS, m->score[r], m->max + row + r, m->total + row + r,
                                    from[r], end[r], scale);
     }
     for (int64_t p = 0; p < panels; p++) {
-        const vec(*panel)[VECS] = (const vec(*)[VECS])m->tile.values[p];
-        multiply_strip(m->part, m->weight, KEY_STEPS, panel, steps, rows, &m->shaped);
+        if (is_only) switch (rows) { EACH_ROWS(MULTIPLY_VALUES) }
+        else multiply_strip(m->part, m->weight, KEY_STEPS, (const vec(*)[VECS])m->panels.values[p], steps, rows,
+                            &m->shaped);
         for (int64_t r = 0; r < rows; r++) {
             float *sum = m->sum[(row + r) * panels + p];
             if (!sees_all && is_broken(m->part[r]))
-                multiply_seen(m->part + r, m->weight + r * KEY_STEPS, panel, steps, from[r], end[r], &m->shaped);
+                multiply_seen(m->part + r, m->weight + r * KEY_STEPS, tile, steps, p, from[r], end[r], dim, &m->shaped);
             for (int v = 0; v < VECS; v++) {
                 floats *to = (floats *)(sum + v * LANES);
                 *to = (floats)fused((vec)*to, (vec){0} + m->rescale[r], *(const floats *)(m->part[r] + v * LANES));
@@ -175,13 +178,13 @@ static inline int64_t beginning(const Layer *layer, const Span *span) {
     return unseen > 0 ? unseen / PANEL * PANEL : 0;
 }
 
-/* Finds the tile that begins at position `begin`. It names the span's last key in the place of those that the span does
-   not see. */
+/* Finds the tile that begins at position `begin`. */
 static inline void find_tile(Tile *tile, const Shape *s, const Layer *layer, const Span *span, int64_t begin) {
-    int64_t offset[PANEL], left = span->position + span->tokens - begin, count = left < PANEL ? left : PANEL;
-    places(offset, s, span->table, begin, count, span->kv_head);
+    int64_t offset[PANEL], left = span->position + span->tokens - begin;
+    tile->count = left < PANEL ? left : PANEL;
+    places(offset, s, span->table, begin, tile->count, span->kv_head);
     for (int64_t t = 0; t < PANEL; t++) {
-        int64_t at = offset[t < count ? t : count - 1];
+        int64_t at = offset[t < tile->count ? t : tile->count - 1];
         tile->key[t] = layer->keys + at;
         tile->value[t] = layer->values + at;
     }
@@ -194,6 +197,7 @@ static void attend_span(const Shape *s, const Layer *layer, const Span *span, co
     const int64_t group = s->num_heads / s->num_kv_heads, rows = span->tokens * group;
     const int64_t stride = (s->num_heads + 2 * s->num_kv_heads) * dim, end = span->position + span->tokens;
     const int64_t most = has_tiles ? STRIP : ROWS, strips = (rows + most - 1) / most;
+    const int is_only = strips == 1 && !has_tiles;
     float scale = 1.0f / sqrtf((float)dim);
     m->shaped = 0;
     for (int64_t row = 0; row < rows; row++) {
@@ -204,22 +208,24 @@ static void attend_span(const Shape *s, const Layer *layer, const Span *span, co
         m->total[row] = 0;
     }
     memset(m->sum, 0, rows * panels * sizeof(Sums));
-    if (dim % PANEL) memset(m->tile.values[panels - 1], 0, sizeof(m->tile.values[0]));
+    if (dim % PANEL) memset(m->panels.values[panels - 1], 0, sizeof(m->panels.values[0]));
     Tile tiles[2];
     find_tile(tiles, s, layer, span, beginning(layer, span));
     for (int64_t begin = beginning(layer, span), i = 0; begin < end; begin += PANEL, i = !i) {
-        int64_t count = end - begin < PANEL ? end - begin : PANEL;
-        int64_t key_steps = has_tiles ? KEY_STEPS : (count + PAIR - 1) / PAIR;
         const Tile *tile = tiles + i;
         Tile *ahead = tiles + !i;
+        int64_t key_steps = has_tiles ? KEY_STEPS : (tile->count + PAIR - 1) / PAIR;
         if (begin + PANEL < end) find_tile(ahead, s, layer, span, begin + PANEL);
         else if (next) find_tile(ahead, s, layer, next, beginning(layer, next));
         else ahead = NULL;
-        load_keys(&m->tile, tile->key, count, ahead ? ahead->key : NULL, dim);
-        load_values(&m->tile, tile->value, count, key_steps, ahead ? ahead->value : NULL, dim);
+        if (!is_only) {
+            load_keys(&m->panels, tile, ahead, dim);
+            load_values(&m->panels, tile, key_steps, ahead, dim);
+        }
         for (int64_t t = 0; t < strips; t++) {
             int64_t row = rows * t / strips, strip = rows * (t + 1) / strips - row;
-            attend_strip(m, row, strip, group, span->position - begin, layer->window, count, key_steps, scale, dim);
+            attend_strip(m, tile, ahead, is_only, row, strip, group, span->position - begin, layer->window, key_steps,
+                         scale, dim);
         }
     }
     if (m->shaped) release_tiles();

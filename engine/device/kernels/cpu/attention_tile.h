@@ -73,42 +73,95 @@ static inline void transpose(vec *x) {
 #endif
 }
 
-/* Reads the keys at `from`, of which there are `count`. Meanwhile `ahead` begins to come, which may be NULL. */
-static void load_keys(TilePanels *tile, const scalar *const *from, int64_t count, const scalar *const *ahead,
-                      int64_t dim) {
-    for (int64_t v = 0; v * LANES < count; v++) {
-        int64_t left = count - v * LANES;
-        if (ahead) for (int64_t t = 0; t < LANES; t++) fetch(ahead[v * LANES + t], dim);
+/* A tile's keys and values in the cache. Those after the `count` that exist are the last one once more. */
+typedef struct {
+    const scalar *key[PANEL], *value[PANEL];
+    int64_t count;
+} Tile;
+
+/* Begin to load a vector's keys of the tile `ahead`, or nothing if it is NULL. */
+static inline void fetch_keys(const Tile *ahead, int64_t v, int64_t dim) {
+    if (ahead) for (int64_t t = 0; t < LANES; t++) fetch(ahead->key[v * LANES + t], dim);
+}
+static inline void fetch_values(const Tile *ahead, int64_t step, int64_t dim) {
+    if (ahead) for (int64_t i = 0; i < PAIR; i++) fetch(ahead->value[step * PAIR + i], dim);
+}
+
+/* LANES steps of LANES keys, from element `i` on. */
+static inline void read_keys(vec *to, const Tile *tile, int64_t v, int64_t i, int64_t dim) {
+    for (int64_t t = 0; t < LANES; t++) to[t] = load_steps(tile->key[v * LANES + t] + i, dim - i);
+    transpose(to);
+}
+
+/* A step of values: PIECE elements from element `i` on, in PAIR vectors. A key that does not exist has zeros. */
+static inline void read_values(vec *to, const Tile *tile, int64_t step, int64_t i, int64_t dim) {
+    int64_t t = step * PAIR;
+    vec x = t < tile->count ? load_steps(tile->value[t] + i, dim - i) : (vec){0};
+#if PAIR == 2
+    static const uint16_t order[64] = {
+        0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46,
+        15, 47, 16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55, 24, 56, 25, 57, 26, 58, 27, 59, 28,
+        60, 29, 61, 30, 62, 31, 63};
+    vec y = t + 1 < tile->count ? load_steps(tile->value[t + 1] + i, dim - i) : (vec){0};
+    to[0] = (vec)_mm512_permutex2var_epi16((__m512i)x, _mm512_loadu_si512(order), (__m512i)y);
+    to[1] = (vec)_mm512_permutex2var_epi16((__m512i)x, _mm512_loadu_si512(order + 32), (__m512i)y);
+#else
+    to[0] = x;
+#endif
+}
+
+static void load_keys(TilePanels *to, const Tile *tile, const Tile *ahead, int64_t dim) {
+    for (int64_t v = 0; v * LANES < tile->count; v++) {
+        fetch_keys(ahead, v, dim);
         for (int64_t i = 0; i < dim; i += PIECE) {
             vec x[LANES];
-            for (int64_t t = 0; t < LANES; t++)
-                x[t] = t < left ? load_steps(from[v * LANES + t] + i, dim - i) : (vec){0};
-            transpose(x);
-            for (int64_t t = 0; t < LANES; t++) tile->keys[i / PAIR + t][v] = x[t];
+            read_keys(x, tile, v, i, dim);
+            for (int64_t t = 0; t < LANES; t++) to->keys[i / PAIR + t][v] = x[t];
         }
     }
 }
 
-/* As `load_keys`, for values. Fills `steps` steps. */
-static void load_values(TilePanels *tile, const scalar *const *from, int64_t count, int64_t steps,
-                        const scalar *const *ahead, int64_t dim) {
-    for (int64_t t = 0; t < steps * PAIR; t += PAIR) {
-        if (ahead) for (int64_t i = 0; i < PAIR; i++) fetch(ahead[t + i], dim);
-        for (int64_t i = 0; i < dim; i += PIECE) {
-            vec *to = tile->values[i / PANEL][t / PAIR] + i % PANEL / LANES;
-            vec x = t < count ? load_steps(from[t] + i, dim - i) : (vec){0};
-#if PAIR == 2
-            static const uint16_t order[64] = {
-                0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45,
-                14, 46, 15, 47, 16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55, 24, 56, 25, 57, 26,
-                58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63};
-            vec y = t + 1 < count ? load_steps(from[t + 1] + i, dim - i) : (vec){0};
-            __m512i low = _mm512_loadu_si512(order), high = _mm512_loadu_si512(order + 32);
-            to[0] = (vec)_mm512_permutex2var_epi16((__m512i)x, low, (__m512i)y);
-            to[1] = (vec)_mm512_permutex2var_epi16((__m512i)x, high, (__m512i)y);
-#else
-            to[0] = x;
-#endif
-        }
+static void load_values(TilePanels *to, const Tile *tile, int64_t steps, const Tile *ahead, int64_t dim) {
+    for (int64_t k = 0; k < steps; k++) {
+        fetch_values(ahead, k, dim);
+        for (int64_t i = 0; i < dim; i += PIECE)
+            read_values(to->values[i / PANEL][k] + i % PANEL / LANES, tile, k, i, dim);
     }
+}
+
+/* As `multiply` of rows with the panels that these functions load, for rows that are the only ones to read the tile. The
+   panels are never written. */
+INLINE void multiply_keys(Sums *to, const input *x, int64_t stride, const Tile *tile, const Tile *ahead, int64_t dim,
+                          const int rows) {
+    for (int64_t i = 0; i < dim; i += PIECE)
+        for (int64_t v = 0; v * LANES < tile->count; v++) {
+            vec keys[LANES], sums[ROWS] = {0};
+            if (!i) fetch_keys(ahead, v, dim);
+            read_keys(keys, tile, v, i, dim);
+            if (i) for (int r = 0; r < rows; r++) sums[r] = *(const floats *)(to[r] + v * LANES);
+#pragma GCC unroll 16
+            for (int t = 0; t < LANES; t++)
+                for (int r = 0; r < rows; r++)
+                    sums[r] = multiply_add(sums[r], (weights)keys[t], x[r * stride + i / PAIR + t]);
+            for (int r = 0; r < rows; r++) *(floats *)(to[r] + v * LANES) = sums[r];
+        }
+}
+
+/* `begin` is the panel's first element. */
+INLINE void multiply_values(Sums *to, const input *x, const Tile *tile, int64_t steps, const Tile *ahead,
+                            int64_t begin, int64_t dim, const int rows) {
+    vec sums[ROWS][VECS] = {0};
+    for (int64_t k = 0; k < steps; k++) {
+        vec values[VECS];
+        weights w[VECS];
+        if (!begin) fetch_values(ahead, k, dim);
+        for (int v = 0; v < VECS; v += PAIR) {
+            int64_t i = begin + v * LANES;
+            if (i < dim) read_values(values + v, tile, k, i, dim);
+            else for (int j = 0; j < PAIR; j++) values[v + j] = (vec){0};
+        }
+        for (int v = 0; v < VECS; v++) w[v] = (weights)values[v];
+        add_step(sums, w, x + k, KEY_STEPS, rows);
+    }
+    store_sums(to, sums, rows);
 }
