@@ -25,7 +25,8 @@ typedef struct {
     TilePanels panels;
     input query[BAND * MAX_STEPS]; /* [rows, steps] */
     Sums sum[BAND * MAX_PANELS];   /* [rows, panels of dim] */
-    float max[BAND], total[BAND];
+    vec total[BAND]; /* its lanes are not added yet */
+    float max[BAND];
     /* Of a strip of rows: */
     Sums score[STRIP], part[STRIP];
     input weight[STRIP * KEY_STEPS];
@@ -60,27 +61,34 @@ static void multiply_strip(Sums *to, const input *x, int64_t stride, const vec (
     switch (rows) { EACH_ROWS(MULTIPLY) }
 }
 
+/* The lanes of `x` that belong to the keys from `from` to before `end`, and those of `other` in the place of all others.
+   `x` has the keys from `first` on. */
+static inline vec of_seen(vec x, vec other, int64_t first, int64_t from, int64_t end) {
+#if defined __AVX512F__
+    uint64_t seen = (end < 64 ? (1ULL << end) - 1 : ~0ULL) & (from < 64 ? ~0ULL << from : 0);
+    return (vec)_mm512_mask_mov_ps((__m512)other, (__mmask16)(seen >> first), (__m512)x);
+#else
+    ints key;
+    for (int i = 0; i < LANES; i++) key[i] = (int32_t)first + i;
+    ints seen = (key >= (int32_t)from) & (key < (int32_t)end);
+    return (vec)((seen & (ints)x) | (~seen & (ints)other));
+#endif
+}
+
 /* Turns the scores of a row, which sees the keys from `from` to before `end`, into weights. Returns the factor by which
    its sums so far are rescaled. */
-static __attribute__((noinline)) float weigh_keys(input *weight, const float *score, float *max, float *total,
+static __attribute__((noinline)) float weigh_keys(input *weight, const float *score, float *max, vec *total,
                                                   int64_t from, int64_t end, float scale) {
-    vec x[VECS], top, sum;
-    ints seen[VECS], lanes;
-    for (int i = 0; i < LANES; i++) lanes[i] = i;
-    for (int v = 0; v < VECS; v++) {
-        ints key = lanes + v * LANES;
-        seen[v] = (key >= (int32_t)from) & (key < (int32_t)end);
-        x[v] = *(const floats *)(score + v * LANES) * scale;
-        x[v] = (vec)((seen[v] & (ints)x[v]) | (~seen[v] & (ints)((vec){0} + FEWEST)));
-        top = v ? greater_of(x[v], top) : x[v];
-    }
-    float greatest = greatest_of(top), rescale;
+    vec x[VECS];
+    for (int v = 0; v < VECS; v++)
+        x[v] = of_seen(*(const floats *)(score + v * LANES), (vec){0} - INFINITY, v * LANES, from, end);
+    float greatest = greatest_of(greater_of(greater_of(x[0], x[1]), greater_of(x[2], x[3]))) * scale, rescale;
     greatest = greatest > *max ? greatest : *max;
     rescale = exp_negative(*max - greatest);
-    for (int v = 0; v < VECS; v++) x[v] = (vec)(seen[v] & (ints)exp_vec(x[v] - greatest));
-    sum = (x[0] + x[1]) + (x[2] + x[3]);
     *max = greatest;
-    *total = *total * rescale + total_of(sum);
+    for (int v = 0; v < VECS; v++)
+        x[v] = of_seen(exp_vec(fused(x[v], (vec){0} + scale, (vec){0} - greatest)), (vec){0}, v * LANES, from, end);
+    *total = fused(*total, (vec){0} + rescale, (x[0] + x[1]) + (x[2] + x[3]));
 #if PAIR == 2
     for (int v = 0; v < VECS; v += 2)
         _mm512_storeu_si512(weight + v * LANES / 2, (__m512i)_mm512_cvtne2ps_pbh((__m512)x[v + 1], (__m512)x[v]));
@@ -137,6 +145,8 @@ static __attribute__((noinline)) void multiply_seen(Sums *to, const input *weigh
 #define MULTIPLY_VALUES(rows) \
     case rows: multiply_values(m->part, m->weight, tile, steps, ahead, p * PANEL, dim, rows); break;
 
+static inline int64_t within(int64_t x, int64_t most) { return x < 0 ? 0 : x < most ? x : most; }
+
 /* Adds a tile to the sums of `rows` rows, which begin with row `row` of the span. `last` is the last key, counted from
    the tile's first, that the span's first token sees. If the rows are all of the span, `is_only`, they read the tile in
    the cache, and else its panels. */
@@ -149,9 +159,9 @@ static void attend_strip(SpanMemory *m, const Tile *tile, const Tile *ahead, int
     if (is_only) switch (rows) { EACH_ROWS(MULTIPLY_KEYS) }
     else multiply_strip(m->score, query, stride, (const vec(*)[VECS])m->panels.keys, stride, rows, &m->shaped);
     for (int64_t r = 0; r < rows; r++) {
-        end[r] = last + (row + r) / group + 1;
-        from[r] = window && end[r] > window ? end[r] - window : 0;
-        end[r] = end[r] < tile->count ? end[r] : tile->count;
+        int64_t seen = last + (row + r) / group + 1; /* keys of the tile, or fewer than none */
+        from[r] = within(window ? seen - window : 0, tile->count);
+        end[r] = within(seen, tile->count);
         sees_all &= !from[r] && end[r] == tile->count;
         m->rescale[r] = weigh_keys(m->weight + r * KEY_STEPS, m->score[r], m->max + row + r, m->total + row + r,
                                    from[r], end[r], scale);
@@ -205,7 +215,7 @@ static void attend_span(const Shape *s, const Layer *layer, const Span *span, co
         for (int64_t i = 0; i < dim; i += PIECE)
             *(floats *)(m->query + row * steps + i / PAIR) = (floats)load_steps(query + i, dim - i);
         m->max[row] = FEWEST;
-        m->total[row] = 0;
+        m->total[row] = (vec){0};
     }
     memset(m->sum, 0, rows * panels * sizeof(Sums));
     if (dim % PANEL) memset(m->panels.values[panels - 1], 0, sizeof(m->panels.values[0]));
@@ -230,7 +240,7 @@ static void attend_span(const Shape *s, const Layer *layer, const Span *span, co
     }
     if (m->shaped) release_tiles();
     for (int64_t row = 0; row < rows; row++) {
-        const float *from = m->sum[row * panels], share = 1.0f / m->total[row];
+        const float *from = m->sum[row * panels], share = 1.0f / total_of(m->total[row]);
         scalar *to = span->out + (row / group * s->num_heads + span->kv_head * group + row % group) * dim;
         for (int64_t i = 0; i < dim; i++) to[i] = store(from[i] * share);
     }

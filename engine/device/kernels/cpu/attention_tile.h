@@ -15,7 +15,7 @@ static inline int64_t steps_of(int64_t dim) { return (dim + PIECE - 1) / PIECE *
 static inline int64_t panels_of(int64_t dim) { return (dim + PANEL - 1) / PANEL; }
 
 /* LANES steps of a row, of which `left` elements exist. The others are zeros. */
-static inline vec load_steps(const scalar *from, int64_t left) {
+INLINE vec load_steps(const scalar *from, int64_t left) {
     scalar some[PIECE];
     if (left < PIECE) from = memcpy(memset(some, 0, sizeof(some)), from, left * sizeof(scalar));
 #if PAIR == 2
@@ -26,7 +26,7 @@ static inline vec load_steps(const scalar *from, int64_t left) {
 }
 
 /* LANES vectors of LANES words each. */
-static inline void transpose(vec *x) {
+INLINE void transpose(vec *x) {
 #if defined __AVX512F__
     __m512i y[16], *z = (__m512i *)x;
     for (int i = 0; i < 16; i += 2) {
@@ -88,13 +88,18 @@ static inline void fetch_values(const Tile *ahead, int64_t step, int64_t dim) {
 }
 
 /* LANES steps of LANES keys, from element `i` on. */
-static inline void read_keys(vec *to, const Tile *tile, int64_t v, int64_t i, int64_t dim) {
-    for (int64_t t = 0; t < LANES; t++) to[t] = load_steps(tile->key[v * LANES + t] + i, dim - i);
+INLINE void read_keys(vec *to, const Tile *tile, int64_t v, int64_t i, int64_t dim) {
+    const scalar *const *key = tile->key + v * LANES;
+    if (dim - i < PIECE) for (int64_t t = 0; t < LANES; t++) to[t] = load_steps(key[t] + i, dim - i);
+    else {
+#pragma GCC unroll 16
+        for (int64_t t = 0; t < LANES; t++) to[t] = load_steps(key[t] + i, PIECE);
+    }
     transpose(to);
 }
 
 /* A step of values: PIECE elements from element `i` on, in PAIR vectors. A key that does not exist has zeros. */
-static inline void read_values(vec *to, const Tile *tile, int64_t step, int64_t i, int64_t dim) {
+INLINE void read_values(vec *to, const Tile *tile, int64_t step, int64_t i, int64_t dim) {
     int64_t t = step * PAIR;
     vec x = t < tile->count ? load_steps(tile->value[t] + i, dim - i) : (vec){0};
 #if PAIR == 2
