@@ -88,7 +88,9 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return make
 
 
-SPAN = st.integers(0, LENGTH - 40).flatmap(lambda at: st.tuples(st.just(at), st.sampled_from([1, 1, 3, 9, 40])))
+SPAN = st.integers(0, LENGTH - 40).flatmap(
+    lambda at: st.tuples(st.just(at), st.sampled_from([1, 1, 3, 9, 40]))
+)
 STEP = st.tuples(st.sampled_from([1, 1, 2, 5, 8, 9, 17, 64, LENGTH]), st.lists(SPAN, max_size=5))
 
 

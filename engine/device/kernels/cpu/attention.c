@@ -138,7 +138,8 @@ void attend(const Shape *s, const Layer *layer, const Step *step, scalar *qkv, s
     int64_t most = step->num_singles * s->num_kv_heads / omp_get_max_threads(); /* each thread gets a unit */
     Span spans[step->num_singles + step->num_chunks + step->num_tokens / band + 1];
     Attention a = {s, layer, step, qkv, out, spans};
-    int64_t count = cut_into_spans(spans, &a, most < 1 ? 1 : most < SHORT ? most : SHORT, band);
+    most = most < SHORT ? most : SHORT;
+    int64_t count = cut_into_spans(spans, &a, most < 1 ? 1 : most < band ? most : band, band);
     for (int64_t i = 0; i < step->num_tokens; i++) num_keys += step->positions[i] + 1;
     run_loop(prepare_tokens, &a, step->num_tokens, step->num_tokens * stride_of(s) > WORTH_THREADS);
     if (count)
