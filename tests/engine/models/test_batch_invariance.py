@@ -50,7 +50,7 @@ class Text:
                     model=str(folder),
                     model_impl="weir",
                     cpu_kernels="native",
-                    dtype=build[0],  # type: ignore[arg-type]
+                    dtype=build[0],
                     num_threads=1,
                     max_num_seqs=8,
                     **options,
