@@ -2,7 +2,7 @@
 
 import bisect
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -37,20 +37,25 @@ class LinearTrial:
         record: TrialRecord,
         *,
         batch_invariant: bool = True,
+        in_one_order: Collection[str] = (),
     ) -> None:
         """`makers`: the ways to multiply, by name. The first one that takes a weight is used for small
         weights and for quantized ones, which torch would widen at each call. `dtype`: the type of the rows.
-        `batch_invariant`: one way for every number of rows."""
+        `batch_invariant`: one way for every number of rows. If some of `in_one_order` take the weight, it is
+        one of these: they add a row's products in the same order, whatever the other rows are."""
         self._makers = makers
         self._dtype = dtype
         self._record = record
         self._batch_invariant = batch_invariant
+        self._in_one_order = in_one_order
         self._logged: set[str] = set()
 
     def __call__(self, weight: Weight, bias: Tensor | None, /) -> Linear:
         if isinstance(weight, QuantizedWeight) or weight.numel() < SMALL:
             return first_of(self._makers.values(), weight, bias)
         makers = {name: make for name, make in self._makers.items() if make(weight[:1], None) is not None}
+        if self._batch_invariant:
+            makers = {name: make for name, make in makers.items() if name in self._in_one_order} or makers
         if len(makers) == 1:
             return first_of(makers.values(), weight, bias)
         outs, ins = weight.shape

@@ -160,7 +160,9 @@ def _linear_maker(
         log_speed(config.quantization, config.quantization_group_size, makers, dtype, record)
     elif config.quantization is not None:
         logger.warning("%s saves memory and no time here: no kernels in C run", config.quantization)
-    return LinearTrial(makers, dtype, record, batch_invariant=config.batch_invariant)
+    return LinearTrial(
+        makers, dtype, record, batch_invariant=config.batch_invariant, in_one_order=kernels.linears
+    )
 
 
 def _attention(model: Model, config: EngineConfig, hf_config: PreTrainedConfig) -> AttentionBackend:

@@ -93,6 +93,7 @@ class Kernels(Protocol):
     """An implementation, for one model."""
 
     linears: Mapping[str, LinearMaker]
-    """The kernels' own ways to multiply matrices, by name."""
+    """The kernels' own ways to multiply matrices, by name. Each adds the products of a row in the same order,
+    whatever the other rows are."""
 
     def step(self, batch: Batch, kv_cache: KVCache) -> StepKernels: ...

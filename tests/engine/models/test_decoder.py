@@ -7,7 +7,6 @@ import pytest
 import torch
 from transformers import GPT2Config, LlamaConfig, PreTrainedConfig
 
-from engine.device.layout import MAX_SPAN
 from engine.device.trials import Times, TrialRecord
 from engine.execution.model_runner import ModelRunner
 from engine.models import linear_trial
@@ -149,23 +148,3 @@ def test_a_request_has_the_logits_of_its_solo_run(
     # oneDNN adds in another order for other numbers of rows. A sum may then round to the next bfloat16.
     tolerance = 1e-3 if dtype == "float32" else 0.05
     assert (together - alone).abs().max() < tolerance * alone.abs().max()
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_prompt_in_pieces_that_are_longer_than_a_span_has_the_logits_of_the_whole(
-    dtype: Any, tmp_path: Path
-) -> None:
-    """Shorter pieces attend as single tokens do, and add in another order (docs/engines.md)."""
-    save(WIDE, tmp_path)
-    config = EngineConfig(
-        model=str(tmp_path), model_impl="weir", dtype=dtype, cpu_kernels="native", num_threads=1
-    )
-    runner = ModelRunner.load(config)
-    prompts = prompts_of(60)
-    (whole,) = logits_of(runner, prompts, [60])
-    for ends in ([20, 40, 60], [MAX_SPAN + 1, 60], [60 - MAX_SPAN - 1, 60]):
-        (found,) = logits_of(runner, prompts, ends)
-        assert torch.equal(found, whole), ends
-    (short,) = logits_of(runner, prompts, [60 - MAX_SPAN, 60])
-    tolerance = 1e-3 if dtype == "float32" else 0.05
-    assert (short - whole).abs().max() < tolerance * whole.abs().max()

@@ -73,6 +73,31 @@ def test_both_layouts_are_kept_only_if_asked_for(monkeypatch: pytest.MonkeyPatch
             assert torch.allclose(linear(x[:rows]), x[:rows] @ weight.T, atol=1e-4)
 
 
+def test_a_way_whose_order_depends_on_the_rows_is_chosen_only_if_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    by_name: dict[str, Linear] = {name: Named(i) for i, name in enumerate(("slow", "fast", "torch"))}
+    of = {"slow": times(9.0, 9.0), "fast": times(2.0, 2.0), "torch": times(1.0, 1.0)}
+    monkeypatch.setattr(
+        "engine.models.linear_trial.measured", lambda makers, *_: {name: of[name] for name in makers}
+    )
+
+    def choose(*names: str, batch_invariant: bool) -> Linear:
+        make = LinearTrial(
+            {name: lambda _weight, _bias, name=name: by_name[name] for name in names},
+            torch.float32,
+            TrialRecord(None),
+            batch_invariant=batch_invariant,
+            in_one_order=["slow", "fast"],
+        )
+        return make(torch.randn(SMALL // 128, 128), None)
+
+    assert choose("slow", "fast", "torch", batch_invariant=True) is by_name["fast"]
+    assert choose("slow", "torch", batch_invariant=True) is by_name["slow"]
+    assert choose("torch", batch_invariant=True) is by_name["torch"]
+    assert choose("slow", "fast", "torch", batch_invariant=False) is by_name["torch"]
+
+
 def test_a_small_matrix_is_not_tried(tmp_path: Path) -> None:
     path = tmp_path / "trials.json"
     make = LinearTrial({"a": torch_linear, "b": torch_linear}, torch.float32, TrialRecord(path))

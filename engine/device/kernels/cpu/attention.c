@@ -1,21 +1,19 @@
 /* Attention on a CPU: queries and keys are normed and rotated, keys and values stored, and each token attends.
 
-   A step has single tokens (attention_span.h), and chunks of several tokens, which are cut into bands. In a band,
-   attention_pairs.h multiplies pairs of bfloat16 where the processor can, and attention_band.h everything else. */
+   A step's single tokens and its chunks are cut into spans, which all attend by the same code (attention_span.h). */
 
 #include <omp.h>
 #include "operators.h"
 #include "pool.h"
 #include "vector_math.h"
+#include "panels.h"
+#if AMX
+#include "tiles.h"
+#endif
 
 #define MAX_DIM 256  /* elements of a head */
 #define MAX_GROUP 16 /* query heads that share a key head */
-#define TILE 32      /* keys that are weighed together */
-#if defined SCALAR_BF16 && defined __AVX512BF16__ && defined __AVX512BW__
-#define PAIRS 1 /* one instruction multiplies pairs of bfloat16 */
-#else
-#define PAIRS 0
-#endif
+#define SHORT 8      /* single tokens of a span at most: a step of few tokens has work for each thread */
 
 static void rotate(scalar *x, const float *rope, int64_t dim) {
     int64_t half = dim / 2, whole = half / LANES * LANES;
@@ -68,37 +66,15 @@ static void prepare_token(const Shape *s, const Layer *layer, scalar *qkv, int64
     }
 }
 
+#include "attention_tile.h"
 #include "attention_span.h"
-#include "attention_band.h"
-#if PAIRS
-#include "amx.h"
-#include "attention_pairs.h"
-#else
-#define PAIRED_BAND BAND
-#define attend_by_pairs attend_band
-#endif
-
-#define ATTEND_BAND(dim)                                                                                    \
-    if (PAIRS && dim % 32 == 0) attend_by_pairs(s, layer, qkv, out, table, position, tokens, kv_head, dim); \
-    else attend_band(s, layer, qkv, out, table, position, tokens, kv_head, dim)
-
-static void attend_tokens(const Shape *s, const Layer *layer, const scalar *qkv, scalar *out,
-                          const int64_t *table, int64_t position, int64_t tokens, int64_t kv_head) {
-    switch (s->head_dim) {
-    case 64: ATTEND_BAND(64); break;
-    case 128: ATTEND_BAND(128); break;
-    default: ATTEND_BAND(s->head_dim);
-    }
-}
 
 typedef struct {
     const Shape *s;
     const Layer *layer;
     const Step *step;
-    const Chunk *chunk;
     scalar *qkv, *out;
-    int64_t band; /* tokens of a chunk whose attention is one unit for each key head */
-    const int64_t *spans; /* the first token of each span, and the end of the last */
+    const Span *spans; /* those of the first key head */
 } Attention;
 
 static int64_t stride_of(const Shape *s) { return (s->num_heads + 2 * s->num_kv_heads) * s->head_dim; }
@@ -109,14 +85,13 @@ static void prepare_tokens(const void *loop, int64_t first, int64_t end) {
         prepare_token(a->s, a->layer, a->qkv + i * stride_of(a->s), a->step->positions[i], a->step->slots[i]);
 }
 
+/* A unit is a span and a key head. */
 static Span span_of(const Attention *a, int64_t unit) {
-    int64_t i = a->spans[unit / a->s->num_kv_heads], end = a->spans[unit / a->s->num_kv_heads + 1];
-    return (Span){a->qkv + i * stride_of(a->s), a->out + i * a->s->num_heads * a->s->head_dim,
-                  a->step->block_tables + i * a->step->table_width, a->step->positions[i], end - i,
-                  unit % a->s->num_kv_heads};
+    Span span = a->spans[unit / a->s->num_kv_heads];
+    span.kv_head = unit % a->s->num_kv_heads;
+    return span;
 }
 
-/* A unit is a span of single tokens and a key head. */
 static void attend_spans(const void *loop, int64_t first, int64_t end) {
     const Attention *a = loop;
     Span span = span_of(a, first);
@@ -128,28 +103,45 @@ static void attend_spans(const void *loop, int64_t first, int64_t end) {
     attend_span(a->s, a->layer, &span, NULL);
 }
 
-/* A unit is a band of a chunk's tokens and a key head. */
-static void attend_chunk(const void *loop, int64_t first, int64_t end) {
-    const Attention *a = loop;
-    const Shape *s = a->s;
-    for (int64_t unit = first; unit < end; unit++) {
-        int64_t i = a->chunk->start + unit / s->num_kv_heads * a->band, left = a->chunk->end - i;
-        attend_tokens(s, a->layer, a->qkv + i * stride_of(s), a->out + i * s->num_heads * s->head_dim,
-                      a->chunk->block_table, a->step->positions[i], left < a->band ? left : a->band,
-                      unit % s->num_kv_heads);
+/* The span of the step's tokens from `first` to before `end`. */
+static Span make_span(const Attention *a, int64_t first, int64_t end, const int64_t *table) {
+    return (Span){a->qkv + first * stride_of(a->s), a->out + first * a->s->num_heads * a->s->head_dim, table,
+                  a->step->positions[first], end - first, 0};
+}
+
+/* Whether a single token comes right after the one before it in the flat row, in the same sequence. */
+static inline int follows(const Shape *s, const Step *step, int64_t i) {
+    const int64_t *table = step->block_tables + i * step->table_width;
+    return step->positions[i] == step->positions[i - 1] + 1 &&
+           !memcmp(table, table - step->table_width, (step->positions[i] / s->block_size + 1) * sizeof(*table));
+}
+
+/* Cuts a step's tokens into spans: single tokens into spans of at most `most`, chunks into spans of at most `band`. Returns
+   the number of spans. */
+static int64_t cut_into_spans(Span *spans, const Attention *a, int64_t most, int64_t band) {
+    const Step *step = a->step;
+    int64_t count = 0;
+    for (int64_t i = 0, end; i < step->num_singles; i = end) {
+        for (end = i + 1; end < step->num_singles && end - i < most && follows(a->s, step, end);) end++;
+        spans[count++] = make_span(a, i, end, step->block_tables + i * step->table_width);
     }
+    for (const Chunk *chunk = step->chunks; chunk < step->chunks + step->num_chunks; chunk++)
+        for (int64_t i = chunk->start, end; i < chunk->end; i = end) {
+            end = i + band < chunk->end ? i + band : chunk->end;
+            spans[count++] = make_span(a, i, end, chunk->block_table);
+        }
+    return count;
 }
 
 void attend(const Shape *s, const Layer *layer, const Step *step, scalar *qkv, scalar *out) {
-    int64_t dim = s->head_dim, num_keys = 0, spans[step->num_singles + 1];
+    int64_t band = BAND / (s->num_heads / s->num_kv_heads), num_keys = 0;
     int64_t most = step->num_singles * s->num_kv_heads / omp_get_max_threads(); /* each thread gets a unit */
-    int64_t num_spans = cut_into_spans(spans, s, step, most < 1 ? 1 : most < SPAN ? most : SPAN);
-    int64_t band = (PAIRS && dim % 32 == 0 ? PAIRED_BAND : BAND) / (s->num_heads / s->num_kv_heads);
-    Attention a = {s, layer, step, step->chunks, qkv, out, band, spans};
-    for (int64_t i = 0; i < step->num_singles; i++) num_keys += step->positions[i] + 1;
+    Span spans[step->num_singles + step->num_chunks + step->num_tokens / band + 1];
+    Attention a = {s, layer, step, qkv, out, spans};
+    most = most < SHORT ? most : SHORT;
+    int64_t count = cut_into_spans(spans, &a, most < 1 ? 1 : most < band ? most : band, band);
+    for (int64_t i = 0; i < step->num_tokens; i++) num_keys += step->positions[i] + 1;
     run_loop(prepare_tokens, &a, step->num_tokens, step->num_tokens * stride_of(s) > WORTH_THREADS);
-    if (num_spans)
-        run_loop(attend_spans, &a, num_spans * s->num_kv_heads, num_keys * s->num_heads * dim > WORTH_THREADS);
-    for (; a.chunk < step->chunks + step->num_chunks; a.chunk++)
-        run_loop(attend_chunk, &a, (a.chunk->end - a.chunk->start + band - 1) / band * s->num_kv_heads, 1);
+    if (count)
+        run_loop(attend_spans, &a, count * s->num_kv_heads, num_keys * s->num_heads * s->head_dim > WORTH_THREADS);
 }
