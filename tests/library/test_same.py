@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weir
+from benchmarks.leaks import by_the_library, run
 from engine.protocol import Delta, GenerationRequest, SamplingParams
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
@@ -129,3 +130,8 @@ def test_several_outputs_end_each_by_itself(which: int) -> None:
         (0, "stop"),
         (1, "stop"),
     ]
+
+
+async def test_nothing_of_a_forbidden_span_gets_out() -> None:
+    """`make bench NAME=leaks` tries 100,000 streams."""
+    await run(300, 2, by_the_library)
