@@ -131,7 +131,7 @@ test-gpu-compile: $(VENV)/.dev
 
 # A bench's name is that of its module in benchmarks/. The variable NAME of the environment does not count.
 NAME =
-BENCHES = hooks guards guard_models engine_hooks guard_api relay relay_streams first_token operations receipts peers \
+BENCHES = hooks guards library guard_models engine_hooks guard_api relay relay_streams first_token operations receipts peers \
 	leaks leak_judge detection links link_readers agents agent_files rewind \
 	engine served vllm streams processors speculation quantization simulated_device \
 	prompt_caching pool fleet start workers lost_workers page

@@ -12,7 +12,7 @@ import asyncio
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -28,6 +28,7 @@ from hooks import Chunk, Verdict
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing.play import vetted
+from weir import Guards
 
 
 def random_tokens(rng: random.Random) -> list[Token]:
@@ -137,7 +138,38 @@ def expected(tokens: list[Token], *, ends: bool, is_cut: bool) -> tuple[str, lis
     return released, ids
 
 
-async def run(num_streams: int, seed: int) -> int:
+Hook = Callable[[Chunk], Verdict]
+Release = Callable[[Sequence[Hook], GenerationRequest, Sequence[Delta]], Awaitable[list[Delta]]]
+"""What hooks release of an answer's deltas."""
+
+
+async def by_the_proxy(
+    hooks: Sequence[Hook], request: GenerationRequest, deltas: Sequence[Delta]
+) -> list[Delta]:
+    async def source(_: GenerationRequest) -> Deltas:
+        for delta in deltas:
+            yield delta
+
+    loaded = [LoadedHook("guard", hook, False) for hook in hooks]
+    return [delta async for delta in vetted(Pipeline(loaded).open(request), source)]
+
+
+async def by_the_library(
+    hooks: Sequence[Hook], request: GenerationRequest, deltas: Sequence[Delta]
+) -> list[Delta]:
+    """With and without an event loop, which release the same."""
+    guards = Guards(hooks)
+
+    async def source() -> AsyncIterator[Delta]:
+        for delta in deltas:
+            yield delta
+
+    released = [delta async for delta in guards.open(request).deltas(source())]
+    assert list(guards.open(request).deltas(deltas)) == released
+    return released
+
+
+async def run(num_streams: int, seed: int, release: Release = by_the_proxy) -> int:
     """Run so many streams; returns the most characters that a guard held. Raises `AssertionError`."""
     rng = random.Random(seed)
     most = 0
@@ -152,18 +184,12 @@ async def run(num_streams: int, seed: int) -> int:
             most = max(most, len(held))
             return guard(chunk)
 
-        hooks = [LoadedHook("guard", watched, False)]
+        hooks: list[Hook] = [watched]
         if rng.random() < 0.5:
-            hooks.insert(rng.randint(0, 1), LoadedHook("observer", Observer(), False))
+            hooks.insert(rng.randint(0, 1), Observer())
         tokens = random_tokens(rng)
         end = rng.choice(ENDS)
-        deltas = list(random_deltas(rng, tokens, end.last))
-
-        async def source(request: GenerationRequest, deltas: list[Delta] = deltas) -> Deltas:
-            for delta in deltas:
-                yield delta
-
-        out = [d async for d in vetted(Pipeline(hooks).open(end.request), source)]
+        out = await release(hooks, end.request, list(random_deltas(rng, tokens, end.last)))
         text, ids = expected(tokens, ends=ends, is_cut=end.is_cut)
         given = [token for delta in out for token in delta.tokens if token != EOS]
         assert "".join(delta.text for delta in out) == text
@@ -195,12 +221,18 @@ def main() -> None:
     parser.add_argument(
         "--messages", type=int, help="streams over the Messages API, each 25 times as slow (default: as many)"
     )
+    parser.add_argument(
+        "--library", type=int, default=100_000, help="streams through `import weir` (%(default)s)"
+    )
     parser.add_argument("--relayed", type=int, default=10_000, help="answers to embeddings, ranks and scores")
     parser.add_argument("--readings", type=int, default=20_000, help="texts of escapes and their parts")
     parser.add_argument("--links", type=int, default=50_000, help="streams with addresses (%(default)s)")
     parser.add_argument("--families", type=int, default=20_000, help="texts with values of `pii`, `secrets`")
     parser.add_argument(
-        "--processes", type=int, default=os.cpu_count(), help="for all parts but the first six (%(default)s)"
+        "--processes",
+        type=int,
+        default=os.cpu_count(),
+        help="for all parts but the first seven (%(default)s)",
     )
     parser.add_argument("--restored", type=int, default=20_000, help="streams whose values come back")
     parser.add_argument("--tools", type=int, default=50_000, help="tool calls in unusual spellings")
@@ -214,6 +246,8 @@ def main() -> None:
     longest = max(map(len, PHRASES)) - 1
     print(f"{options.streams:,} streams: nothing of a forbidden span got out, on any channel.")
     print(f"Held at most {most} characters, never more than could become a phrase (at most {longest}).")
+    asyncio.run(run(options.library, options.seed, by_the_library))
+    print(f"{options.library:,} through the library, with and without an event loop: nothing got out.")
     num_across = asyncio.run(leaks_prompts.run(options.streams, options.seed))
     print(f"{options.streams:,} after a message, in which {num_across:,} phrases begin: nothing got out.")
     num_messages = options.streams if options.messages is None else options.messages

@@ -16,9 +16,10 @@ from hooks.builtin.patterns import Patterns
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
 from hooks.detect.placeholders import placeholder_for, placeholders_in
+from hooks.loading.given import load
 from hooks.pipeline.pipeline import Pipeline
 from hooks.prompts.texts import prompt_texts
-from hooks.testing.play import load, vetted
+from hooks.testing.play import vetted
 
 NUM_OUTPUTS = 8
 ROLES = ("user", "tool", "system")

@@ -13,7 +13,7 @@ import pytest
 from tools.rooms import FLOORS, LOOSE, imports_of, modules, room_of, upward
 
 ROOT = Path(__file__).parents[1]
-MAX_ROOMS = {"engine": 15, "hooks": 10, "proxy": 10}
+MAX_ROOMS = {"engine": 15, "hooks": 10, "proxy": 10, "weir": 12}
 MAX_LINES = 400
 
 
@@ -137,6 +137,17 @@ def test_of_the_engine_hooks_know_values_streams_and_how_callers_take_turns() ->
         "engine.streams",
         "engine.turns",
     }
+
+
+def test_the_library_is_hooks_and_values_and_no_server() -> None:
+    """The wrappers of clients read and write what the proxy and its upstreams do."""
+    core = ("running", "feeding", "streams", "answer", "guards", "__init__")
+    files = [modules()["weir" if name == "__init__" else f"weir.{name}"] for name in core]
+    found = {name for file in files for name in imports_of(file)}
+    assert {name.split(".")[0] for name in found} == {"engine", "hooks", "weir"}
+    assert {name for name in found if name.startswith("engine")} == {"engine.protocol"}
+    using = {name for name, file in modules().items() if any(n.startswith("weir") for n in imports_of(file))}
+    assert {name for name in using if not name.startswith(("weir", "proxy.cli.scan"))} == set()
 
 
 def test_the_testing_kit_reads_recordings_as_well_and_parses_them() -> None:

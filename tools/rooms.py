@@ -58,10 +58,11 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "workers",
         "cli",
     ),
+    "weir": ("running", "feeding", "streams", "answer", "guards", "__init__"),
 }
 """By package: its rooms, the lowest floor first."""
 
-LOOSE = {"engine": {"__init__"}, "hooks": {"__init__"}, "proxy": {"__init__", "__main__"}}
+LOOSE = {"engine": {"__init__"}, "hooks": {"__init__"}, "proxy": {"__init__", "__main__"}, "weir": set()}
 """The modules right under a package. They are in no room. One that a room imports has a floor too."""
 
 

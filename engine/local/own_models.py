@@ -79,7 +79,8 @@ class OwnModels:
 
     async def aclose(self) -> None:
         """Close all models."""
-        await asyncio.gather(*(model.aclose() for model in self._all))
+        if models := self._all:  # without one, no event loop is needed
+            await asyncio.gather(*(model.aclose() for model in models))
 
 
 def find_model(name: str) -> str | None:

@@ -33,12 +33,12 @@ class RefusedError(RequestError):
             f"The prompt was refused: {reason}", param=request.prompt_field, code="content_filter"
         )
         self.reason = reason
-        self._place = place
+        self.place = place
 
     def named_by(self, place_of: Callable[[str, str | None], str | None]) -> "RefusedError":
         """The error with the caller's name of the place. `place_of`: takes the hook's, and the field."""
-        if self._place is not None:
-            self.param = place_of(self._place, self.param)
+        if self.place is not None:
+            self.param = place_of(self.place, self.param)
         return self
 
 

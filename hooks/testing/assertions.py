@@ -5,12 +5,13 @@ from contextlib import aclosing
 
 from engine.streams.recording import Recording
 from hooks.decisions.failure import HookError
+from hooks.loading.coroutines import run
+from hooks.loading.given import Hooks, load
 from hooks.loading.loader import LoadedHook
 from hooks.pipeline.admission import RefusedError
 from hooks.testing import leaks
-from hooks.testing.coroutines import run
 from hooks.testing.difference import Difference, cut_at, failure_of
-from hooks.testing.play import Hooks, Released, load, opened, play_once, started
+from hooks.testing.play import Released, opened, play_once, started
 from hooks.testing.run_modes import Cut, Mode, Places, all_cuts, logged_once, modes
 from hooks.testing.streams import Source, cut, scored, stream_of
 from hooks.testing.ways import Attempt, attempts, check_ways, missed_ways

@@ -2,36 +2,30 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from engine.protocol import Channel, Delta, Deltas, EngineError, GenerationRequest, Token, Tokenizer
 from engine.streams.feeding import feed_all, iterated
 from engine.streams.flow import StagedFlow
 from engine.streams.recording import Recording
-from hooks.api import Hook
 from hooks.decisions.failure import HookError
-from hooks.loading.loader import HookSpec, LoadedHook, load_hook
+from hooks.loading.coroutines import run
+from hooks.loading.given import Hooks, load
+from hooks.loading.loader import HookSpec, LoadedHook
 from hooks.loading.options import PipelineOptions
 from hooks.pipeline.admission import RefusedError
 from hooks.pipeline.driver import Guarding, admit
 from hooks.pipeline.open_guard import GuardFactory, OpenGuard
 from hooks.pipeline.pipeline import Pipeline
-from hooks.testing.coroutines import run
 from hooks.testing.probe import Judgement, Probe
 from hooks.testing.streams import Source, source_of, stream_of
 from hooks.workers.messages import Connection
 from hooks.workers.pool import WorkerPool, WorkerProcess
 from hooks.workers.worker import Worker
-
-OneHook = str | HookSpec | type[Any] | Hook
-"""An import path, the same with arguments, a class that takes none, or an instance."""
-
-Hooks = OneHook | Sequence[OneHook]
-"""A hook, or several as a pipeline."""
 
 Generate = Callable[[GenerationRequest], Deltas]
 """Answers a request, as `Engine.generate` does."""
@@ -158,22 +152,6 @@ def play_loaded(
 async def _play(hooks: list[LoadedHook], stream: Recording, streaming: bool, in_worker: bool) -> Released:
     async with started(hooks), opened(hooks, in_worker=in_worker) as opener:
         return await play_once(opener, stream, streaming=streaming)
-
-
-def load(hooks: Hooks) -> list[LoadedHook]:
-    """Raises `HookLoadError`."""
-    some = hooks if isinstance(hooks, Sequence) and not isinstance(hooks, str) else [hooks]
-    return [_load_one(hook) for hook in some]
-
-
-def _load_one(hook: OneHook) -> LoadedHook:
-    if isinstance(hook, str):
-        hook = HookSpec(hook)
-    if isinstance(hook, HookSpec):
-        return load_hook(hook)
-    instance = hook() if isinstance(hook, type) else hook
-    loaded = LoadedHook.of(getattr(instance, "__name__", type(instance).__name__), instance)
-    return loaded if instance is not hook else replace(loaded, on_close=None)  # its owner may still use it
 
 
 @asynccontextmanager

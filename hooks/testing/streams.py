@@ -31,8 +31,8 @@ from engine.streams.feeding import feed_all, iterated
 from engine.streams.flow import StagedFlow
 from engine.streams.recording import Recording, TimedDelta
 from hooks.api.probe_needs import ProbeNeeds
+from hooks.loading.coroutines import run
 from hooks.loading.loader import LoadedHook
-from hooks.testing.coroutines import run
 
 Source = str | Sequence[str] | Path | Recording
 """A text, a list of tokens, the file of a recording, or a recording."""

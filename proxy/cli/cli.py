@@ -27,6 +27,7 @@ Weir runs a language model behind guardrail hooks, on an OpenAI-compatible API.
   weir replay FILE --hook acme.guards.NoSecrets
   weir eval-guard FILE --hook stream_guard    what does it find, how late, and what does it find wrongly?
   weir probe train EXCHANGES --out harm.safetensors
+  weir scan FILE                              what do guards find in files? With exit status, and SARIF for CI
   weir shadow report                          what would hooks in shadow mode have withheld?
   weir store backup FILE                      copy the keys and decisions of a server that runs
   weir watermark detect FILE --key KEY        did a model with this watermark write it?
@@ -43,6 +44,7 @@ COMMANDS = Kind(
         "receipts": "proxy.cli.receipts:add_receipts_arguments",
         "replay": "proxy.cli.replays.command:add_replay_arguments",
         "eval-guard": "proxy.cli.evaluation.command:add_eval_guard_arguments",
+        "scan": "proxy.cli.scan.command:add_scan_arguments",
         "shadow": "proxy.cli.shadow:add_shadow_arguments",
         "store": "proxy.cli.store:add_store_arguments",
         "watermark": "proxy.cli.watermark:add_watermark_arguments",

@@ -14,9 +14,10 @@ from hooks import Chunk, Verdict, emit
 from hooks.builtin.stream_guard import StreamGuard
 from hooks.builtin.stream_heads.heads import HeadOptions, heads_of
 from hooks.decisions.failure import HookError
+from hooks.loading.given import load
 from hooks.pipeline.admission import RefusedError
 from hooks.pipeline.pipeline import Pipeline
-from hooks.testing.play import Released, load, play_once
+from hooks.testing.play import Released, play_once
 from hooks.testing.streams import Prompt, Source, cut, stream_of
 from tests.helpers import examples, make_request
 from tests.hooks.builtin.token_classifiers import FakeClassifier, FakeModels, demo_tokenizer

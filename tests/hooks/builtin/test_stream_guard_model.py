@@ -13,8 +13,9 @@ from engine.protocol.options import EngineConfig
 from engine.streams.recording import Recording
 from hooks import Chunk, Verdict, emit, suspect
 from hooks.builtin.stream_guard import StreamGuard
+from hooks.loading.given import load
 from hooks.pipeline.pipeline import Pipeline
-from hooks.testing.play import load, play_once
+from hooks.testing.play import play_once
 from hooks.testing.streams import cut, num_places, stream_of, token_places
 
 CARD = "Of course, the number on our card is 4111 1111 1111 1111, and the date is in May."

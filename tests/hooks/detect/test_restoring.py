@@ -23,8 +23,9 @@ from hooks.builtin.prompt_leak import PromptLeak
 from hooks.builtin.secrets import Secrets
 from hooks.detect import placeholders
 from hooks.detect.restoring import expanded
-from hooks.testing.coroutines import run
-from hooks.testing.play import Released, collect, load, opened
+from hooks.loading.coroutines import run
+from hooks.loading.given import load
+from hooks.testing.play import Released, collect, opened
 from hooks.testing.streams import request_for
 from tests.helpers import examples
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from hooks import Chunk, GenerationRequest, Refusal, Verdict, emit, hold, refuse, suspect, terminate
+from hooks.loading.given import load
 from hooks.pipeline.pipeline import Pipeline
 from hooks.testing import Judgement
-from hooks.testing.play import load
 from hooks.testing.probe import Probe
 from hooks.testing.streams import cut, stream_of
 from proxy.cli.evaluation.report import ALL, Report

@@ -1,0 +1,1 @@
+"""`weir scan`: what guards find in files."""

@@ -1,0 +1,75 @@
+"""What `import weir` costs, and which names it has."""
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pydantic
+
+import hooks
+import weir
+from benchmarks.guards import PROSE
+from engine.protocol import Delta
+from tests.serving import ROOT
+
+HEAVY = ("torch", "transformers", "numpy", "aiohttp", "pydantic_settings", "prometheus_client", "proxy")
+IMPORT = f"""
+import sys, weir
+memory = open("/proc/self/status").read().partition("VmHWM:")[2].split()[0]
+print([name for name in {HEAVY} if name in sys.modules], memory)
+"""
+
+
+def test_all_names_of_hooks_are_here() -> None:
+    assert set(weir.__all__) >= set(hooks.__all__)
+    assert all(hasattr(weir, name) for name in weir.__all__)
+    assert weir.Chunk is hooks.Chunk
+
+
+def test_the_import_is_cheap(tmp_path: Path) -> None:
+    """At most 0.35 s of a processor and 60 MB. The first run compiles the modules."""
+    environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], "PYTHONPYCACHEPREFIX": str(tmp_path)}
+    seconds = []
+    for _ in range(4):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        printed = subprocess.check_output([sys.executable, "-c", IMPORT], env=environment, text=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    heavy, kilobytes = printed.split()
+    assert heavy == "[]"
+    assert int(kilobytes) < 60_000
+    assert min(seconds[1:]) < 0.35
+
+
+def test_another_package_of_the_name_is_named(tmp_path: Path) -> None:
+    (tmp_path / "engine").mkdir()
+    (tmp_path / "engine" / "__init__.py").write_text("")
+    run = subprocess.run(
+        [sys.executable, "-S", "-c", "import weir"],  # no finder of an editable installation
+        cwd=tmp_path,
+        env={"PYTHONPATH": f"{tmp_path}:{ROOT}:{Path(pydantic.__file__).parents[1]}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode != 0
+    assert f"the package 'engine' is not Weir's here, but {tmp_path}/engine/__init__.py" in run.stderr
+
+
+def test_a_piece_costs_little_more_than_the_guard_itself() -> None:
+    """Of text that three guards read. `benchmarks.library` measures the time itself."""
+    guards = weir.Guards(["pii", "secrets", weir.HookSpec("phrases", {"phrases": ["project bluebird"]})])
+    pieces = [PROSE[i : i + 4] for i in range(0, len(PROSE), 4)] * 10
+    ratios = []
+    for _ in range(5):
+        driver = guards.prompt("Hi")._guard
+        began = time.process_time()
+        for piece in pieces:
+            driver.feed(Delta(text=piece))
+        middle = time.process_time()
+        assert "".join(guards.stream(iter(pieces))) == "".join(pieces)
+        ratios.append((time.process_time() - middle) / (middle - began))
+    assert min(ratios) < 2.0
