@@ -1,7 +1,7 @@
 """A FastAPI service whose model's answers are guarded as they stream.
 
-    pip install fastapi uvicorn
-    uvicorn examples.fastapi_app:app
+pip install fastapi uvicorn
+uvicorn examples.fastapi_app:app
 """
 
 from collections.abc import AsyncIterator
