@@ -279,8 +279,8 @@ def test_an_answer_is_saved_as_a_recording_that_weir_replay_reads(
 ) -> None:
     async def script(wire: Wire) -> None:
         await wire.text("Let me see.", "reasoning")
-        await wire.text("Write to ann@exa")
-        await wire.text("mple.org")
+        await wire.text("Write to ann@ini")
+        await wire.text("tech.org")
         call = {"index": 0, "id": "c", "type": "function", "function": {"name": "look", "arguments": '{"a":'}}
         await wire.chunk({"tool_calls": [call]})
         await wire.chunk({"tool_calls": [{"index": 0, "function": {"arguments": "1}"}}]})
@@ -302,8 +302,8 @@ def test_an_answer_is_saved_as_a_recording_that_weir_replay_reads(
     deltas = [timed.delta for timed in recording.deltas]
     assert [(one.channel, one.text) for one in deltas] == [
         ("reasoning", "Let me see."),
-        ("content", "Write to ann@exa"),
-        ("content", "mple.org"),
+        ("content", "Write to ann@ini"),
+        ("content", "tech.org"),
         ("tool_call", '{"a":'),
         ("tool_call", "1}"),
         ("content", ""),
