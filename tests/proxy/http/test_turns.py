@@ -163,7 +163,9 @@ async def test_turns_run_one_after_another_and_name_their_lane(serve: Serve) -> 
 async def test_too_many_turns_that_wait_are_an_error(serve: Serve) -> None:
     engine = ScriptedEngine(lambda r: [*make_deltas(["a"], finish=False), asyncio.Event()])
     turns = await opened(await serve(engine))
-    for _ in range(17):
+    await turns.ws.send_json({**CREATE, "stream_id": "one"})
+    await until(lambda: engine.running == 1)  # a turn that has not begun counts as one that waits
+    for _ in range(16):
         await turns.ws.send_json({**CREATE, "stream_id": "one"})
     await turns.ws.send_json({**CREATE, "stream_id": "two"})
     while (event := await turns.ws.receive_json())["type"] != "error":
