@@ -23,7 +23,7 @@ from tests.serving import ROOT, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-PACKAGES = ("engine", "hooks", "proxy")
+PACKAGES = ("engine", "hooks", "proxy", "weir")
 
 GUARD = """
 import re
