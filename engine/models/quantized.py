@@ -10,22 +10,36 @@ from engine.device.kernels.protocol import Linear
 from engine.device.kernels.quantized import QuantizedWeight
 
 PART = 2**22
-"""Weights that are rounded at a time: their copies in float32 take little memory."""
+"""Weights that are rounded to 8 bits at a time: their copies in float32 take little memory."""
+SEARCHED = 2**17
+"""Weights that are rounded to 4 bits at a time: the search passes over them many times, and finds them in the
+cache."""
+STEPS = range(13, 19)
+"""Steps into which the search divides a group's range. There are 15: more cut off the ends of the range."""
+HALF = torch.finfo(torch.float16)
 
 
 def quantize_int8(weight: Tensor) -> QuantizedWeight:
     """Each row is divided by its scale, which is its largest magnitude / 127, and rounded."""
-    return QuantizedWeight.cat([_rounded_to_int8(part) for part in _parts(weight)])
+    return QuantizedWeight.cat([_rounded_to_int8(part) for part in _parts(weight, PART)])
 
 
 def quantize_int4(weight: Tensor, group_size: int) -> QuantizedWeight:
-    """The 16 numbers of a group of inputs reach evenly from its least value to its greatest. One number is
-    zero exactly."""
-    return QuantizedWeight.cat([_rounded_to_int4(part, group_size) for part in _parts(weight)])
+    """Each group of inputs has the scale and the shift that make the sum of its squared errors small.
+
+    Some scales are tried. For the numbers that each gives, the best scale and shift are those of linear
+    regression. llama.cpp searches so for its type Q4_1 (`make_qkx2_quants` in `ggml-quants.c`).
+    """
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # an operator on a part is over before another thread is awake
+    try:
+        return QuantizedWeight.cat([_rounded_to_int4(part, group_size) for part in _parts(weight, SEARCHED)])
+    finally:
+        torch.set_num_threads(num_threads)
 
 
-def _parts(weight: Tensor) -> tuple[Tensor, ...]:
-    return torch.split(weight, max(1, PART // weight.shape[1]))
+def _parts(weight: Tensor, size: int) -> tuple[Tensor, ...]:
+    return torch.split(weight, max(1, size // weight.shape[1]))
 
 
 def _rounded_to_int8(weight: Tensor) -> QuantizedWeight:
@@ -35,20 +49,51 @@ def _rounded_to_int8(weight: Tensor) -> QuantizedWeight:
 
 
 def _rounded_to_int4(weight: Tensor, group_size: int) -> QuantizedWeight:
-    outs, ins = weight.shape
-    groups = F.pad(weight.float(), (0, -ins % group_size)).view(outs, -1, group_size)
-    low, high = groups.amin(2).clamp_max_(0), groups.amax(2).clamp_min_(0)
-    half = torch.finfo(torch.float16)
-    scales = ((high - low) / 15).clamp_(half.smallest_normal, half.max).half()
-    zeros = (-low / scales).round_().clamp_(0, 15)
-    numbers = (groups / scales[:, :, None] + zeros[:, :, None]).round_().clamp_(0, 15) - 8
-    return QuantizedWeight(
-        bits=4,
-        numbers=numbers.view(outs, -1)[:, :ins].to(torch.int8),
-        scales=scales,
-        offsets=(8 - zeros).to(torch.int8),
-        group_size=group_size,
-    )
+    ins = weight.shape[1]
+    last = ins % group_size
+    parts = [(weight[:, : ins - last], group_size), (weight[:, ins - last :], last)]
+    found = [_rounded_in_groups(part, size) for part, size in parts if part.shape[1]]
+    numbers, scales, shifts = (torch.cat(tensors, 1) for tensors in zip(*found, strict=True))
+    return QuantizedWeight(4, numbers, scales, None, group_size, shifts=shifts)
+
+
+def _rounded_in_groups(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Numbers, scales and shifts. `group_size` divides the number of inputs."""
+    outs = weight.shape[0]
+    groups = weight.float().reshape(-1, group_size).t().contiguous()
+    scales, shifts = (values.half() for values in _best_grids(groups))
+    per_unit = scales.float().reciprocal_()
+    numbers = torch.addcmul(-shifts.float() * per_unit, groups, per_unit).round_().clamp_(-8, 7)
+    return numbers.to(torch.int8).t().reshape(outs, -1), scales.view(outs, -1), shifts.view(outs, -1)
+
+
+def _best_grids(groups: Tensor) -> tuple[Tensor, Tensor]:
+    """The scale and the shift of each group's numbers from -8 to 7. `groups`: `[inputs, groups]`, float32."""
+    centres = groups.mean(0)
+    x = groups - centres
+    low, high = torch.aminmax(x, dim=0)
+    per_range, middle = (high - low).clamp_min_(HALF.tiny).reciprocal_(), (low + high) / 2
+    explained, scales, means = (torch.zeros_like(centres) for _ in range(3))
+    numbers, products = (
+        torch.empty_like(x),
+        torch.empty_like(x),
+    )  # new memory takes longer than the arithmetic
+
+    def consider(per_unit: Tensor, zeros: Tensor) -> None:
+        """Round, fit a line to the numbers, and keep it where it explains more of the weights than before."""
+        torch.addcmul(zeros, x, per_unit, out=numbers).round_().clamp_(0, 15)
+        mean, covariance = numbers.mean(0), torch.mul(x, numbers, out=products).sum(0)
+        variance = (numbers.square_().mean(0) - mean.square()).mul_(len(x)).clamp_min_(HALF.tiny)
+        found = covariance.square() / variance
+        is_better = found > explained
+        for kept, new in ((explained, found), (scales, covariance / variance), (means, mean)):
+            torch.where(is_better, new, kept, out=kept)
+
+    for num_steps in STEPS:
+        per_unit = num_steps * per_range
+        consider(per_unit, 7.5 - middle * per_unit)
+    consider(scales.clamp_min(HALF.tiny).reciprocal_(), means)
+    return scales.clamp(HALF.smallest_normal, HALF.max), centres + (8 - means) * scales
 
 
 class RowScaledLinear:

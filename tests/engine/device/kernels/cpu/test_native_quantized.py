@@ -26,14 +26,15 @@ from tests.helpers import examples
 
 
 def in_groups(weight: Tensor, bits: Literal[4, 8], *, is_shifted: bool) -> QuantizedWeight:
-    """Groups of 32, as Q8_0 and Q4_1 have them."""
+    """Groups of 32, as Q8_0 and Q4_1 have them, and AWQ with zero points."""
     four = quantize_int4(weight, 32)
     groups = four.scales.shape[1]
     shifts = torch.randn(weight.shape[0], groups).half() if is_shifted else None
     scale = four.scales / (16 if bits == 8 else 1)
     low, high = (-8, 8) if bits == 4 else (-127, 128)
     numbers = torch.randint(low, high, weight.shape, dtype=torch.int8)
-    return QuantizedWeight(bits, numbers, scale, four.offsets if bits == 4 else None, 32, shifts=shifts)
+    offsets = torch.randint(-7, 9, scale.shape, dtype=torch.int8) if bits == 4 else None
+    return QuantizedWeight(bits, numbers, scale, offsets, 32, shifts=shifts)
 
 
 FORMATS: dict[str, Callable[[torch.Tensor], QuantizedWeight]] = {
@@ -45,8 +46,9 @@ FORMATS: dict[str, Callable[[torch.Tensor], QuantizedWeight]] = {
     "int4, one group": lambda weight: quantize_int4(weight, weight.shape[1]),
     "int8, groups of 32": partial(in_groups, bits=8, is_shifted=False),
     "int8, groups of 32, shifted": partial(in_groups, bits=8, is_shifted=True),
-    "int4, groups of 32, shifted": partial(in_groups, bits=4, is_shifted=True),
-    "int4, even": lambda weight: replace(quantize_int4(weight, 32), offsets=None),
+    "int4, groups of 32, offset": partial(in_groups, bits=4, is_shifted=False),
+    "int4, groups of 32, offset and shifted": partial(in_groups, bits=4, is_shifted=True),
+    "int4, even": lambda weight: replace(quantize_int4(weight, 32), shifts=None),
 }
 SIZES = [(1, 1), (37, 50), (129, 200), (1100, 70)]
 """Numbers of inputs and outputs."""
