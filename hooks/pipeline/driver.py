@@ -6,7 +6,7 @@ service and the hook workers both use it."""
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from copy import copy
 from functools import partial
 from time import monotonic
@@ -77,19 +77,22 @@ class Guarding(Stage):
     invalid delta.
     """
 
-    __slots__ = ("_asking", "_decide", "_guard")
+    __slots__ = ("_asking", "_decide", "_guard", "_step")
 
     def __init__(self, guard: OpenGuard, decide: Decide | None = None) -> None:
         """`decide`: has a person decide on a tool call. None: the guard was opened without `can_ask`."""
         self._guard = guard
         self._decide = decide
         self._asking: AskingStage | None = None
+        self._step: Awaitable[Step] | None = None
+        """The step that is waited for, or was."""
 
     def feed(self, delta: Delta) -> None:
         step = self._guard.feed(delta)
         if isinstance(step, Step):
             self._go_on(step)
         else:
+            self._step = step
             self.flow.wait_for(self._wait(step))
 
     async def _wait(self, step: Awaitable[Step]) -> None:
@@ -115,6 +118,8 @@ class Guarding(Stage):
             self._asking.ask(question)
 
     async def close(self) -> None:
+        if isinstance(self._step, Coroutine):
+            self._step.close()  # nobody awaits it if the flow ended before
         try:
             if self._asking is not None:
                 await self._asking.close()
