@@ -1,10 +1,8 @@
 """What `import weir` costs, and which names it has."""
 
 import os
-import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pydantic
@@ -30,18 +28,13 @@ def test_all_names_of_hooks_are_here() -> None:
 
 
 def test_the_import_is_cheap(tmp_path: Path) -> None:
-    """At most 0.35 s of a processor and 60 MB. The first run compiles the modules."""
+    """At most 60 MB, and no heavy package. `python -m benchmarks.library` has its time."""
     environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], "PYTHONPYCACHEPREFIX": str(tmp_path)}
-    seconds = []
-    for _ in range(4):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    for _ in range(2):  # the first run compiles the modules
         printed = subprocess.check_output([sys.executable, "-c", IMPORT], env=environment, text=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     heavy, kilobytes = printed.split()
     assert heavy == "[]"
     assert int(kilobytes) < 60_000
-    assert min(seconds[1:]) < 0.35
 
 
 def test_another_package_of_the_name_is_named(tmp_path: Path) -> None:
