@@ -9,8 +9,6 @@ import pydantic
 
 import hooks
 import weir
-from benchmarks.guards import PROSE
-from engine.protocol import Delta
 from tests.serving import ROOT
 
 HEAVY = ("torch", "transformers", "numpy", "aiohttp", "pydantic_settings", "prometheus_client", "proxy")
@@ -50,19 +48,3 @@ def test_another_package_of_the_name_is_named(tmp_path: Path) -> None:
     )
     assert run.returncode != 0
     assert f"the package 'engine' is not Weir's here, but {tmp_path}/engine/__init__.py" in run.stderr
-
-
-def test_a_piece_costs_little_more_than_the_guard_itself() -> None:
-    """Of text that three guards read. `benchmarks.library` measures the time itself."""
-    guards = weir.Guards(["pii", "secrets", weir.HookSpec("phrases", {"phrases": ["project bluebird"]})])
-    pieces = [PROSE[i : i + 4] for i in range(0, len(PROSE), 4)] * 10
-    ratios = []
-    for _ in range(5):
-        driver = guards.prompt("Hi")._guard
-        began = time.process_time()
-        for piece in pieces:
-            driver.feed(Delta(text=piece))
-        middle = time.process_time()
-        assert "".join(guards.stream(iter(pieces))) == "".join(pieces)
-        ratios.append((time.process_time() - middle) / (middle - began))
-    assert min(ratios) < 2.0
