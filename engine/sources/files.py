@@ -16,6 +16,7 @@ from transformers import (
 from engine.sources.gguf_families import config_fields
 from engine.sources.gguf_file import GgufFile
 from engine.sources.names import located
+from engine.sources.one_process import leave_out_distributed
 
 logger = logging.getLogger("weir.engine")
 
@@ -41,6 +42,7 @@ END_TEXTS = frozenset(
 def config_of(model: str, *, trust_remote_code: bool = False) -> PreTrainedConfig:
     """Raises `ValueError`, with what to do, for a model that is not found or not read, and `OSError` for a
     folder that is not a model's."""
+    leave_out_distributed()
     path = located(model, with_weights=False)
     if path.is_file():
         return _gguf_config(GgufFile(path))
