@@ -133,7 +133,7 @@ test-gpu-compile: $(VENV)/.dev
 NAME =
 BENCHES = hooks guards library guard_models engine_hooks guard_api relay relay_streams first_token operations receipts peers \
 	leaks leak_judge detection links link_readers agents agent_files rewind \
-	engine served vllm streams processors speculation quantization simulated_device \
+	engine gguf served vllm streams processors speculation quantization simulated_device \
 	prompt_caching pool fleet start workers lost_workers page
 
 # The package whose templates the guard `links` is measured with: it is read, not installed.
@@ -142,12 +142,13 @@ LINK_READERS = benchmarks/link_readers
 
 # What a bench needs beside Weir's own environment. The servers and programs that Weir is compared with have
 # environments of their own: 1 GB for `peers`, 450 MB for `detection`, 70 MB for `agents`, 2 GB for
-# `prompt_caching`, and minutes.
+# `prompt_caching`, and minutes; `gguf` builds llama.cpp, for ten of them.
 NEEDS_peers = .venv-litellm/.litellm .venv-nemo/.nemo
 NEEDS_detection = .venv-gitleaks/.installed .venv-detect-secrets/.installed .venv-presidio/.installed
 NEEDS_leak_judge = .venv-leak-judge/.installed
 NEEDS_agents = .venv-agentdojo/.installed
 NEEDS_links = $(GARAK)
+NEEDS_gguf = build/models/smollm2.gguf .venv-llama/.installed
 NEEDS_prompt_caching = $(PROGRAMS)/node_modules
 NEEDS_link_readers = $(LINK_READERS)/node_modules
 NEEDS_served = $(VLLM_VENV)/.vllm
@@ -155,6 +156,7 @@ NEEDS_vllm = $(VLLM_VENV)/.vllm
 
 PYTHON_vllm = $(VLLM_VENV)/bin/python
 OPTIONS_links = $(GARAK)
+OPTIONS_gguf = build/models/smollm2.gguf --llama-python .venv-llama/bin/python
 OPTIONS_served = --vllm-python $(VLLM_VENV)/bin/python
 
 ifeq ($(NAME),)
@@ -171,6 +173,11 @@ else
 bench: $(VENV)/.dev $(NEEDS_$(NAME))
 	$(or $(PYTHON_$(NAME)),$(BIN)/python) -m benchmarks.$(NAME) $(OPTIONS_$(NAME)) $(ARGS)
 endif
+
+.venv-llama/.installed:
+	$(PYTHON) -m venv .venv-llama
+	.venv-llama/bin/pip install --quiet --disable-pip-version-check 'llama-cpp-python==0.3.36'
+	touch $@
 
 $(LINK_READERS)/node_modules: $(LINK_READERS)/package-lock.json
 	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund
