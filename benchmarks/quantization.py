@@ -60,7 +60,7 @@ def of_the_model_that_ships(num_conversations: int) -> Iterator[tuple[str, float
 def of_a_file(
     model: str, length: int, names: Collection[str] = FORMATS.keys()
 ) -> Iterator[tuple[str, float]]:
-    """The name and the perplexity of bfloat16, of the file's own weights, and of those `names` of `FORMATS`."""
+    """The perplexity of bfloat16, of the file's own weights, and of those `names` of `FORMATS`."""
     rows = public_rows(model, length)
     with tempfile.TemporaryDirectory() as folder:
         unpack(model, Path(folder))
