@@ -11,7 +11,8 @@ from tests.seeds import differing, one_by_one, requests_about, together
 from tests.serving import serving
 from tests.weir import ROOT
 
-REQUESTS = requests_about((ROOT / "docs/engines.md").read_text(), 100, 200, 40)
+NUMBER = int(os.environ.get("WEIR_SEED_REQUESTS", "20"))
+REQUESTS = requests_about((ROOT / "docs/engines.md").read_text(), NUMBER, 200, 40)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
