@@ -10,7 +10,8 @@
 #
 # Test more
 #   make test-all          also the tests that take long, with more examples
-#   make test-real         two real models, which are fetched once: 330 MB, and minutes
+#   make test-real         two real models, which are fetched once: 330 MB, and 15 minutes; WEIR_SOAK_SECONDS=7200
+#                          makes its soak longer than a minute
 #   make test-wheel        the wheel of the last commit, installed outside the checkout
 #   make test-clients      the official SDKs, also those for TypeScript: needs Node.js and npm
 #   make test-page         the page in Chromium, and the screenshots of docs/page.md: needs Chromium, Node.js and npm
@@ -131,7 +132,7 @@ test-gpu-compile: $(VENV)/.dev
 
 # A bench's name is that of its module in benchmarks/. The variable NAME of the environment does not count.
 NAME =
-BENCHES = hooks guards library guard_models engine_hooks guard_api relay relay_streams first_token operations receipts peers \
+BENCHES = hooks guards library real_answers guard_models engine_hooks guard_api relay relay_streams first_token operations receipts peers \
 	leaks leak_judge detection links link_readers agents agent_files rewind \
 	engine gguf served vllm streams processors speculation quantization simulated_device \
 	prompt_caching pool fleet start workers lost_workers page
@@ -151,6 +152,7 @@ NEEDS_links = $(GARAK)
 NEEDS_gguf = build/models/smollm2.gguf .venv-llama/.installed
 NEEDS_prompt_caching = $(PROGRAMS)/node_modules
 NEEDS_link_readers = $(LINK_READERS)/node_modules
+NEEDS_real_answers = build/models/smollm2.gguf
 NEEDS_served = $(VLLM_VENV)/.vllm
 NEEDS_vllm = $(VLLM_VENV)/.vllm
 
