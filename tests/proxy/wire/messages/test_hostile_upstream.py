@@ -77,7 +77,7 @@ def translated(events: list[Any], request: GenerationRequest) -> list[Delta]:
     deltas: list[Delta] = []
     with (
         contextlib.suppress(EngineError, RequestError),
-        MessagesEngine("http://127.0.0.1:1")._engine_errors(),
+        MessagesEngine("http://127.0.0.1:1").engine_errors(),
     ):
         for event in events:
             if event != STOP:
