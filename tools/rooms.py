@@ -68,6 +68,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "transport",
         "openai",
         "anthropic",
+        "litellm",
     ),
 }
 """By package: its rooms, the lowest floor first."""
