@@ -69,6 +69,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "openai",
         "anthropic",
         "litellm",
+        "langchain",
     ),
 }
 """By package: its rooms, the lowest floor first."""
