@@ -70,6 +70,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "anthropic",
         "litellm",
         "langchain",
+        "pydantic_ai",
     ),
 }
 """By package: its rooms, the lowest floor first."""
