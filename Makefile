@@ -15,7 +15,7 @@
 #   make test-clients      the official SDKs, also those for TypeScript: needs Node.js and npm
 #   make test-page         the page in Chromium, and the screenshots of docs/page.md: needs Chromium, Node.js and npm
 #   make test-frontends    agent programs, front ends and frameworks, in environments of their own: 4 GB, and an hour
-#   make test-library      the library inside LiteLLM, LangChain and Pydantic AI: 900 MB, in an environment of its own
+#   make test-library      the library inside LiteLLM, LangChain and Pydantic AI: 560 MB, in an environment of its own
 #   make test-gateways     Weir as the guardrail of LiteLLM's proxy, in an environment of its own: 770 MB, and minutes
 #   make test-deploy       the files in deploy/, with linters in an environment of their own: 300 MB
 #   make test-vllm         what needs vLLM, in an environment of its own: 3.5 GB, and minutes
