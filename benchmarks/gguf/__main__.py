@@ -3,9 +3,10 @@
     python -m benchmarks.gguf build/models/smollm2.gguf [--llama-python .venv-llama/bin/python]
 
 Weir answers over HTTP, without hooks and with `pii` and `secrets`; llama.cpp decodes its batches without a
-server (`llama-cpp-python`, built from source). All take turns on the same prompts. Answers are greedy, and
-have 192 tokens whatever the model writes. The ratios are Weir's rate over llama.cpp's, and the guards' over
-Weir's, as medians of the turns.
+server (`llama-cpp-python`, built from source). All take turns on the same prompts. One server of Weir answers
+with and without guards, which share no prompt in its cache. Answers are greedy, and have 192 tokens whatever
+the model writes. The ratios are Weir's rate over llama.cpp's, and the guards' over Weir's, as medians of the
+turns.
 """
 
 import argparse
@@ -38,6 +39,7 @@ TEXT = HERE.parents[1] / "LICENSE"
 PROMPTS = HERE.parents[1] / "docs"
 NUM_TOKENS, PROMPT_TOKENS, SHORT_TOKENS = 192, 512, 32
 CONTEXT = 8192
+GUARDS = ["pii", "secrets"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +82,19 @@ class Llama:
 
 
 class Weir:
-    def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
+    """It is asked as people ask it, by chats. The template's tokens are not counted."""
+
+    def __init__(
+        self,
+        http: aiohttp.ClientSession,
+        url: str,
+        tokenizer: PreTrainedTokenizerBase,
+        hooks: Sequence[str] = (),
+    ) -> None:
         self._http = http
-        self._url = f"{url}/v1/completions"
+        self._tokenizer = tokenizer
+        self._url = f"{url}/v1"
+        self._fields = {"model": "m", "hooks": hooks, "cache_salt": "-".join(["m", *hooks])}
 
     async def seconds(self, task: Task) -> float:
         began = time.perf_counter()
@@ -90,10 +102,11 @@ class Weir:
         return time.perf_counter() - began
 
     async def _stream(self, prompt: Sequence[int], num_tokens: int) -> None:
-        body = {"model": "m", "prompt": list(prompt), "max_tokens": num_tokens, "temperature": 0}
+        messages = [{"role": "user", "content": self._tokenizer.decode(prompt)}]
+        body = {**self._fields, "messages": messages, "max_tokens": num_tokens, "temperature": 0}
         body |= {"ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
         last = b""
-        async with self._http.post(self._url, json=body) as response:
+        async with self._http.post(f"{self._url}/chat/completions", json=body) as response:
             response.raise_for_status()
             async for line in response.content:
                 if line.startswith(b"data: {"):
@@ -102,8 +115,8 @@ class Weir:
             raise SystemExit(f"a guard ended an answer after {num} tokens")
 
     async def logprobs(self, tokens: Sequence[int]) -> Sequence[float]:
-        body = {"model": "m", "prompt": list(tokens), "max_tokens": 1, "echo": True, "logprobs": 1}
-        async with self._http.post(self._url, json=body) as response:
+        body = {**self._fields, "prompt": list(tokens), "max_tokens": 1, "echo": True, "logprobs": 1}
+        async with self._http.post(f"{self._url}/completions", json=body) as response:
             response.raise_for_status()
             found: list[float] = (await response.json())["choices"][0]["logprobs"]["token_logprobs"]
         return found[1 : len(tokens)]
@@ -172,19 +185,24 @@ async def measure(options: argparse.Namespace, folder: Path, stack: AsyncExitSta
         started = llama(options.llama_python, options.model, options.threads)
         systems["llama.cpp"] = await stack.enter_async_context(started)
     http = await stack.enter_async_context(aiohttp.ClientSession(read_bufsize=2**20))
-    pids: dict[str, int] = {}
-    guards = ["--hook", "pii", "--hook", "secrets"]
-    for number, (name, hooks) in enumerate({"Weir": [], "Weir, guarded": guards}.items()):
-        port = str(options.port + number)
-        command = [sys.executable, "-m", "proxy", "serve", "--model", str(options.model), "--port", port]
-        command += ["--served-model-name", "m", "--max-model-len", "2048", "--max-num-seqs", "16", *hooks]
-        command += options.weir
-        pids[name] = stack.enter_context(running(command, folder / f"{number}.log"))
-        url = f"http://127.0.0.1:{port}"
-        await ready(Side(name, url, ()), http)
-        systems[name] = Weir(http, url)
-    print("\nresident memory, MB, before the first request:")
-    print("\n".join(f"  {name}: {resident(pid):.0f}" for name, pid in pids.items()), flush=True)
+    config = folder / "weir.yaml"
+    config.write_text(json.dumps({"allowed_hooks": GUARDS, "max_model_len": 2048, "max_num_seqs": 16}))
+    url = f"http://127.0.0.1:{options.port}"
+    command = [
+        sys.executable,
+        "-m",
+        "proxy",
+        "serve",
+        "--model",
+        str(options.model),
+        "--served-model-name",
+        "m",
+    ]
+    command += ["--port", str(options.port), "--config", str(config), *options.weir]
+    pid = stack.enter_context(running(command, folder / "log"))
+    await ready(Side("Weir", url, ()), http)
+    systems |= {"Weir": Weir(http, url, tokenizer), "Weir, guarded": Weir(http, url, tokenizer, GUARDS)}
+    print(f"\nresident memory before the first request: {resident(pid):.0f} MB", flush=True)
     text = tokenizer.encode(TEXT.read_text())[: options.perplexity_tokens]
     print(f"\nperplexity of {len(text)} tokens of {TEXT.name}:")
     for name, system in systems.items():
@@ -217,7 +235,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="of llama.cpp")
     parser.add_argument("--perplexity-tokens", type=int, default=1024)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--port", type=int, default=8740, help="the first of two")
+    parser.add_argument("--port", type=int, default=8740, help="of Weir")
     parser.add_argument("--weir", type=json.loads, default=[], help="more options of Weir: '[\"--int8\"]'")
     options = parser.parse_args()
     print(processor(), flush=True)
