@@ -58,7 +58,20 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "workers",
         "cli",
     ),
-    "weir": ("running", "feeding", "streams", "answer", "guards", "__init__"),
+    "weir": (
+        "running",
+        "feeding",
+        "streams",
+        "answer",
+        "guards",
+        "__init__",
+        "transport",
+        "openai",
+        "anthropic",
+        "litellm",
+        "langchain",
+        "pydantic_ai",
+    ),
 }
 """By package: its rooms, the lowest floor first."""
 
