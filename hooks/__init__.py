@@ -15,7 +15,7 @@ from pkgutil import extend_path
 
 __path__ = extend_path(__path__, __name__)
 
-from engine.protocol import Channel, GenerationRequest
+from engine.protocol import Channel, GenerationRequest, Usage
 from hooks.api import (
     Chunk,
     Hook,
@@ -60,6 +60,7 @@ __all__ = [
     "Restored",
     "Source",
     "Span",
+    "Usage",
     "Verdict",
     "Voice",
     "ask",

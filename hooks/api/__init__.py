@@ -261,6 +261,8 @@ class Hook(Protocol):
       in `on_request(request, state)`, is the hook's state for the request (contract 2.12).
     - `on_decision(decision)`: called with every `Decision` of its requests, of any hook, before
       the client receives the result. If it raises, the request fails as in a call (contract 8.2).
+    - `on_usage(request, usage)`: called once, after the last calls of a request whose engine reported a
+      `Usage` (contract 8.18).
     - `max_hold`, a number: the hook never leaves more characters undecided. `weir hooks fuzz` checks it.
     - `thread_safe = True`: a plain `on_request` may run on another thread, during other calls. A
       prompt that is not short then delays no other request (contract 8.12).

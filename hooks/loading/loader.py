@@ -14,10 +14,12 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
+from engine.protocol.deltas import Usage
 from engine.protocol.did_you_mean import did_you_mean
 from engine.protocol.guard_models import GuardModels
 from engine.protocol.import_path import ImportPathError, describe, find_class, search_working_folder_last
 from engine.protocol.parts import Kind, PartError
+from engine.protocol.request import GenerationRequest
 from hooks.api.decision import Decision, Mode
 from hooks.api.probe_needs import ProbeNeeds
 from hooks.loading.alarm import interrupting
@@ -89,6 +91,8 @@ class LoadedHook:
     """Whether `on_request` takes the hook's state for the request (contract 2.12)."""
     on_decision: Callable[[Decision], object] | None = None
     """The method that gets decisions; None: the hook has none."""
+    on_usage: Callable[[GenerationRequest, Usage], object] | None = None
+    """The method that gets the tokens of a request that has ended; None: the hook has none."""
     on_start: Callable[[GuardModels], Awaitable[None]] | None = None
     """The method that gets models before the first call; None: the hook has none."""
     on_close: Callable[[], object] | None = None
@@ -126,13 +130,14 @@ class LoadedHook:
     def of(cls, name: str, instance: Any, *, is_shadow: bool = False) -> "LoadedHook":
         """Make one from a hook's instance or a function. Raises `TypeError` for methods and attributes of
         the wrong kind."""
-        names = ("on_request", "on_decision", "start", "close")
+        names = ("on_request", "on_decision", "on_usage", "start", "close")
         methods = [getattr(instance, one, None) for one in names]
-        on_request, on_decision, on_start, on_close = methods
+        on_request, on_decision, on_usage, on_start, on_close = methods
         if any(method is not None and not callable(method) for method in methods):
             raise TypeError(f"{', '.join(names)} are methods")
-        if inspect.iscoroutinefunction(on_decision):
-            raise TypeError("on_decision is a plain method")
+        for plain, method in (("on_decision", on_decision), ("on_usage", on_usage)):
+            if inspect.iscoroutinefunction(method):
+                raise TypeError(f"{plain} is a plain method")
         if on_start is not None and not inspect.iscoroutinefunction(on_start):
             raise TypeError("start is an async method")
         _check_call("__call__(chunk)", instance, 1)
@@ -140,6 +145,8 @@ class LoadedHook:
             _check_call("on_request(request)", on_request, 1, 2)
         if on_decision is not None:
             _check_call("on_decision(decision)", on_decision, 1)
+        if on_usage is not None:
+            _check_call("on_usage(request, usage)", on_usage, 2)
         call = instance if inspect.isroutine(instance) else type(instance).__call__
         is_async = inspect.iscoroutinefunction(call)
         return cls(
@@ -151,6 +158,7 @@ class LoadedHook:
             inspect.iscoroutinefunction(on_request),
             on_request is not None and _takes_two(on_request),
             on_decision,
+            on_usage,
             on_start,
             on_close,
             bool(getattr(instance, "may_rewind", False)),
@@ -181,6 +189,8 @@ class LoadedHook:
         hook = self if self.is_async else replace(self, call=wrap(self.call), wrap=wrap)
         if hook.on_decision is not None:
             hook = replace(hook, on_decision=wrap(hook.on_decision))
+        if hook.on_usage is not None:
+            hook = replace(hook, on_usage=wrap(hook.on_usage))
         if hook.on_request is None or hook.is_request_async:
             return hook
         return replace(hook, on_request=wrap(hook.on_request))

@@ -152,6 +152,7 @@ class GuardDriver:
         self._timeout = options.hook_timeout
         self._prompt_threads = prompt_threads
         self._listeners: list[LoadedHook] = []
+        self._counters: list[LoadedHook] = []
         self.reads_prompts = self.decides_prompts = self.reads_media = self.withholds_alternatives = False
         for hook in hooks:
             if hook.withholds_alternatives and not hook.is_shadow:
@@ -159,6 +160,8 @@ class GuardDriver:
             self.reads_media = self.reads_media or hook.reads_media
             if hook.on_decision is not None:
                 self._listeners.append(hook)
+            if hook.on_usage is not None:
+                self._counters.append(hook)
             if hook.on_request is not None:
                 self.reads_prompts = True
                 self.decides_prompts = self.decides_prompts or not hook.is_shadow
@@ -208,8 +211,22 @@ class GuardDriver:
 
     async def close(self) -> None:
         # A listener that fails now is counted and logged; nothing is left to end.
-        with contextlib.suppress(HookError):
-            await self._run(self._guard.close())
+        try:
+            with contextlib.suppress(HookError):
+                await self._run(self._guard.close())
+        finally:
+            if self._counters:
+                self._tell_usage()
+
+    def _tell_usage(self) -> None:
+        """Tell the hooks that count tokens, once (contract 8.18)."""
+        counters, self._counters, usage = self._counters, [], self._guard.guarded.usage
+        for hook in counters if usage is not None else ():
+            assert hook.on_usage is not None
+            tally = self._tallies[hook.name]
+            reply = self._call(tally, partial(hook.on_usage, self.request), usage)
+            if isinstance(reply, HookFailure):
+                count_failure(hook, tally, reply.error)
 
     def _run(self, machine: Machine, size: int = 0) -> Step | Awaitable[Step]:
         """Answer the machine's questions. Listeners receive the decisions before anything released leaves.

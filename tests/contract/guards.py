@@ -3,6 +3,7 @@
 import asyncio
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from hooks import (
@@ -10,6 +11,7 @@ from hooks import (
     Decision,
     GenerationRequest,
     PromptTooLongError,
+    Usage,
     Verdict,
     ask,
     emit,
@@ -305,6 +307,29 @@ class Listens:
 class FailsToListen(Listens):
     def on_decision(self, decision: Decision) -> None:
         raise ValueError(decision.withheld)
+
+
+class CountsTokens(Looks):
+    """Writes each request's tokens to a file, which another process can read, with the number of last calls
+    before."""
+
+    def __init__(self, *, file: str, raises: bool = False) -> None:
+        super().__init__()
+        self.file = Path(file)
+        self.raises = raises
+        self.ended: list[str] = []
+
+    def __call__(self, chunk: Chunk) -> Verdict:
+        if chunk.is_final:
+            self.ended.append(chunk.request_id)
+        return super().__call__(chunk)
+
+    def on_usage(self, request: GenerationRequest, usage: Usage) -> None:
+        counts = self.ended.count(request.request_id), usage.prompt_tokens, usage.completion_tokens
+        with self.file.open("a") as file:
+            print(request.endpoint, *counts, file=file)
+        if self.raises:
+            raise ValueError("quartz")
 
 
 class Reads(Looks):

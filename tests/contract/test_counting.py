@@ -1,5 +1,6 @@
 """What is counted, and what a count, a reason or an error may say (contract 6)."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +33,30 @@ async def test_usage_counts_what_the_engine_generated(case: Case, channel: Chann
 async def test_usage_of_a_terminated_answer_counts_up_to_the_cancel(case: Case) -> None:  # contract 6.1
     answer = await case.answer(well("content"), guard("Ends", word="zebra7"))
     assert answer.usage == (NUM_PROMPT_TOKENS, 3)
+
+
+@everywhere()
+@pytest.mark.parametrize("word", [None, "zebra7"])
+async def test_hooks_learn_the_tokens_once_at_the_end(case: Case, tmp_path: Path, word: str | None) -> None:
+    """Contract 8.18, of an answer that goes to its end and one that a hook ends; also in shadow mode."""
+    files = [tmp_path / "enforced", tmp_path / "shadow"]
+    hooks = [
+        guard("CountsTokens", file=str(file), mode=mode)
+        for file, mode in zip(files, ("enforce", "shadow"), strict=True)
+    ]
+    ends = [] if word is None else [guard("Ends", word=word)]
+    answer = await case.answer(well("content"), *hooks, *ends)
+    num_tokens = 4 if word is None else 3
+    assert answer.usage == (NUM_PROMPT_TOKENS, num_tokens)
+    for file in files:
+        assert file.read_text() == f"{case.endpoint.name} 1 {NUM_PROMPT_TOKENS} {num_tokens}\n"
+
+
+@everywhere()
+async def test_a_failure_at_the_count_changes_nothing(case: Case, tmp_path: Path) -> None:  # contract 8.18
+    case.withholds("quartz")
+    answer = await case.answer(well("content"), guard("CountsTokens", file=str(tmp_path / "f"), raises=True))
+    assert (answer.error, answer.only.finish) == (None, "stop")
 
 
 @everywhere()

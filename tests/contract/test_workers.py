@@ -1,5 +1,7 @@
 """Hooks in a process of their own, as clients of every endpoint see them (contract 1.5, 4.1)."""
 
+from pathlib import Path
+
 import pytest
 
 from engine.upstream.echo import EchoEngine
@@ -55,3 +57,15 @@ async def test_a_judge_in_a_worker_is_told_like_any_other(
     (told,) = judged(answer)
     assert (told["hook"], told["num_judged"], told["num_unjudged"]) == ("Judges", 5, 0)
     assert told["max_unjudged"] <= 2
+
+
+async def test_a_hook_in_a_worker_learns_the_tokens(
+    serve: Serve, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:  # contract 1.5, 8.18
+    file = tmp_path / "counts"
+    client = await serve(EchoEngine(), pipeline=WorkerPool(1, [guard("CountsTokens", file=str(file))]))
+    case = Case(ENDPOINTS[0], True, serve, caplog, clients=[client])
+    answer = await case.ask(client, "one two three")
+    assert answer.usage is not None
+    num_prompt, num_completion = answer.usage
+    assert file.read_text() == f"{ENDPOINTS[0].name} 1 {num_prompt} {num_completion}\n"
