@@ -102,7 +102,7 @@ class Weir:
         return time.perf_counter() - began
 
     async def _stream(self, prompt: Sequence[int], num_tokens: int) -> None:
-        messages = [{"role": "user", "content": self._tokenizer.decode(prompt)}]
+        messages = [{"role": "user", "content": self._tokenizer.decode(list(prompt))}]
         body = {**self._fields, "messages": messages, "max_tokens": num_tokens, "temperature": 0}
         body |= {"ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
         last = b""
