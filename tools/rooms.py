@@ -58,7 +58,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "workers",
         "cli",
     ),
-    "weir": ("running", "feeding", "streams", "answer", "guards", "__init__"),
+    "weir": ("running", "feeding", "streams", "answer", "guards", "__init__", "adapters"),
 }
 """By package: its rooms, the lowest floor first."""
 
