@@ -1,23 +1,37 @@
-"""The guards of a configuration, for a server that passes no arguments to them.
+"""The guards and the model of a configuration, for a server that passes no arguments to them.
 
 The configuration is that of `weir serve`: a YAML file that the environment variable `WEIR_CONFIG` names, and
-the other variables `WEIR_...`. Its default policy has the hooks and their options. Settings of Weir's own
-engines and of its HTTP have no meaning in another server.
+the other variables `WEIR_...`. Its default policy has the hooks and their options, and its model the logits
+processors. Settings of Weir's HTTP have no meaning in another server.
 """
 
 from collections.abc import Sequence
 
+from engine.protocol.options import EngineConfig
 from hooks.loading.loader import HookLoadError, LoadedHook
-from proxy.deployment.read import chosen_policy
+from proxy.deployment.engines import engine_config
+from proxy.deployment.read import chosen_policy, directory_of
 from proxy.settings.policy import PolicySettings
-from proxy.settings.serve import load_settings
+from proxy.settings.serve import ServeSettings, load_settings
 from weir.guards import Guards
 
 
 def configured_policy() -> PolicySettings:
     """Raises `ValueError` for a configuration that `weir serve` refuses."""
+    return chosen_policy(_settings("echo"))
+
+
+def configured_model() -> EngineConfig:
+    """The only model of the configuration. Raises `ValueError` as `configured_policy` does."""
+    (model, *others) = directory_of(_settings("local")).models.values()
+    if others:
+        raise ValueError("models: a configuration for another server has one")
+    return engine_config(model)
+
+
+def _settings(engine: str) -> ServeSettings:
     try:
-        return chosen_policy(load_settings(["--engine", "echo"]))
+        return load_settings(["--engine", engine])
     except SystemExit as error:
         raise ValueError(str(error)) from None
 
