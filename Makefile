@@ -10,11 +10,13 @@
 #
 # Test more
 #   make test-all          also the tests that take long, with more examples
-#   make test-real         two real models, which are fetched once: 330 MB, and minutes
+#   make test-real         two real models, which are fetched once: 330 MB, and 15 minutes; WEIR_SOAK_SECONDS=7200
+#                          makes its soak longer than a minute
 #   make test-wheel        the wheel of the last commit, installed outside the checkout
 #   make test-clients      the official SDKs, also those for TypeScript: needs Node.js and npm
 #   make test-page         the page in Chromium, and the screenshots of docs/page.md: needs Chromium, Node.js and npm
 #   make test-frontends    agent programs, front ends and frameworks, in environments of their own: 4 GB, and an hour
+#   make test-library      the library inside LiteLLM, LangChain and Pydantic AI: 560 MB, in an environment of its own
 #   make test-gateways     Weir as the guardrail of LiteLLM's proxy, in an environment of its own: 770 MB, and minutes
 #   make test-deploy       the files in deploy/, with linters in an environment of their own: 300 MB
 #   make test-vllm         what needs vLLM, in an environment of its own: 3.5 GB, and minutes
@@ -45,7 +47,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-comp
 # Programs that test torch itself, which some builds bring: 120 MB.
 TORCH_TESTS = $(VENV)/lib/python3*/site-packages/torch/test $(VENV)/lib/python3*/site-packages/torch/bin/test_*
 
-.PHONY: help serve check test test-all test-real test-wheel test-clients test-page test-frontends test-gateways test-deploy test-vllm test-gpu-compile gpu-check abuse mutants soak bench docs
+.PHONY: help serve check test test-all test-real test-wheel test-clients test-page test-frontends test-library test-gateways test-deploy test-vllm test-gpu-compile gpu-check abuse mutants soak bench docs
 
 # Modules are kept compiled, even if the environment says to keep none.
 unexport PYTHONDONTWRITEBYTECODE
@@ -115,6 +117,15 @@ $(FRONTENDS)/node_modules $(PROGRAMS)/node_modules: %/node_modules: %/package.js
 test-gateways: $(VENV)/.dev .venv-litellm/.litellm
 	$(BIN)/python -m pytest -m slow tests/gateways $(ARGS)
 
+test-library: .venv-library/.installed
+	.venv-library/bin/python -m pytest --confcutdir tests/library tests/library/wrappers $(ARGS)
+
+.venv-library/.installed: pyproject.toml tests/library/wrappers/requirements.txt
+	$(PYTHON) -m venv .venv-library
+	.venv-library/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
+		--requirement tests/library/wrappers/requirements.txt --editable '.[guards]'
+	touch $@
+
 test-deploy: $(VENV)/.dev .venv-deploy/.installed
 	$(BIN)/python -m pytest -m '' tests/deploy $(ARGS)
 
@@ -131,7 +142,7 @@ test-gpu-compile: $(VENV)/.dev
 
 # A bench's name is that of its module in benchmarks/. The variable NAME of the environment does not count.
 NAME =
-BENCHES = hooks guards library guard_models engine_hooks guard_api relay relay_streams first_token operations receipts peers \
+BENCHES = hooks guards library real_answers guard_models engine_hooks guard_api relay relay_streams first_token operations receipts peers \
 	leaks leak_judge detection links link_readers agents agent_files rewind \
 	engine gguf served vllm streams processors speculation quantization simulated_device \
 	prompt_caching pool fleet start workers lost_workers page
@@ -151,6 +162,7 @@ NEEDS_links = $(GARAK)
 NEEDS_gguf = build/models/smollm2.gguf .venv-llama/.installed
 NEEDS_prompt_caching = $(PROGRAMS)/node_modules
 NEEDS_link_readers = $(LINK_READERS)/node_modules
+NEEDS_real_answers = build/models/smollm2.gguf
 NEEDS_served = $(VLLM_VENV)/.vllm
 NEEDS_vllm = $(VLLM_VENV)/.vllm
 

@@ -50,6 +50,8 @@ _WORDS = (
     "7 of 9",
     "[x]",
     "a_b",
+    "token",
+    "secret",
 )
 _SIGNS = "#$%-_"
 _ALNUM = "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"

@@ -1,18 +1,21 @@
 """What smaller weights cost and save: perplexity on the model that ships, time and memory on larger shapes.
 
     python -m benchmarks.quantization [--shape tiny] [--batches 1,4,16] [--threads 1] [--repeats 5]
+    python -m benchmarks.quantization --model build/models/smollm2.gguf [--length 512]
 
 Perplexity is that of the assistant's words in conversations that the model's trainer draws from another seed.
+With `--model`, it is that of a GGUF file's model on the beginnings of public texts (benchmarks.public_text),
+and nothing else is measured: with the file's own weights, with the same weights in bfloat16, and with those
+rounded. The matrices of a model that transformers' code runs are rounded in place, and multiply in float32.
 Times are milliseconds of a decode step and of a prompt's first token; all sides take turns within one
 run; medians. Memory is how much the process grows by loading the model.
 """
 
 import argparse
 import gc
-import math
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -23,13 +26,9 @@ from transformers import AutoTokenizer
 
 from benchmarks.engine import LONG_PROMPT, Generate, milliseconds, report, step_milliseconds, weir
 from benchmarks.machine import processor
+from benchmarks.perplexity import Row, load, load_rounded, perplexity, public_rows, unpack
 from benchmarks.random_models import SHAPES, make_model
-from engine.core.engine_core import EngineCore
-from engine.core.input_processor import InputProcessor
-from engine.execution.model_runner import ModelRunner
-from engine.protocol import GenerationRequest, SamplingParams
 from engine.protocol.options import EngineConfig
-from engine.text.tokenizer import LocalTokenizer
 from tools.demo.corpus import conversations
 from tools.demo.train import IGNORED, encode
 
@@ -45,31 +44,31 @@ FORMATS: dict[str, dict[str, Any]] = {
 }
 
 
-def perplexity(num_conversations: int, **settings: Any) -> float:
-    config = EngineConfig(dtype="bfloat16", enable_prefix_caching=False, **settings)
-    tokenizer, runner = LocalTokenizer.load(config.model), ModelRunner.load(config)
-    core = EngineCore(runner, tokenizer, config)
-    processor = InputProcessor.make(tokenizer, runner, config)
-    sampling = SamplingParams(temperature=0.0, max_tokens=1, logprobs=0)
-    hf_tokenizer = AutoTokenizer.from_pretrained(config.model)
-    losses: list[float] = []
-    for talk in islice(conversations(SEED), num_conversations):
-        ids, labels = (row[: runner.max_model_len - 1] for row in encode(hf_tokenizer, talk))
-        request = GenerationRequest(
-            request_id="r",
-            model="m",
-            endpoint="completions",
-            prompts=(tuple(ids),),
-            sampling=sampling,
-            echo=True,
-        )
-        group = processor.process(request)
-        core.add(group)
-        while core.has_work:
-            core.step()
-        found = group.sequences[0].prompt_logprobs
-        losses += [-f.logprob for f, label in zip(found, labels[1:], strict=True) if label != IGNORED]
-    return math.exp(sum(losses) / len(losses))
+def conversation_rows(model: str, number: int) -> list[Row]:
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    found = [encode(tokenizer, talk) for talk in islice(conversations(SEED), number)]
+    return [Row(ids, [label != IGNORED for label in labels]) for ids, labels in found]
+
+
+def of_the_model_that_ships(num_conversations: int) -> Iterator[tuple[str, float]]:
+    model = EngineConfig().model
+    rows = conversation_rows(model, num_conversations)
+    for name, settings in FORMATS.items() if rows else ():
+        yield name, perplexity(model, load(model, **settings), rows)
+
+
+def of_a_file(
+    model: str, length: int, names: Collection[str] = FORMATS.keys()
+) -> Iterator[tuple[str, float]]:
+    """The perplexity of bfloat16, of the file's own weights, and of those `names` of `FORMATS`."""
+    rows = public_rows(model, length)
+    with tempfile.TemporaryDirectory() as folder:
+        unpack(model, Path(folder))
+        yield "bfloat16", perplexity(folder, load(folder), rows)
+        yield "the file's own weights", perplexity(model, load(model), rows)
+        for name, settings in FORMATS.items():
+            if settings and name in names:
+                yield name, perplexity(folder, load_rounded(folder, **settings), rows)
 
 
 def memory() -> int:
@@ -89,15 +88,22 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--conversations", type=int, default=300)
+    parser.add_argument("--model", help="a GGUF file, for perplexity alone")
+    parser.add_argument("--length", type=int, default=512, help="tokens of each public text")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print(processor())
-    print("perplexity of the model that ships:")
+    print(f"perplexity of {options.model or 'the model that ships'}:")
     exact = 0.0
-    for name, settings in FORMATS.items() if options.conversations else ():
-        found = perplexity(options.conversations, **settings)
+    if options.model:
+        measured = of_a_file(options.model, options.length)
+    else:
+        measured = of_the_model_that_ships(options.conversations)
+    for name, found in measured:
         exact = exact or found
         print(f"  {name}: {found:.4f} ({found / exact - 1:+.2%})", flush=True)
+    if options.model:
+        return
     with tempfile.TemporaryDirectory() as folder:
         make_model(options.shape, "bfloat16", Path(folder))
         engines: dict[str, Generate] = {}

@@ -58,7 +58,21 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "workers",
         "cli",
     ),
-    "weir": ("running", "feeding", "streams", "answer", "guards", "__init__", "adapters"),
+    "weir": (
+        "running",
+        "feeding",
+        "streams",
+        "answer",
+        "guards",
+        "__init__",
+        "transport",
+        "openai",
+        "anthropic",
+        "litellm",
+        "langchain",
+        "pydantic_ai",
+        "adapters",
+    ),
 }
 """By package: its rooms, the lowest floor first."""
 

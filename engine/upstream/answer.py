@@ -47,7 +47,8 @@ class UpstreamAnswer:
                 continue
             events = self.events.feed(data)
             for start in range(0, len(events), _BURST):
-                await self.feed(*self.translated(events[start : start + _BURST]))
+                burst = events[start : start + _BURST]
+                await self.feed(*translated(self.call, burst, self.statuses, has_begun=self.has_begun))
                 if start + _BURST <= len(events):
                     await asyncio.sleep(0)
 
@@ -86,24 +87,28 @@ class UpstreamAnswer:
         if self.call.translator.is_finished:
             self.patience.end()
 
-    def translated(self, events: Sequence[Event]) -> tuple[list[Delta], Exception | None]:
-        """The deltas of events that came together, joined; and the error of the event that ends the stream.
 
-        Events come together when Weir reads more slowly than the upstream writes. Joined, they cost little
-        more than one: hooks are called once, and the client gets one event.
-        """
-        deltas: list[Delta] = []
-        translator = self.call.translator
-        try:
-            for event in events:
-                data = event.data.lstrip()
-                if not data.startswith(b"{") and (translator.is_finished or data.rstrip() in _VOID):
-                    continue  # the answer has its finish, or goes on with the next event
-                chunk = read_object(event.data, OPEN_TEXTS)
-                if event.event == "error" or chunk.get("error"):
-                    begun = self.has_begun or bool(deltas)
-                    raise stream_error(chunk, begun=begun, fields=self.call.fields, statuses=self.statuses)
-                deltas += translator.feed(chunk, event.data)
-        except Exception as error:  # noqa: BLE001 - it is raised once the deltas before it have left
-            return join(deltas), error
-        return join(deltas), None
+def translated(
+    call: Call, events: Sequence[Event], statuses: Mapping[str, int], *, has_begun: bool
+) -> tuple[list[Delta], Exception | None]:
+    """The deltas of events that came together, joined; and the error of the event that ends the stream.
+
+    Events come together when Weir reads more slowly than the upstream writes. Joined, they cost little
+    more than one: hooks are called once, and the client gets one event. `statuses`: as `UpstreamAnswer` has
+    them. `has_begun`: whether earlier events had deltas.
+    """
+    deltas: list[Delta] = []
+    translator = call.translator
+    try:
+        for event in events:
+            data = event.data.lstrip()
+            if not data.startswith(b"{") and (translator.is_finished or data.rstrip() in _VOID):
+                continue  # the answer has its finish, or goes on with the next event
+            chunk = read_object(event.data, OPEN_TEXTS)
+            if event.event == "error" or chunk.get("error"):
+                begun = has_begun or bool(deltas)
+                raise stream_error(chunk, begun=begun, fields=call.fields, statuses=statuses)
+            deltas += translator.feed(chunk, event.data)
+    except Exception as error:  # noqa: BLE001 - it is raised once the deltas before it have left
+        return join(deltas), error
+    return join(deltas), None

@@ -20,7 +20,7 @@ from engine.streams.feeding import iterated
 from engine.streams.flow import StagedFlow
 from engine.turns.fair_threads import FairThreads
 from engine.upstream.address import without_password
-from engine.upstream.answer import UpstreamAnswer
+from engine.upstream.answer import UpstreamAnswer, translated
 from engine.upstream.body import Body
 from engine.upstream.call import Call
 from engine.upstream.certificate import UNTRUSTED, certificate_fault
@@ -69,7 +69,7 @@ class UpstreamEngine(TrackedEngine, ABC):
     """
 
     _models_path = "/models"
-    _error_statuses: ClassVar[Mapping[str, int]] = {}
+    error_statuses: ClassVar[Mapping[str, int]] = {}
     """The HTTP statuses that types of errors stand for inside a stream."""
 
     def __init__(
@@ -110,11 +110,11 @@ class UpstreamEngine(TrackedEngine, ABC):
 
     @staticmethod
     @abstractmethod
-    def _is_last(event: Event) -> bool:
+    def is_last(event: Event) -> bool:
         """Whether the event ends a stream. Nothing of it is translated."""
 
     @abstractmethod
-    def _call(self, request: GenerationRequest) -> Call:
+    def call(self, request: GenerationRequest) -> Call:
         """Raises `RequestError` for a request that the API cannot express."""
 
     async def start(self) -> None:
@@ -127,7 +127,7 @@ class UpstreamEngine(TrackedEngine, ABC):
             auto_decompress=False,
         )
         try:
-            with self._engine_errors():
+            with self.engine_errors():
                 self.info = await self._served(self._session)
         except EngineError as error:
             _log.warning("upstream %s: %s", self.url, error)
@@ -140,16 +140,16 @@ class UpstreamEngine(TrackedEngine, ABC):
         await self._system_order.ask(request, partial(self._feed, flow))
 
     async def _feed(self, flow: Flow, request: GenerationRequest) -> None:
-        call = self._call(request)
+        call = self.call(request)
         patience = Patience(self._options, asyncio.get_running_loop().time)
         asking = self._asked(request, self.url + call.path, call.fields, call.headers, patience)
         async with asking as (response, tracked):
-            events = EventReader(patience, SSEDecoder(self._options.max_upstream_event), self._is_last)
-            answer = UpstreamAnswer(call, events, flow, tracked, patience, self._error_statuses)
+            events = EventReader(patience, SSEDecoder(self._options.max_upstream_event), self.is_last)
+            answer = UpstreamAnswer(call, events, flow, tracked, patience, self.error_statuses)
             with Body(response, self._requests, patience) as body:
                 if call.is_whole:
                     data = await body.beginning(self._options.max_upstream_answer)
-                    translate = partial(answer.translated, [Event(data)])
+                    translate = partial(translated, call, [Event(data)], self.error_statuses, has_begun=False)
                     await answer.feed(*await self._reader.run(translate, request.caller))
                 else:
                     await answer.feed_stream(body)
@@ -186,7 +186,7 @@ class UpstreamEngine(TrackedEngine, ABC):
         """Sends `fields` for a request, and counts the request. Yields the answer when its head has come.
         `own`: headers of this request alone. Raises `RequestError` or `EngineError` for an upstream's
         refusal, and for other failures."""
-        with self._requests.track() as tracked, self._engine_errors():
+        with self._requests.track() as tracked, self.engine_errors():
             if self._session is None:
                 raise _not_started()
             headers = {"Content-Type": "application/json", **CURRENT_SPAN.get().headers, **own}
@@ -215,7 +215,7 @@ class UpstreamEngine(TrackedEngine, ABC):
         if (session := self._session) is None:
             raise _not_started()
         url = self.url.removesuffix("/v1") + "/health"
-        with self._engine_errors():
+        with self.engine_errors():
             async with session.get(url, timeout=_PROBE_TIMEOUT, allow_redirects=False) as response:
                 status = response.status
             if status != 503 and status >= 500:
@@ -262,7 +262,7 @@ class UpstreamEngine(TrackedEngine, ABC):
         return ModelInfo(max_model_len=longest, names=names)
 
     @contextmanager
-    def _engine_errors(self) -> Iterator[None]:
+    def engine_errors(self) -> Iterator[None]:
         """Turn failures between Weir and the upstream into `EngineError`, with a message for the caller."""
         try:
             yield

@@ -338,12 +338,22 @@ class SpanGuard(ActingGuard, Screened):
                 excerpt.again = FoundAgain()
                 excerpt.again.start = match.end
             value = text[max(0, match.start) : match.end]
-            excerpt.again.add({value, value if self._reader is None else self._reader.read(value)}, match)
+            forms = {value, value if self._reader is None else self._reader.read(value)}
+            excerpt.again.add(self._with_inner(forms, worded), match)
         if (again := excerpt.again) is None:
             return []
         search = again.scan if self._reader is None else partial(self._reader.search, again)
         found, again.start = search(text, again.start, is_final)
         return [*again.counting(found)]
+
+    def _with_inner(self, forms: Iterable[str], worded: Worded) -> list[str]:
+        """The forms of a value, and the values that it shows by words of its own, as in `token password=V`. A
+        rule's matches do not overlap, so the detector finds the outer value alone."""
+        values = list(forms)
+        for value in values:  # it grows
+            inner = filter(worded.is_worded, self.detector.scan(value, 1)[0])
+            values += {value[one.start : one.end] for one in inner}.difference(values)
+        return values
 
     def _read(self, excerpt: Excerpt, piece: str, length: int, *, is_final: bool = False) -> str:
         """The characters of `piece`. They follow a text of this length, which begins with the excerpt's."""

@@ -244,7 +244,7 @@ def test_any_json_of_an_upstream_is_an_answer_or_a_known_error(path: str, chunks
     engine = OpenAIEngine("http://127.0.0.1:1")
     translator = StreamTranslator(request)
     deltas: list[Delta] = []
-    with contextlib.suppress(EngineError, RequestError), engine._engine_errors():
+    with contextlib.suppress(EngineError, RequestError), engine.engine_errors():
         for chunk in chunks:
             deltas += translator.feed(chunk)
         deltas += translator.finish(complete=True)

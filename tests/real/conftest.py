@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.perplexity import unpack
 from tests.weir import ROOT
 
 
@@ -24,3 +25,12 @@ def smollm2() -> Path:
 def gemma3() -> Path:
     """Gemma 3 270M, a base model, in Q8_0, Q5_0, Q4_K and Q6_K."""
     return _fetched("gemma3-270m")
+
+
+@pytest.fixture(scope="session", params=["smollm2", "gemma3"])
+def unpacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of each model with its weights in bfloat16."""
+    file: Path = request.getfixturevalue(request.param)
+    folder = tmp_path_factory.mktemp(request.param)
+    unpack(str(file), folder)
+    return folder

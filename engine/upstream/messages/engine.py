@@ -26,7 +26,7 @@ class MessagesEngine(UpstreamEngine):
 
     fields = FIELDS
     _models_path = "/models?limit=1000"
-    _error_statuses: ClassVar[Mapping[str, int]] = {
+    error_statuses: ClassVar[Mapping[str, int]] = {
         "invalid_request_error": 400,
         "authentication_error": 401,
         "permission_error": 403,
@@ -67,11 +67,11 @@ class MessagesEngine(UpstreamEngine):
         return {"x-api-key": api_key, "Authorization": f"Bearer {api_key}"} if api_key else {}
 
     @staticmethod
-    def _is_last(event: Event) -> bool:
+    def is_last(event: Event) -> bool:
         # Inside of a text, the quotation marks would have backslashes.
         return _LAST in event.data and bool(read_object(event.data)["type"] == "message_stop")
 
-    def _call(self, request: GenerationRequest) -> Call:
+    def call(self, request: GenerationRequest) -> Call:
         fields = request_body(request, self._messages, self.model, self._signatures)
         translator = StreamTranslator(request, self._options, self._signatures)
         return Call("/messages", fields, translator, headers_of(request))

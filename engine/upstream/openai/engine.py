@@ -80,10 +80,10 @@ class OpenAIEngine(UpstreamEngine):
         return {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
     @staticmethod
-    def _is_last(event: Event) -> bool:
+    def is_last(event: Event) -> bool:
         return event.data.strip() == b"[DONE]"
 
-    def _call(self, request: GenerationRequest) -> Call:
+    def call(self, request: GenerationRequest) -> Call:
         is_whole = request.sampling.prompt_logprobs is not None
         translator = WholeTranslator if is_whole else StreamTranslator
         sent = request

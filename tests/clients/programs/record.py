@@ -39,7 +39,9 @@ class MessagesModel(ScriptedModel):
         self.bodies.append(body)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(http)
-        for event in self._told(body):
+        begin, *others = self._told(body)
+        begin["message"]["id"] = f"msg_{len(self.bodies)}"  # Claude Code joins answers that have one id
+        for event in (begin, *others):
             data = web.json_response(event).text
             await response.write(f"event: {event['type']}\ndata: {data}\n\n".encode())
         return response

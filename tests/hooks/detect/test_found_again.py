@@ -34,6 +34,8 @@ PLAIN = [
     f"password: {V}\nThen curl -H 'x: {V}' https://ok.example/?k={V}&m=1",
     f"First {V}; the password is {V}; then {V}.",
     f"pwd={V} and {V[:-1]} {V} x{V} {V}x {V}",
+    f"token password={V} and {V}",
+    f"api_key secret pwd={V} and {V}",
 ]
 
 
@@ -73,7 +75,18 @@ def test_within_a_longer_word_it_is_another_value_and_before_it_was_shown_it_sta
 @given(
     parts=st.lists(
         st.sampled_from(
-            [V, f"password: {V}", f"'{V}'", V[:9], "Q7-w" * 3, "token: Q7-wQ7-wQ7-w", "and", " ", "."]
+            [
+                V,
+                f"password: {V}",
+                f"token pwd={V}",
+                f"'{V}'",
+                V[:9],
+                "Q7-w" * 3,
+                "token: Q7-wQ7-wQ7-w",
+                "and",
+                " ",
+                ".",
+            ]
         ),
         max_size=9,
     ),

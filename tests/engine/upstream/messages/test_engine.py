@@ -215,7 +215,7 @@ def read(pieces: list[bytes]) -> list[Delta]:
     deltas: list[Delta] = []
     for data in pieces:
         for event in decoder.feed(data):
-            if MessagesEngine._is_last(event):
+            if MessagesEngine.is_last(event):
                 return deltas + translator.finish(complete=True)
             deltas += translator.feed(orjson.loads(event.data))
     return deltas + translator.finish(complete=False)

@@ -75,10 +75,7 @@ def translated(events: list[Any], request: GenerationRequest) -> list[Delta]:
     """What a client's request gets of these events, up to the first that makes no sense."""
     translator = StreamTranslator(request, UpstreamOptions())
     deltas: list[Delta] = []
-    with (
-        contextlib.suppress(EngineError, RequestError),
-        MessagesEngine("http://127.0.0.1:1")._engine_errors(),
-    ):
+    with contextlib.suppress(EngineError, RequestError), MessagesEngine("http://127.0.0.1:1").engine_errors():
         for event in events:
             if event != STOP:
                 deltas += translator.feed(event)
