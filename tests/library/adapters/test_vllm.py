@@ -14,7 +14,8 @@ import weir
 from engine.protocol import Delta, GenerationRequest
 from tests.helpers import examples, make_token
 from tests.library.wrappers.servers import chat_stream
-from weir.adapters.vllm import GUARDED, OPEN, Guard
+from weir.adapters.passage import GUARDED, OPEN
+from weir.adapters.vllm import Guard
 
 PHRASES = ["the weir", "heron"]
 HOOKS = [{"path": "phrases", "args": {"phrases": PHRASES, "prompt": "refuse"}}]
@@ -143,7 +144,7 @@ async def test_a_client_gets_what_the_library_releases(
     guard._app = VLLM(*(data[start:end] for start, end in pairwise(places)))
     got = await ask(guard, {**CHAT, "stream": streams})
     request = GenerationRequest(request_id="r", model="m", endpoint="chat")
-    released = list(guard._guards.open(request).deltas(deltas_of(words)))
+    released = list(guard._gate.guards.open(request).deltas(deltas_of(words)))
     content = "".join(delta.text for delta in released)
     said = got.content if streams else json.loads(got.body)["choices"][0]["message"]["content"] or ""
     assert (got.status, said, got.num_ends) == (200, content, 1)
