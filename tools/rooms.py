@@ -71,11 +71,12 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "litellm",
         "langchain",
         "pydantic_ai",
+        "adapters",
     ),
 }
 """By package: its rooms, the lowest floor first."""
 
-LOOSE = {"engine": {"__init__"}, "hooks": {"__init__"}, "proxy": {"__init__", "__main__"}, "weir": set()}
+LOOSE = {package: {"__init__"} for package in FLOORS} | {"proxy": {"__init__", "__main__"}}
 """The modules right under a package. They are in no room. One that a room imports has a floor too."""
 
 

@@ -72,6 +72,8 @@ class Guards:
             for hook in some:
                 loaded.append(load_one(hook))  # noqa: PERF401 - those that are built are closed
             self._pipeline = Pipeline(loaded, options=options)
+            self.hooks: Sequence[LoadedHook] = loaded
+            """The hooks, loaded, in order."""
             if any(map(_is_async, loaded)):
                 self._runner = LoopRunner(self._pipeline.start)
             else:

@@ -8,10 +8,9 @@ for the note before it uses the token.
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from collections.abc import Sequence as Seq
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,13 +19,11 @@ from vllm.config import VllmConfig
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, process_dict_updates
 
 from engine.core.input_processor import ServedModel, make_context, make_registry
-from engine.protocol import GenerationRequest, LogitsProcessorError, RequestError
-from engine.protocol import SamplingParams as WeirSampling
+from engine.protocol import LogitsProcessorError
 from engine.protocol.options import EngineConfig
 from engine.protocol.processor_specs import LogitsProcessorSpec
 from engine.sampling.logits_processors import TokenIds
-from engine.sampling.logits_processors.run import ProcessorRun
-from engine.sampling.sampling_state import SamplingState
+from engine.sampling.logits_processors.other_engines import Joined, Row, process
 from engine.text.tokenizer import LocalTokenizer
 from engine.vllm.sampling import EXTRA, WorkerRequest
 
@@ -65,34 +62,6 @@ def worker_settings(config: EngineConfig, model: ServedModel, notes_folder: str)
     }
 
 
-class Joined(Seq[int]):
-    """A prompt's tokens and the tokens after it. vLLM keeps them apart, and appends to the second list."""
-
-    def __init__(self, first: list[int], second: list[int]) -> None:
-        self._first, self._second = first, second
-
-    @overload
-    def __getitem__(self, at: int) -> int: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[int]: ...
-    def __getitem__(self, at: int | slice) -> int | list[int]:
-        num = len(self._first)
-        if isinstance(at, int):
-            at = at + len(self) if at < 0 else at
-            return self._first[at] if at < num else self._second[at - num]
-        begin, end, step = at.indices(len(self))
-        if step != 1:
-            return [*self._first, *self._second][at]
-        return self._first[begin:end] + self._second[max(0, begin - num) : max(0, end - num)]
-
-    def __len__(self) -> int:
-        return len(self._first) + len(self._second)
-
-    def __iter__(self) -> Iterator[int]:
-        yield from self._first
-        yield from self._second
-
-
 class WeirLogitsProcessors(LogitsProcessor):
     """All of Weir's logits processors of a worker's batch."""
 
@@ -115,16 +84,14 @@ class WeirLogitsProcessors(LogitsProcessor):
     def apply(self, logits: Tensor) -> Tensor:
         if not self._rows:
             return logits
-        places = [at for at, row in self._rows.items() if not row.has_failed]
+        places = [at for at, row in self._rows.items() if row.error is None]
+        rows = [self._rows[at] for at in places]
         index = torch.tensor(places, device=logits.device, dtype=torch.long)
-        states = [self._rows[at].state for at in places]
-        run = ProcessorRun(own := logits[index], states)
-        logits[index] = run.shape(run.mask(own, states), states)
-        for number, error in run.failures(run.bests).items():
-            assert isinstance(error, LogitsProcessorError)  # vLLM's bias bans tokens, not the run
-            self._fail(self._rows[places[number]], error)
+        logits[index] = process(rows, logits[index])
+        for row in rows:
+            self._note_failure(row)
         for at, row in self._rows.items():
-            if row.has_failed:  # the request will be aborted; until then any token will do
+            if row.error is not None:  # the request will be aborted; until then any token will do
                 logits[at] = 0.0
         return logits
 
@@ -134,33 +101,21 @@ class WeirLogitsProcessors(LogitsProcessor):
         asked = WorkerRequest.from_args(params.extra_args)
         if asked is None:
             return None
-        token_ids = TokenIds(Joined(prompt_ids or [], output_ids), asked.num_prompt_tokens)
-        sampling = WeirSampling(logits_processors=tuple(map(LogitsProcessorSpec.from_json, asked.specs)))
-        row = _Row(asked.key, SamplingState(asked.request_id, sampling, token_ids, frozenset()))
-        request = GenerationRequest(
-            request_id=asked.request_id,
-            model="",
-            endpoint="completions",
-            sampling=sampling,
-            extra=asked.extra,
-        )
-        try:
-            _, processors = self._registry.realize(request)
-            row.state.processors = tuple(one.start(token_ids) for one in processors)
-        except LogitsProcessorError as error:
-            self._fail(row, error)
-        except RequestError:  # the engine has checked the same request with the same processors
-            self._fail(row, LogitsProcessorError("logits_processors"))
+        prompt = prompt_ids or []
+        token_ids = TokenIds(Joined(lambda: prompt, lambda: output_ids), asked.num_prompt_tokens)
+        specs = [LogitsProcessorSpec.from_json(one) for one in asked.specs]
+        # The engine has checked the same request with the same processors.
+        row = _Row(self._registry, asked.request_id, specs, token_ids, asked.extra)
+        row.key = asked.key
+        self._note_failure(row)
         return row
 
-    def _fail(self, row: "_Row", error: LogitsProcessorError) -> None:
-        row.has_failed = True
-        self._notes.write(row.key, error)
+    def _note_failure(self, row: "_Row") -> None:
+        if row.error is not None:
+            self._notes.write(row.key, row.error)
 
 
-class _Row:
+class _Row(Row):
     """One sequence of the batch."""
 
-    def __init__(self, key: str, state: SamplingState) -> None:
-        self.key, self.state = key, state
-        self.has_failed = False
+    key: str

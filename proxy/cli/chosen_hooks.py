@@ -5,12 +5,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from engine.protocol.did_you_mean import did_you_mean
 from engine.protocol.parts import known_parsers
 from engine.streams.recording import Recording
 from hooks.loading.loader import HookSpec, LoadedHook, load_hook
-from proxy.deployment.read import directory_of
-from proxy.settings.policy import PolicySettings
 from proxy.settings.serve import ServeSettings, load_settings
 
 
@@ -26,16 +23,6 @@ def add_hook_arguments(parser: argparse.ArgumentParser) -> None:
     for option in ("reasoning_parser", "tool_call_parser"):
         flag = f"--{option.replace('_', '-')}"
         parser.add_argument(flag, choices=known_parsers(option), help="the same as for weir serve")
-
-
-def chosen_policy(settings: ServeSettings, name: str | None) -> PolicySettings:
-    policies = directory_of(settings).policies
-    name = name or settings.default_policy or (next(iter(policies)) if len(policies) == 1 else None)
-    if name is None:
-        raise ValueError(f"--policy: one of {', '.join(policies)} is needed")
-    if name not in policies:
-        raise ValueError(f"there is no policy {name!r}{did_you_mean(name, list(policies))}")
-    return policies[name].settings
 
 
 def chosen_settings(options: argparse.Namespace, config: str | None, hooks: Iterable[str]) -> ServeSettings:

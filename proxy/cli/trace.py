@@ -10,15 +10,10 @@ from hooks.testing.play import play_loaded
 from hooks.testing.streams import cut, scored, stream_of
 from hooks.testing.trace import trace
 from proxy.cli.argument_types import places
-from proxy.cli.chosen_hooks import (
-    add_hook_arguments,
-    check_scores,
-    chosen_policy,
-    chosen_settings,
-    load_named,
-)
+from proxy.cli.chosen_hooks import add_hook_arguments, check_scores, chosen_settings, load_named
 from proxy.cli.dialogue.terminal import harmless
 from proxy.cli.leaving import leaving
+from proxy.deployment.read import chosen_policy
 
 
 def add_trace_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+from engine.protocol.did_you_mean import did_you_mean
 from proxy.deployment.directory import Directory, PolicyEntry
 from proxy.deployment.engine_choice import with_engine
 from proxy.deployment.engines import names_of
 from proxy.deployment.keys import Key, digest_of
 from proxy.settings.model import UPSTREAM_ENGINES, ModelSettings
-from proxy.settings.policy import KeyRules
+from proxy.settings.policy import KeyRules, PolicySettings
 from proxy.settings.serve import ServeSettings
 
 DEFAULT = "default"
@@ -22,6 +23,17 @@ def directory_of(settings: ServeSettings) -> Directory:
         policies = {DEFAULT: PolicyEntry(DEFAULT, only)}
     default = settings.default_policy or (next(iter(policies)) if len(policies) == 1 else None)
     return Directory(_models(settings), policies.values(), keys_of(settings), default)
+
+
+def chosen_policy(settings: ServeSettings, name: str | None = None) -> PolicySettings:
+    """The policy of this name; None: the default one, or the only one. Raises `ValueError`."""
+    policies = directory_of(settings).policies
+    name = name or settings.default_policy or (next(iter(policies)) if len(policies) == 1 else None)
+    if name is None:
+        raise ValueError(f"--policy: one of {', '.join(policies)} is needed")
+    if name not in policies:
+        raise ValueError(f"there is no policy {name!r}{did_you_mean(name, list(policies))}")
+    return policies[name].settings
 
 
 def keys_of(settings: ServeSettings) -> list[Key]:

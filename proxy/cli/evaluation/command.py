@@ -15,13 +15,7 @@ from hooks.testing import Judgement
 from hooks.testing.probe import Probe
 from hooks.testing.streams import cut, num_places, stream_of
 from proxy.cli.argument_types import number_or_zero
-from proxy.cli.chosen_hooks import (
-    add_hook_arguments,
-    check_scores,
-    chosen_policy,
-    chosen_settings,
-    load_named,
-)
+from proxy.cli.chosen_hooks import add_hook_arguments, check_scores, chosen_settings, load_named
 from proxy.cli.evaluation.plot import plot
 from proxy.cli.evaluation.report import Report
 from proxy.cli.evaluation.trial import Trial, play_exchange
@@ -29,7 +23,7 @@ from proxy.cli.labelled.datasets import load
 from proxy.cli.labelled.exchange import Exchange
 from proxy.cli.leaving import leaving
 from proxy.deployment.guard_models import DeployedModels
-from proxy.deployment.read import directory_of
+from proxy.deployment.read import chosen_policy, directory_of
 from proxy.workers.signals import run_interruptible
 
 _PROGRESS_EVERY = 50

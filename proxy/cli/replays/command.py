@@ -28,19 +28,13 @@ from hooks.testing import Judgement, Released
 from hooks.testing.play import collect
 from hooks.testing.probe import Probe
 from proxy.cli.argument_types import number_or_zero
-from proxy.cli.chosen_hooks import (
-    add_hook_arguments,
-    check_scores,
-    chosen_policy,
-    chosen_settings,
-    load_named,
-)
+from proxy.cli.chosen_hooks import add_hook_arguments, check_scores, chosen_settings, load_named
 from proxy.cli.dialogue.terminal import harmless
 from proxy.cli.leaving import leaving
 from proxy.cli.replays.compare import Comparison, summary
 from proxy.cli.replays.snapshot import VERSION, changes, failure_of, outputs_of, report, snapshot, verdict_of
 from proxy.deployment.guard_models import DeployedModels
-from proxy.deployment.read import directory_of
+from proxy.deployment.read import chosen_policy, directory_of
 from proxy.settings.serve import ServeSettings
 from proxy.workers.signals import run_interruptible
 

@@ -8,11 +8,12 @@ from pathlib import Path
 import orjson
 
 from hooks.loading.loader import HookLoadError, HookSpec
-from proxy.cli.chosen_hooks import add_hook_arguments, chosen_policy, chosen_settings
+from proxy.cli.chosen_hooks import add_hook_arguments, chosen_settings
 from proxy.cli.dialogue.terminal import harmless
 from proxy.cli.leaving import leave, leaving
 from proxy.cli.scan.findings import Finding, find
 from proxy.cli.scan.sarif import sarif
+from proxy.deployment.read import chosen_policy
 from weir import Guards, HookError
 
 _COMMAND = "weir scan"

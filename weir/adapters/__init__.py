@@ -1,0 +1,1 @@
+"""Weir's guards and logits processors inside other servers, one file for each."""
