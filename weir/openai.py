@@ -41,7 +41,7 @@ def http_client(
     `Guards.prompt`. The SDK raises `HookError`, `RefusedError`, and its own errors.
     """
     return openai.DefaultHttpx2Client(
-        transport=GuardedTransport(_api(), guards, transport=transport, caller=caller)
+        transport=GuardedTransport(api(), guards, transport=transport, caller=caller)
     )
 
 
@@ -50,11 +50,11 @@ def async_http_client(
 ) -> httpx2.AsyncClient:
     """As `http_client`, for `openai.AsyncOpenAI`."""
     return openai.DefaultAsyncHttpx2Client(
-        transport=AsyncGuardedTransport(_api(), guards, transport=transport, caller=caller)
+        transport=AsyncGuardedTransport(api(), guards, transport=transport, caller=caller)
     )
 
 
-def _api() -> API:
+def api() -> API:
     return API(
         OpenAIEngine("https://api.openai.com/v1"),
         {

@@ -45,7 +45,7 @@ _OF_BODIES = frozenset(
 """Headers of a request that depend on its body, or on the answer's."""
 _PASSED = ("request-id", "retry-after", "retry-after-ms", "x-request-id", "x-should-retry")
 """Headers of a server's answer that the SDKs read."""
-_FAILURES = (RequestError, EngineError, APIError, ValidationError)
+TOLD_ERRORS = (RequestError, EngineError, APIError, ValidationError)
 """The errors that the SDK gets as an HTTP answer. Those of hooks go through it as they are."""
 
 
@@ -99,7 +99,7 @@ class API:
 
 
 class Exchange:
-    """One request of the SDK, and its answer. No I/O. Raises the errors of `_FAILURES` for a request that
+    """One request of the SDK, and its answer. No I/O. Raises the errors of `TOLD_ERRORS` for a request that
     cannot be read."""
 
     def __init__(self, api: API, end: str, request: httpx2.Request, body: bytes, caller: str) -> None:
@@ -238,7 +238,7 @@ class GuardedTransport(httpx2.BaseTransport):
                 raise
         except (HookError, RefusedError) as error:
             raise self._api.of_hooks(error) from error.__cause__
-        except _FAILURES as error:
+        except TOLD_ERRORS as error:
             return self._api.failed(to_api_error(error))
 
     def _answered(self, exchange: Exchange, answer: Answer) -> httpx2.Response:
@@ -280,7 +280,7 @@ class _Stream(httpx2.SyncByteStream):
                 if events := self._exchange.writer.chunk(delta):
                     yield events
             last = self._exchange.last_events()
-        except _FAILURES as error:
+        except TOLD_ERRORS as error:
             last = self._exchange.failure_events(error)
         yield last
 
@@ -317,7 +317,7 @@ class AsyncGuardedTransport(httpx2.AsyncBaseTransport):
                 raise
         except (HookError, RefusedError) as error:
             raise self._api.of_hooks(error) from error.__cause__
-        except _FAILURES as error:
+        except TOLD_ERRORS as error:
             return self._api.failed(to_api_error(error))
 
     async def _answered(self, exchange: Exchange, answer: Answer) -> httpx2.Response:
@@ -361,7 +361,7 @@ class _AsyncStream(httpx2.AsyncByteStream):
                 if events := self._exchange.writer.chunk(delta):
                     yield events
             last = self._exchange.last_events()
-        except _FAILURES as error:
+        except TOLD_ERRORS as error:
             last = self._exchange.failure_events(error)
         yield last
 

@@ -71,7 +71,10 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
     num_bytes = math.prod(shape) * dtype.itemsize
     if device.type != "cpu" or not num_bytes:
         return torch.zeros(shape, dtype=dtype, device=device)
-    memory = mmap.mmap(-1, num_bytes)
+    try:
+        memory = mmap.mmap(-1, num_bytes)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(f"there is no memory of {num_bytes} bytes") from error
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         with suppress(OSError):  # a kernel without large pages
             memory.madvise(mmap.MADV_NOHUGEPAGE)

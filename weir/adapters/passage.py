@@ -15,8 +15,8 @@ from proxy.wire.errors import APIError, to_api_error
 from weir.adapters.configured import configured_policy
 from weir.answer import Answer
 from weir.guards import Guards
-from weir.openai import _api
-from weir.transport import _FAILURES, API, Exchange, Reader
+from weir.openai import api
+from weir.transport import API, TOLD_ERRORS, Exchange, Reader
 
 GUARDED = {"/v1/chat/completions", "/v1/completions", "/v1/responses"}
 """Paths of POST."""
@@ -24,7 +24,7 @@ OPEN = {"/health", "/ping", "/version", "/load", "/metrics", "/v1/models"}
 """Paths of GET. They have no text of prompts and answers."""
 MAX_BODY = 64 * 2**20
 """Bytes of a request."""
-FAILURES = (HookError, *_FAILURES)
+FAILURES = (HookError, *TOLD_ERRORS)
 """The errors that a client gets as an HTTP answer."""
 
 
@@ -47,7 +47,7 @@ class Gate:
     def __init__(self) -> None:
         policy = configured_policy()
         self.guards = Guards(policy.hooks, options=policy.options)
-        self._api: API = _api()
+        self._api: API = api()
 
     def check(self, method: str, path: str) -> None:
         """Raise `APIError` for a request that hooks cannot read."""
