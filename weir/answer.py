@@ -7,7 +7,9 @@ from typing import Any, TypeVar, overload
 from engine.protocol import Delta, GenerationRequest
 from hooks.api.decision import Decision
 from hooks.pipeline.admission import RefusedError as PromptRefusedError
+from hooks.pipeline.open_guard import OpenGuard
 from weir.feeding import Feeding, Item
+from weir.running import Runner
 from weir.streams import GuardedIterator, GuardedStream
 
 T = TypeVar("T")
@@ -50,12 +52,22 @@ class Answer(Feeding):
     these are made of.
     """
 
-    __slots__ = ()
+    __slots__ = ("request",)
 
-    @property
-    def request(self) -> GenerationRequest:
-        """The request, as the hooks let it go on to the model."""
-        return self._guard.request
+    def __init__(
+        self,
+        guard: OpenGuard,
+        runner: Runner,
+        decisions: list[Decision],
+        *,
+        may_be_cut: bool = False,
+        request: GenerationRequest | None = None,
+    ) -> None:
+        """`request`: as the hooks let it go on to the model. None: they were not shown it."""
+        super().__init__(guard, runner, decisions, may_be_cut=may_be_cut)
+        self.request = guard.request if request is None else request
+        """The request for the model. If a hook decides on prompts, the fields that no hook reads are left out
+        or are hashes (contract 8.6)."""
 
     @property
     def messages(self) -> list[Mapping[str, Any]]:

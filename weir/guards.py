@@ -127,7 +127,7 @@ class Guards:
         may_be_cut: bool,
     ) -> Answer:
         if isinstance(admitted, GenerationRequest):
-            return Answer(guard, self._runner, decisions, may_be_cut=may_be_cut)
+            return Answer(guard, self._runner, decisions, may_be_cut=may_be_cut, request=admitted)
         text = "".join(delta.text for delta in admitted)
         reason = next(str(delta.stop_reason) for delta in reversed(admitted) if delta.is_blocked)
         raise RefusedError(reason, guard.request, None, text, decisions)

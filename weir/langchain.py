@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain_core.caches import BaseCache
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import (
     AIMessage,
@@ -43,6 +44,8 @@ class GuardedChatModel(BaseChatModel):
     guards: Any
     """A `Guards`."""
     caller: str = ""
+    cache: BaseCache | bool | None = False
+    """LangChain's cache of answers is left out: its keys know neither the guards nor the model."""
 
     @property
     def _llm_type(self) -> str:

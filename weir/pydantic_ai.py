@@ -6,7 +6,7 @@ Text, thinking and calls of tools pass the hooks, streamed and whole. All else o
 left out, and a part that no hook can read ends the answer with an error.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -32,6 +32,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.tools import ToolDefinition
 
 from engine.protocol import Delta, RequestError, ToolCall
 from engine.protocol.call_ids import call_key
@@ -57,7 +58,7 @@ class GuardedModel(WrapperModel):
         model_settings: Any,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        answer, admitted = await self._admitted(messages)
+        answer, admitted, model_request_parameters = await self._admitted(messages, model_request_parameters)
         response = await self.wrapped.request(admitted, model_settings, model_request_parameters)
         reader = _Reader()
         events = _later([PartStartEvent(index=i, part=part) for i, part in enumerate(response.parts)])
@@ -74,7 +75,7 @@ class GuardedModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
         run_context: Any = None,
     ) -> AsyncGenerator[StreamedResponse, None]:
-        answer, admitted = await self._admitted(messages)
+        answer, admitted, model_request_parameters = await self._admitted(messages, model_request_parameters)
         async with self.wrapped.request_stream(
             admitted, model_settings, model_request_parameters, run_context
         ) as response:
@@ -84,16 +85,48 @@ class GuardedModel(WrapperModel):
             finally:
                 await guarded.close_stream()
 
-    async def _admitted(self, messages: list[ModelMessage]) -> tuple[Answer, list[ModelMessage]]:
-        """The guard of the answer, and the messages as hooks let them go on."""
-        texts = _texts(messages)
-        given = [{"role": role, "content": text} for _, role, text in texts]
-        answer = await self._guards.amessages(given, caller=self._caller)
+    async def _admitted(
+        self, messages: list[ModelMessage], parameters: ModelRequestParameters
+    ) -> tuple[Answer, list[ModelMessage], ModelRequestParameters]:
+        """The guard of the answer, and the messages, instructions and tools as hooks let them go on."""
+        texts, parts = _texts(messages), parameters.instruction_parts or []
+        given = [{"role": "system", "content": part.content} for part in parts]
+        given += [{"role": role, "content": text} for _, role, text in texts]
+        tools = [_shown(tool) for tool in (*parameters.function_tools, *parameters.output_tools)]
+        answer = await self._guards.amessages(given, tools=tools, caller=self._caller)
         changed = [str(one["content"]) for one in answer.messages]
-        if len(changed) != len(texts):
+        if len(changed) != len(given):
             raise RequestError("A hook has changed the number of messages.", param="messages")
-        new = {place: text for (place, _, old), text in zip(texts, changed, strict=True) if text != old}
-        return answer, [_with(message, i, new) for i, message in enumerate(messages)]
+        if [tool["function"]["name"] for tool in answer.tools] != [one["function"]["name"] for one in tools]:
+            raise RequestError("A hook has changed the tools or a tool's name.", param="tools")
+        new = zip(texts, changed[len(parts) :], strict=True)
+        by_place = {place: text for (place, _, old), text in new if text != old}
+        admitted = [_with(message, i, by_place) for i, message in enumerate(messages)]
+        functions = [tool["function"] for tool in answer.tools]
+        num_functions = len(parameters.function_tools)
+        return (
+            answer,
+            admitted,
+            replace(
+                parameters,
+                instruction_parts=parameters.instruction_parts
+                and [replace(part, content=text) for part, text in zip(parts, changed, strict=False)],
+                function_tools=[*map(_defined, parameters.function_tools, functions)],
+                output_tools=[*map(_defined, parameters.output_tools, functions[num_functions:])],
+            ),
+        )
+
+
+def _shown(tool: ToolDefinition) -> dict[str, Any]:
+    """A tool's definition as hooks read it."""
+    function = {"name": tool.name, "description": tool.description or ""}
+    return {"type": "function", "function": {**function, "parameters": tool.parameters_json_schema}}
+
+
+def _defined(tool: ToolDefinition, function: Mapping[str, Any]) -> ToolDefinition:
+    """The definition, as hooks let it go on."""
+    description = function["description"] or tool.description
+    return replace(tool, description=description, parameters_json_schema=function["parameters"])
 
 
 _Place = tuple[int, int | None, int | None]

@@ -1,6 +1,7 @@
 """`weir scan`: the command."""
 
 import argparse
+import codecs
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -69,10 +70,21 @@ def _files(names: Iterable[str]) -> Iterator[Path | None]:
         if name == "-":
             yield None
         elif path.is_dir():
-            inside = (file for file in sorted(path.rglob("*")) if file.is_file())
+            # A link that leads nowhere is a file that cannot be read.
+            inside = (file for file in sorted(path.rglob("*")) if file.is_file() or not file.exists())
             yield from (file for file in inside if not _LEFT_OUT & set(file.relative_to(path).parts))
         else:
             yield path
+
+
+def _encoding_of(data: bytes) -> str:
+    """UTF-8, or UTF-16 by its mark, else by the zero bytes of its letters."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    begin = data[:4096]
+    if begin[1::2].count(0) * 3 > len(begin):
+        return "utf-16-le"
+    return "utf-16-be" if begin[::2].count(0) * 3 > len(begin) else "utf-8-sig"
 
 
 def _all_found(guards: Iterable[Guards], files: Iterable[Path | None]) -> list[Found]:
@@ -80,7 +92,7 @@ def _all_found(guards: Iterable[Guards], files: Iterable[Path | None]) -> list[F
     found: list[Found] = []
     for file in files:
         data = sys.stdin.buffer.read() if file is None else file.read_bytes()
-        text = data.decode("utf-8", "replace")
+        text = data.decode(_encoding_of(data), "replace")
         try:
             of_file = [finding for guard in guards for finding in find(guard, text)]
         except HookError as error:

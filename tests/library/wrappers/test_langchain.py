@@ -15,7 +15,9 @@ from weir import Chunk, Verdict, emit, hold
 pytest.importorskip("langchain")
 
 from langchain.agents import create_agent
+from langchain_core.caches import InMemoryCache
 from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.globals import set_llm_cache
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
@@ -131,6 +133,15 @@ async def test_values_of_the_prompt_come_back_in_the_answer() -> None:
     model.chunks = ["You are ", placeholder[:9], placeholder[9:]]
     answer = await guarding.ainvoke([("user", "I am ann@millrace.initech.com")])
     assert answer.content == "You are ann@millrace.initech.com"
+
+
+def test_a_cache_of_answers_passes_no_guard_by() -> None:  # contract 1.3
+    set_llm_cache(InMemoryCache())
+    try:
+        assert guarded(said("Project Bluebird"), "secrets").invoke("q").text == "Project Bluebird"
+        assert guarded(said("Project Bluebird"), PHRASES).invoke("q").text == "[phrase]"
+    finally:
+        set_llm_cache(None)
 
 
 def test_a_refused_prompt_asks_no_model() -> None:

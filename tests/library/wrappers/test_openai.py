@@ -145,6 +145,19 @@ def test_the_server_gets_the_prompt_that_hooks_let_through() -> None:
     assert server.asked[-1].url == "https://api.openai.com/v1/chat/completions"
 
 
+def test_fields_that_no_hook_reads_do_not_reach_the_server() -> None:  # contract 8.6
+    server = Server(b"")
+    sdk = client(server, weir.HookSpec("pii", {"action": "redact", "prompt": "redact"}))
+    messages: list[Any] = [{"role": "user", "content": "Hi"}]
+    mail = "ann@millrace.initech.com"
+    with pytest.raises(openai.APIStatusError):  # it answers nothing
+        sdk.with_options(max_retries=0).chat.completions.create(
+            model="m", messages=messages, user=mail, metadata={"mail": mail}
+        )
+    assert mail not in str(server.body)
+    assert server.body["user"]
+
+
 async def test_a_refused_prompt_asks_no_server() -> None:
     refuses = weir.HookSpec("phrases", {"phrases": ["project bluebird"], "prompt": "refuse"})
     server = Server(chat_stream(said("Hi")))

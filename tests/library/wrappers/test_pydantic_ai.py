@@ -106,6 +106,28 @@ async def test_values_of_the_prompt_come_back_in_the_answer() -> None:
     assert await streamed(agent, "ann@millrace.initech.com") == "You are ann@millrace.initech.com"
 
 
+async def test_instructions_and_tools_pass_the_hooks() -> None:  # contract 8.1, 8.6
+    said, seen = Said("Hi"), []
+
+    def answers(messages: Any, info: Any) -> ModelResponse:
+        seen.append((messages, info))
+        return said.whole(messages, info)
+
+    redacts = weir.HookSpec("pii", {"action": "redact", "prompt": "redact"})
+    agent: Agent = Agent(
+        GuardedModel(FunctionModel(answers), weir.Guards([redacts])),
+        instructions="The owner is ann@millrace.initech.com",
+    )
+
+    @agent.tool_plain(description="Writes to ann@millrace.initech.com")
+    def write(text: str) -> str:
+        return text
+
+    await agent.run("Hi")
+    assert "[EMAIL_ADDRESS]" in str(seen)
+    assert "ann@millrace" not in str(seen)
+
+
 async def test_a_refused_prompt_asks_no_model() -> None:
     said = Said("Hi")
     refuses = weir.HookSpec("phrases", {"phrases": ["project bluebird"], "prompt": "refuse"})

@@ -66,6 +66,18 @@ def test_what_cannot_be_scanned_has_the_status_2(files: Path, arguments: list[st
     assert reason in said
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
+def test_other_encodings_are_read_too(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.txt").write_bytes(f"{MAIL} is ours".encode(encoding))
+    assert scanned(tmp_path, ".") == ("a.txt:1:1: pii: EMAIL_ADDRESS (24 characters)\n", "", 1)
+
+
+def test_a_link_that_leads_nowhere_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").symlink_to(tmp_path / "no_such_file")
+    _, error, status = scanned(tmp_path, ".")
+    assert ("a.txt" in error, status) == (True, 2)
+
+
 def test_the_guards_may_be_those_of_a_server(files: Path) -> None:
     hook = "{path: phrases, args: {phrases: [line, key]}}"
     (files / "weir.yaml").write_text(f"hooks: [{hook}]\n")
