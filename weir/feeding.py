@@ -88,6 +88,8 @@ class Feeding:
             return Delta(text=item)
         if not isinstance(item, Delta):
             raise TypeError(f"a piece of an answer is a str or a Delta, not {type(item).__name__}")
+        if not 0 <= item.index < self._guard.request.num_outputs:
+            raise ValueError(f"a delta's index is that of an output of the request, not {item.index}")
         if item.finish_reason is not None:
             self._finished.add(item.index)
         return item

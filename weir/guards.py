@@ -1,6 +1,7 @@
 """Guards for a program's own texts: made once, and opened for each answer."""
 
 import inspect
+import json
 import math
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from itertools import count
@@ -156,22 +157,28 @@ class Guards:
         messages: Iterable[Mapping[str, Any]],
         *,
         tools: Iterable[Mapping[str, Any]] = (),
+        extra: Mapping[str, Any] = {},
         caller: str = "",
         may_be_cut: bool = False,
     ) -> Answer:
-        """As `prompt`, for a chat's messages and tools, in the form of OpenAI's chat completions."""
-        return self.admit(_chat(messages, tools, caller), may_be_cut=may_be_cut)
+        """As `prompt`, for a chat's messages and tools, in the form of OpenAI's chat completions.
+
+        `extra`: other fields for the model, as JSON has them. Hooks read all their texts (8.6), and
+        `request.extra` of the result has them as the hooks let them go on.
+        """
+        return self.admit(_chat(messages, tools, extra, caller), may_be_cut=may_be_cut)
 
     async def amessages(
         self,
         messages: Iterable[Mapping[str, Any]],
         *,
         tools: Iterable[Mapping[str, Any]] = (),
+        extra: Mapping[str, Any] = {},
         caller: str = "",
         may_be_cut: bool = False,
     ) -> Answer:
         """As `messages`, for hooks of which one is async."""
-        return await self.aadmit(_chat(messages, tools, caller), may_be_cut=may_be_cut)
+        return await self.aadmit(_chat(messages, tools, extra, caller), may_be_cut=may_be_cut)
 
     @overload
     def stream(self, source: AsyncIterable[Item], *, may_be_cut: bool = False) -> GuardedStream[str]: ...
@@ -179,7 +186,7 @@ class Guards:
     def stream(self, source: Iterable[Item], *, may_be_cut: bool = False) -> GuardedIterator[str]: ...
     def stream(self, source: Any, *, may_be_cut: bool = False) -> GuardedStream[str] | GuardedIterator[str]:
         """Guard an answer of which no hook has seen the prompt: see `Answer.stream`."""
-        answer = self.open(_chat((), (), ""), may_be_cut=may_be_cut)
+        answer = self.open(_chat((), (), {}, ""), may_be_cut=may_be_cut)
         guarded: GuardedStream[str] | GuardedIterator[str] = answer.stream(source)
         return guarded
 
@@ -191,17 +198,17 @@ class Guards:
         self, source: Any, *, may_be_cut: bool = False
     ) -> GuardedStream[Delta] | GuardedIterator[Delta]:
         """As `stream`: see `Answer.deltas`."""
-        answer = self.open(_chat((), (), ""), may_be_cut=may_be_cut)
+        answer = self.open(_chat((), (), {}, ""), may_be_cut=may_be_cut)
         guarded: GuardedStream[Delta] | GuardedIterator[Delta] = answer.deltas(source)
         return guarded
 
     def text(self, text: str, *, may_be_cut: bool = False) -> Text:
         """Guard a whole text: see `Answer.text`."""
-        return self.open(_chat((), (), ""), may_be_cut=may_be_cut).text(text)
+        return self.open(_chat((), (), {}, ""), may_be_cut=may_be_cut).text(text)
 
     async def atext(self, text: str, *, may_be_cut: bool = False) -> Text:
         """As `text`, for hooks of which one is async."""
-        return await self.open(_chat((), (), ""), may_be_cut=may_be_cut).atext(text)
+        return await self.open(_chat((), (), {}, ""), may_be_cut=may_be_cut).atext(text)
 
     def close(self) -> None:
         """Close the hooks that were built here (contract 1.7). Closing twice is fine."""
@@ -249,6 +256,23 @@ def guard(source: Any, hooks: Hooks | Guards) -> GuardedStream[str] | GuardedIte
     return guarded
 
 
+def json_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that JSON has, for `extra` of `Guards.messages`. Others, as classes, have no text for a
+    model. The headers of a request are left out: its keys are in them."""
+    return {name: value for name, value in fields.items() if name not in _HEADERS and _is_json(value)}
+
+
+_HEADERS = ("extra_headers", "headers")
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def _completion(prompt: str, caller: str) -> GenerationRequest:
     return GenerationRequest(
         request_id=_new_id(), model="", endpoint="completions", prompts=(prompt,), caller=caller
@@ -256,7 +280,10 @@ def _completion(prompt: str, caller: str) -> GenerationRequest:
 
 
 def _chat(
-    messages: Iterable[Mapping[str, Any]], tools: Iterable[Mapping[str, Any]], caller: str
+    messages: Iterable[Mapping[str, Any]],
+    tools: Iterable[Mapping[str, Any]],
+    extra: Mapping[str, Any],
+    caller: str,
 ) -> GenerationRequest:
     return GenerationRequest(
         request_id=_new_id(),
@@ -264,6 +291,7 @@ def _chat(
         endpoint="chat",
         messages=tuple(messages),
         tools=tuple(tools),
+        extra=extra,
         caller=caller,
         stream=True,
     )

@@ -30,7 +30,7 @@ from langchain_core.runnables import Runnable
 from engine.protocol import Delta, RequestError, ToolCall
 from engine.protocol.call_ids import call_key
 from weir.answer import Answer
-from weir.guards import Guards
+from weir.guards import Guards, json_fields
 
 
 class GuardedChatModel(BaseChatModel):
@@ -78,11 +78,11 @@ class GuardedChatModel(BaseChatModel):
     def _released(
         self, messages: list[BaseMessage], stop: Any, others: dict[str, Any], source: "_Source"
     ) -> Generator[ChatGenerationChunk, None, None]:
-        given = _openai(messages)
-        answer = self.guards.messages(given, tools=_tools(others), caller=self.caller)
+        given, extra = _openai(messages), _extra(messages, stop, others)
+        answer = self.guards.messages(given, tools=_tools(others), extra=extra, caller=self.caller)
         reader, writer = _Reader(), _Writer(answer)
-        asked = _admitted(messages, given, answer)
-        with answer.deltas(_deltas(reader, source(self.model, asked, stop, others))) as released:
+        asked = _admitted(messages, given, answer), *_settings(stop, others, answer)
+        with answer.deltas(_deltas(reader, source(self.model, *asked))) as released:
             for delta in released:
                 yield writer.chunk(delta)
         yield writer.last(reader)
@@ -107,11 +107,11 @@ class GuardedChatModel(BaseChatModel):
     async def _areleased(
         self, messages: list[BaseMessage], stop: Any, others: dict[str, Any], source: "_AsyncSource"
     ) -> AsyncGenerator[ChatGenerationChunk, None]:
-        given = _openai(messages)
-        answer = await self.guards.amessages(given, tools=_tools(others), caller=self.caller)
+        given, extra = _openai(messages), _extra(messages, stop, others)
+        answer = await self.guards.amessages(given, tools=_tools(others), extra=extra, caller=self.caller)
         reader, writer = _Reader(), _Writer(answer)
-        asked = _admitted(messages, given, answer)
-        async with answer.deltas(_adeltas(reader, source(self.model, asked, stop, others))) as released:
+        asked = _admitted(messages, given, answer), *_settings(stop, others, answer)
+        async with answer.deltas(_adeltas(reader, source(self.model, *asked))) as released:
             async for delta in released:
                 yield writer.chunk(delta)
         yield writer.last(reader)
@@ -209,7 +209,6 @@ class _Reader:
         """Raises `RequestError` for a block that no hook can read."""
         if message.usage_metadata is not None:
             self.usage = message.usage_metadata
-            yield from ()
         for block in message.content_blocks:
             match block:
                 case {"type": "text", "text": str(text)}:
@@ -280,10 +279,53 @@ def _tools(others: dict[str, Any]) -> list[dict[str, Any]]:
     return [tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("function"), dict)]
 
 
+_IN_CHATS = ("text", "image", "image_url", "audio", "input_audio", "file", "video", "tool_use")
+"""Types of content blocks that `_openai` has."""
+_BESIDE = ("additional_kwargs", "invalid_tool_calls")
+"""Fields of a message that models are sent and `_openai` leaves out: earlier reasoning, and broken calls."""
+
+
+def _extra(messages: list[BaseMessage], stop: Any, others: dict[str, Any]) -> dict[str, Any]:
+    """What the model is sent beside the chat, for hooks to read."""
+    given = {"stop": stop} if stop else {}  # a stop string says that the caller may have cut the answer
+    return {**given, "settings": json_fields(others), "messages": [*map(_beside, messages)]}
+
+
+def _beside(message: BaseMessage) -> dict[str, Any]:
+    fields = {name: value for name in _BESIDE if (value := getattr(message, name, None))}
+    blocks = message.content if isinstance(message.content, list) else []
+    unread = {
+        str(i): block
+        for i, block in enumerate(blocks)
+        if isinstance(block, dict) and block.get("type") not in _IN_CHATS
+    }
+    beside = {**fields, "blocks": unread}
+    if len(read := json_fields(beside)) < len(beside):
+        raise RequestError("No hook reads a message's fields that are no JSON.", param="messages")
+    return read
+
+
+def _settings(stop: Any, others: dict[str, Any], answer: Answer) -> tuple[Any, dict[str, Any]]:
+    """`stop` and the other settings, as hooks let them go on."""
+    extra = answer.request.extra
+    return [*extra["stop"]] if stop else stop, {**others, **extra["settings"]}
+
+
 def _admitted(messages: list[BaseMessage], given: list[dict[str, Any]], answer: Answer) -> list[BaseMessage]:
     """The messages as hooks let them go on. One that no hook has changed stays as it is."""
     admitted = [dict(one) for one in answer.messages]
     if len(admitted) != len(given):
         return list(convert_to_messages(admitted))
-    pairs = zip(messages, given, admitted, strict=True)
-    return [own if one == before else convert_to_messages([one])[0] for own, before, one in pairs]
+    triples = zip(messages, given, admitted, answer.request.extra["messages"], strict=True)
+    return [
+        _with(own if one == before else convert_to_messages([one])[0], beside)
+        for own, before, one, beside in triples
+    ]
+
+
+def _with(message: BaseMessage, beside: dict[str, Any]) -> BaseMessage:
+    fields = {name: beside[name] for name in _BESIDE if name in beside}
+    if beside["blocks"] and isinstance(message.content, list):
+        blocks = enumerate(message.content)
+        fields["content"] = [beside["blocks"].get(str(i), block) for i, block in blocks]
+    return message.model_copy(update=fields)

@@ -38,7 +38,7 @@ from proxy.wire.openai.answer import new_id
 from proxy.wire.openai.chat import ChatAnswer, ChatRequest
 from weir.answer import Answer
 from weir.answer import RefusedError as _RefusedError
-from weir.guards import Guards
+from weir.guards import Guards, json_fields
 
 _CHATS = ("completion", "acompletion")
 """LiteLLM's names for calls that are chats."""
@@ -79,16 +79,19 @@ class Guardrail(CustomGuardrail):
         if call_type not in _CHATS:
             raise RequestError(f"No hook reads a call of the type {call_type}: weir.litellm guards chats.")
         _, request = _read(data, user_api_key_dict)
+        rest = json_fields({name: value for name, value in data.items() if not _is_litellms(name)})
         try:
-            answer = await self.guards.aadmit(request)
+            answer = await self.guards.aadmit(replace(request, extra={**request.extra, "rest": rest}))
         except (_HookError, _RefusedError) as error:
             raise self._own(error) from error.__cause__
         if answer.request.messages != request.messages:
             data["messages"] = answer.messages
         if answer.request.tools != request.tools:
             data["tools"] = answer.tools
-        if self.should_run_guardrail(data, GuardrailEventHooks.post_call):
-            await self._keep(str(data.get("litellm_call_id")), answer)
+        data.update(answer.request.extra["rest"])
+        call_id = data.get("litellm_call_id")
+        if call_id and self.should_run_guardrail(data, GuardrailEventHooks.post_call):
+            await self._keep(str(call_id), answer)
         return data
 
     async def async_post_call_success_hook(
@@ -110,9 +113,13 @@ class Guardrail(CustomGuardrail):
             raise self._own(error) from error.__cause__
         finally:
             await answer.aclose()
-        # All of a choice is written anew: LiteLLM has fields in it that no hook reads.
-        response.choices = ModelResponse(**orjson.loads(writer.whole())).choices
-        return response
+        # All is written anew but the usage: LiteLLM has fields beside the choices, as citations, that no hook
+        # reads.
+        written = ModelResponse(**orjson.loads(writer.whole()))
+        written._hidden_params = response._hidden_params
+        if usage := getattr(response, "usage", None):
+            written.usage = usage
+        return written
 
     async def async_post_call_streaming_iterator_hook(
         self, user_api_key_dict: Any, response: AsyncIterable[Any], request_data: dict[str, Any]
@@ -172,6 +179,15 @@ def _read(data: Mapping[str, Any], asker: Any) -> tuple[ChatRequest, GenerationR
     return fields, replace(request, steers_end=steers_end(request, _ENGINE.fields, _ENGINE.info))
 
 
+def _is_litellms(name: str) -> bool:
+    """Whether the field is LiteLLM's own, or is read by itself."""
+    return name in _KEPT or name.startswith("litellm")
+
+
+_KEPT = frozenset(
+    {"api_base", "api_key", "guardrails", "messages", "metadata", "model", "proxy_server_request"}
+    | {"secret_fields", "tools"}
+)
 _NAMES = (FIELDS.keys() | ChatRequest.model_fields.keys()) - _OWN
 
 

@@ -37,7 +37,7 @@ from pydantic_ai.tools import ToolDefinition
 from engine.protocol import Delta, RequestError, ToolCall
 from engine.protocol.call_ids import call_key
 from weir.answer import Answer
-from weir.guards import Guards
+from weir.guards import Guards, json_fields
 
 
 class GuardedModel(WrapperModel):
@@ -58,8 +58,8 @@ class GuardedModel(WrapperModel):
         model_settings: Any,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        answer, admitted, model_request_parameters = await self._admitted(messages, model_request_parameters)
-        response = await self.wrapped.request(admitted, model_settings, model_request_parameters)
+        answer, *admitted = await self._admitted(messages, model_settings, model_request_parameters)
+        response = await self.wrapped.request(*admitted)
         reader = _Reader()
         events = _later([PartStartEvent(index=i, part=part) for i, part in enumerate(response.parts)])
         guarded = _Guarded(model_request_parameters, answer, response, _deltas(reader, events))
@@ -75,10 +75,8 @@ class GuardedModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
         run_context: Any = None,
     ) -> AsyncGenerator[StreamedResponse, None]:
-        answer, admitted, model_request_parameters = await self._admitted(messages, model_request_parameters)
-        async with self.wrapped.request_stream(
-            admitted, model_settings, model_request_parameters, run_context
-        ) as response:
+        answer, *admitted = await self._admitted(messages, model_settings, model_request_parameters)
+        async with self.wrapped.request_stream(*admitted, run_context) as response:
             guarded = _Guarded(model_request_parameters, answer, response, _deltas(_Reader(), response))
             try:
                 yield guarded
@@ -86,14 +84,16 @@ class GuardedModel(WrapperModel):
                 await guarded.close_stream()
 
     async def _admitted(
-        self, messages: list[ModelMessage], parameters: ModelRequestParameters
-    ) -> tuple[Answer, list[ModelMessage], ModelRequestParameters]:
-        """The guard of the answer, and the messages, instructions and tools as hooks let them go on."""
+        self, messages: list[ModelMessage], settings: Any, parameters: ModelRequestParameters
+    ) -> tuple[Answer, list[ModelMessage], Any, ModelRequestParameters]:
+        """The guard of the answer, and the messages, settings, instructions and tools as hooks let them go
+        on."""
         texts, parts = _texts(messages), parameters.instruction_parts or []
         given = [{"role": "system", "content": part.content} for part in parts]
         given += [{"role": role, "content": text} for _, role, text in texts]
         tools = [_shown(tool) for tool in (*parameters.function_tools, *parameters.output_tools)]
-        answer = await self._guards.amessages(given, tools=tools, caller=self._caller)
+        extra = {"settings": json_fields(settings or {})}
+        answer = await self._guards.amessages(given, tools=tools, extra=extra, caller=self._caller)
         changed = [str(one["content"]) for one in answer.messages]
         if len(changed) != len(given):
             raise RequestError("A hook has changed the number of messages.", param="messages")
@@ -107,6 +107,7 @@ class GuardedModel(WrapperModel):
         return (
             answer,
             admitted,
+            settings and {**settings, **answer.request.extra["settings"]},
             replace(
                 parameters,
                 instruction_parts=parameters.instruction_parts

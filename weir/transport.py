@@ -8,8 +8,9 @@ Both ways are the proxy's own code. `proxy.wire` reads the SDK's request, and wr
 would get of the proxy. The server is always asked for a stream. What no hook can read is refused.
 """
 
+import re
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
-from contextlib import aclosing, closing
+from contextlib import aclosing, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,6 +46,8 @@ _OF_BODIES = frozenset(
 """Headers of a request that depend on its body, or on the answer's."""
 _PASSED = ("request-id", "retry-after", "retry-after-ms", "x-request-id", "x-should-retry")
 """Headers of a server's answer that the SDKs read."""
+_MODELS = re.compile(r"(?:.*/v\d\w*)?/models(?:/[\w.:-]+)?")
+"""The path of the list of models, and of one model."""
 TOLD_ERRORS = (RequestError, EngineError, APIError, ValidationError)
 """The errors that the SDK gets as an HTTP answer. Those of hooks go through it as they are."""
 
@@ -79,7 +82,7 @@ class API:
         """The end of the path of a request that generates. None: the request has no text that hooks read.
         Raises `APIError` for any other request."""
         path = request.url.path
-        if request.method == "GET" and "/models" in path:
+        if request.method == "GET" and _MODELS.fullmatch(path):
             return None
         end = next((end for end in self.endpoints if request.method == "POST" and path.endswith(end)), None)
         if end is None:
@@ -169,6 +172,15 @@ def _passed(response: httpx2.Response) -> dict[str, str]:
     return {name: response.headers[name] for name in _PASSED if name in response.headers}
 
 
+@contextmanager
+def _in_own_words() -> Generator[None, None, None]:
+    """Raise a broken protocol's error without the server's bytes, which it quotes (contract 5.3)."""
+    try:
+        yield
+    except httpx2.ProtocolError as error:
+        raise type(error)("The server's answer breaks HTTP's protocol.") from None
+
+
 class Reader:
     """Reads a server's answer into deltas. No I/O, and no clock: the SDK has timeouts."""
 
@@ -243,7 +255,8 @@ class GuardedTransport(httpx2.BaseTransport):
 
     def _answered(self, exchange: Exchange, answer: Answer) -> httpx2.Response:
         call = exchange.call(answer.request)
-        response = self._transport.handle_request(exchange.sent(call))
+        with _in_own_words():
+            response = self._transport.handle_request(exchange.sent(call))
         if response.status_code != 200:
             return exchange.refused(call, response, response.read())
         deltas = answer.deltas(_deltas(Reader(self._api.engine, call), response))
@@ -260,7 +273,7 @@ class GuardedTransport(httpx2.BaseTransport):
 
 
 def _deltas(reader: Reader, response: httpx2.Response) -> Generator[Delta, None, None]:
-    with closing(response):
+    with closing(response), _in_own_words():
         for data in response.iter_bytes():
             yield from reader.feed(data)
             if reader.has_ended:
@@ -322,7 +335,8 @@ class AsyncGuardedTransport(httpx2.AsyncBaseTransport):
 
     async def _answered(self, exchange: Exchange, answer: Answer) -> httpx2.Response:
         call = exchange.call(answer.request)
-        response = await self._transport.handle_async_request(exchange.sent(call))
+        with _in_own_words():
+            response = await self._transport.handle_async_request(exchange.sent(call))
         if response.status_code != 200:
             return exchange.refused(call, response, await response.aread())
         deltas = answer.deltas(_later_deltas(Reader(self._api.engine, call), response))
@@ -340,13 +354,14 @@ class AsyncGuardedTransport(httpx2.AsyncBaseTransport):
 
 async def _later_deltas(reader: Reader, response: httpx2.Response) -> AsyncGenerator[Delta, None]:
     async with aclosing(response):
-        async for data in response.aiter_bytes():
-            for delta in reader.feed(data):
+        with _in_own_words():
+            async for data in response.aiter_bytes():
+                for delta in reader.feed(data):
+                    yield delta
+                if reader.has_ended:
+                    return
+            for delta in reader.feed(b""):
                 yield delta
-            if reader.has_ended:
-                return
-        for delta in reader.feed(b""):
-            yield delta
 
 
 class _AsyncStream(httpx2.AsyncByteStream):

@@ -4,10 +4,13 @@ With the first model's configuration, transformers imports `torch.distributed.te
 other modules: 47 MB, and seconds of the start. It does not where `is_torch_distributed_available` is false.
 """
 
+from functools import cache
+
 import torch
 from transformers.utils.import_utils import is_torch_distributed_available
 
 
+@cache
 def leave_out_distributed() -> None:
     """Have transformers take this process for one without `torch.distributed`. It has no effect after
     transformers first asked: the answer is kept for the process."""

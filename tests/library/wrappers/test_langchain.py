@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field
 
 import weir
 from engine.protocol import RequestError
@@ -33,6 +34,8 @@ class Model(BaseChatModel):
 
     chunks: list[Any]
     asked: list[list[BaseMessage]]
+    settings: list[Any] = Field(default_factory=list)
+    """Stop strings, and other settings of each call."""
     given: int = 0
     closings: int = 0
 
@@ -46,7 +49,7 @@ class Model(BaseChatModel):
     def _generate(
         self, messages: Any, stop: Any = None, run_manager: Any = None, **others: Any
     ) -> ChatResult:
-        first, *rest = [one.message for one in self._stream(messages)]
+        first, *rest = [one.message for one in self._stream(messages, stop, **others)]
         whole = first + rest if rest else first
         message = AIMessage(whole.content, tool_calls=whole.tool_calls, usage_metadata=whole.usage_metadata)
         return ChatResult(generations=[ChatGeneration(message=message)])
@@ -55,6 +58,7 @@ class Model(BaseChatModel):
         self, messages: Any, stop: Any = None, run_manager: Any = None, **others: Any
     ) -> Iterator[ChatGenerationChunk]:
         self.asked.append(messages)
+        self.settings.append((stop, others))
         try:
             for one in self.chunks:
                 if isinstance(one, BaseException):
@@ -142,6 +146,22 @@ def test_a_cache_of_answers_passes_no_guard_by() -> None:  # contract 1.3
         assert guarded(said("Project Bluebird"), PHRASES).invoke("q").text == "[phrase]"
     finally:
         set_llm_cache(None)
+
+
+def test_all_that_the_model_is_sent_passes_the_hooks() -> None:  # contract 8.1, 8.6
+    mail, model = "ann@millrace.initech.com", said("Hi")
+    redacts = weir.HookSpec("pii", {"action": "redact", "prompt": "redact"})
+    bad = {"type": "invalid_tool_call", "name": "f", "args": f"to {mail}", "id": "1", "error": None}
+    before = AIMessage(
+        [{"type": "text", "text": mail}, {"type": "thinking", "thinking": f"It is {mail}", "signature": "s"}],
+        additional_kwargs={"reasoning_content": f"The user is {mail}"},
+        invalid_tool_calls=[bad],
+    )
+    tools = [{"name": "f", "description": f"Writes to {mail}", "input_schema": {"type": "object"}}]
+    guarded(model, redacts).invoke(["Hi", before, mail], stop=[mail], tools=tools)
+    sent = f"{model.asked} {model.settings}"
+    assert mail not in sent
+    assert sent.count("[EMAIL_ADDRESS]") == 7
 
 
 def test_a_refused_prompt_asks_no_model() -> None:

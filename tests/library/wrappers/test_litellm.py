@@ -138,6 +138,38 @@ async def test_every_channel_is_guarded() -> None:
     assert message.reasoning_content == "of [phrase]"
 
 
+async def test_all_that_the_server_is_sent_passes_the_hooks() -> None:  # contract 8.1, 8.6
+    mail = "ann@millrace.initech.com"
+    guard = guardrail({"path": "pii", "args": {"action": "redact", "prompt": "redact"}})
+    fields: dict[str, Any] = {
+        "stop": [mail],
+        "user": mail,
+        "extra_body": {"to": mail},
+        "functions": [{"description": mail}],
+    }
+    sent = await guard.async_pre_call_hook(None, None, asked(**fields), "completion")
+    assert mail not in str(sent)
+    assert str(sent).count("[EMAIL_ADDRESS]") == 4
+
+
+async def test_a_whole_answer_has_nothing_that_no_hook_reads() -> None:  # contract 5.3
+    mail = "ann@millrace.initech.com"
+    answer = whole("Hi")
+    answer.id = answer.model = answer.system_fingerprint = answer.citations = mail
+    released = await guardrail("pii").async_post_call_success_hook(asked(), None, answer)
+    assert mail not in str(released.model_dump())
+
+
+async def test_calls_without_an_id_share_no_values() -> None:  # contract 9.3
+    guard = guardrail(RESTORES)
+    first = {**asked("I am ann@millrace.initech.com"), "litellm_call_id": None}
+    sent = await guard.async_pre_call_hook(None, None, first, "completion")
+    said_back = whole(sent["messages"][0]["content"])
+    other = {**asked(), "litellm_call_id": None}
+    released = await guard.async_post_call_success_hook(other, None, said_back)
+    assert "ann@" not in str(released)
+
+
 async def test_a_refused_prompt_is_an_error_400() -> None:
     refuses = {"path": "phrases", "args": {"phrases": ["project bluebird"], "prompt": "refuse"}}
     with pytest.raises(weir.RefusedError) as caught:

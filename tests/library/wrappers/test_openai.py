@@ -360,3 +360,25 @@ async def by_async(server: Server, given: Any) -> Any:
 def test_nothing_of_a_forbidden_span_gets_out() -> None:
     """`make bench NAME=leaks` tries 100,000 streams."""
     run(150, 1, by_openai)
+
+
+@pytest.mark.parametrize("path", ["files/x/models", "files/f/content%2fmodels", "models/x/content"])
+def test_of_the_paths_with_models_only_the_models_pass(path: str) -> None:  # contract 1.3
+    server = Server(b"{}")
+    with pytest.raises(openai.NotFoundError):
+        client(server, "pii").get(path, cast_to=object)
+    assert server.asked == []
+
+
+def test_an_error_of_the_connection_quotes_no_bytes_of_the_server() -> None:  # contract 5.3
+    class Broken(Server):
+        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+            raise httpx2.RemoteProtocolError("illegal header: b'ann@millrace.initech.com'")
+
+    sdk = client(Broken(b""), "pii").with_options(max_retries=0)
+    with pytest.raises(openai.APIConnectionError) as raised:
+        sdk.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hi"}])
+    error: BaseException | None = raised.value
+    while error is not None:
+        assert "ann@" not in str(error)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

@@ -123,8 +123,12 @@ async def test_instructions_and_tools_pass_the_hooks() -> None:  # contract 8.1,
     def write(text: str) -> str:
         return text
 
-    await agent.run("Hi")
-    assert "[EMAIL_ADDRESS]" in str(seen)
+    settings: Any = {
+        "stop_sequences": ["ann@millrace.initech.com"],
+        "extra_body": {"to": "ann@millrace.initech.com"},
+    }
+    await agent.run("Hi", model_settings=settings)
+    assert str(seen).count("[EMAIL_ADDRESS]") >= 4
     assert "ann@millrace" not in str(seen)
 
 
