@@ -11,7 +11,7 @@ Item = str | Delta
 
 
 class Feeding:
-    """What the hooks release of one answer, as its pieces come."""
+    """The text that hooks release of one answer, as its pieces come."""
 
     __slots__ = (
         "_can_feed",

@@ -246,7 +246,7 @@ def guard(source: AsyncIterable[Item], hooks: Hooks | Guards) -> GuardedStream[s
 @overload
 def guard(source: Iterable[Item], hooks: Hooks | Guards) -> GuardedIterator[str]: ...
 def guard(source: Any, hooks: Hooks | Guards) -> GuardedStream[str] | GuardedIterator[str]:
-    """What hooks release of one stream of strings: see `Guards.stream`, and `Guards` for the hooks.
+    """The text that hooks release of one stream of strings: see `Guards.stream`, and `Guards` for the hooks.
 
     Building the hooks takes longer than guarding an answer, up to a second. A program that guards more than
     one answer makes `Guards` once, and gives them here or uses their own methods.

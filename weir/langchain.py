@@ -286,7 +286,7 @@ _BESIDE = ("additional_kwargs", "invalid_tool_calls")
 
 
 def _extra(messages: list[BaseMessage], stop: Any, others: dict[str, Any]) -> dict[str, Any]:
-    """What the model is sent beside the chat, for hooks to read."""
+    """All that the model is sent beside the chat, for hooks to read."""
     given = {"stop": stop} if stop else {}  # a stop string says that the caller may have cut the answer
     return {**given, "settings": json_fields(others), "messages": [*map(_beside, messages)]}
 

@@ -238,7 +238,7 @@ async def _later(events: list[Any]) -> AsyncGenerator[Any, None]:
 
 @dataclass
 class _Guarded(StreamedResponse):
-    """What hooks release of a response."""
+    """The parts of a response that hooks release."""
 
     _answer: Answer
     _source: Any

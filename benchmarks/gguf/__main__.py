@@ -54,7 +54,7 @@ class System(Protocol):
         ...
 
     async def logprobs(self, tokens: Sequence[int]) -> Sequence[float]:
-        """Of each token after the first, given those before it. Unit: nats."""
+        """The logprob of each token after the first, given those before it. Unit: nats."""
         ...
 
 

@@ -92,7 +92,7 @@ class GgufCheckpoint(Checkpoint):
         return parts[0] if len(parts) == 1 else QuantizedWeight.cat(parts)
 
     def take_embedding(self, name: str, tied: Weight | None) -> Embedding:
-        """Where weights are kept, rows are read from the file when a step needs them: the system holds those
+        """If weights are kept, rows are read from the file when a step needs them: the system holds those
         that are used."""
         name = f"{name}.weight"
         stored = self._stored(name)

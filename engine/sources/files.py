@@ -1,4 +1,4 @@
-"""What a model brings but its weights: configuration, tokenizer, and the tokens that end an answer."""
+"""All of a model but its weights: configuration, tokenizer, and the tokens that end an answer."""
 
 import logging
 from pathlib import Path

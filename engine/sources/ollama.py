@@ -13,7 +13,7 @@ HOST, NAMESPACE, TAG = "registry.ollama.ai", "library", "latest"
 WEIGHTS = "application/vnd.ollama.image.model"
 ADAPTERS = ("application/vnd.ollama.image.adapter", "application/vnd.ollama.image.projector")
 SYSTEM_STORE = Path("/usr/share/ollama/.ollama/models")
-"""Where the service that Ollama's installer makes keeps its models."""
+"""The folder of models of the service that Ollama's installer makes."""
 
 
 def ollama_file(model: str) -> Path:

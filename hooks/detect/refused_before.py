@@ -1,4 +1,4 @@
-"""What a guard has refused of prompts: each paragraph is refused until the caller says something after it.
+"""The paragraphs of prompts that a guard has refused: each is refused until the caller says more after it.
 
 Clients send a refused text again: once more at once, beside another question such as that for a title, and
 then for good, as a part of the conversation's history. Each process that runs the guard remembers for
@@ -37,7 +37,7 @@ class RefusedBefore:
         return NewTexts(self, request)
 
     def after(self, text: bytes) -> bytes | None:
-        """What the caller said after a paragraph when it was refused. None: it was not refused."""
+        """The caller's words after a paragraph when it was refused. None: it was not refused."""
         with self._lock:
             until, after = self._known.get(text, (0.0, b""))
             return after if until > self._now() else None
@@ -61,7 +61,7 @@ class RefusedBefore:
 
 
 class NewTexts:
-    """What one request says after the model's last answer, but for paragraphs that were refused before the
+    """The words of one request after the model's last answer, but for paragraphs that were refused before the
     caller said something more. Clients put the next words into the same text, the same message, or another.
     """
 

@@ -30,7 +30,7 @@ _MARK = (TopLogprob(None, b"", 0.0),)
 
 
 class PostProcessorHookChunk(Protocol):
-    """What TensorRT-LLM says of a piece. It does not say what the client asked for."""
+    """A piece, as TensorRT-LLM tells of it. It does not say what the client asked for."""
 
     @property
     def request_id(self) -> int: ...
@@ -177,7 +177,7 @@ class _Output:
         self.answer = answer
         self.sent = ""
         self.waiting = ""
-        """What the guards have released and TensorRT-LLM has not got."""
+        """The text that the guards have released and TensorRT-LLM has not got."""
         self._num_pieces = 0
 
     def take(self, text: str, *, is_last: bool) -> bool:

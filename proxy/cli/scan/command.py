@@ -54,7 +54,8 @@ def scan(options: argparse.Namespace) -> None:
     else:
         for path, finding in found:
             where = f"{path or '-'}:{finding.start.line}:{finding.start.column}"
-            print(harmless(f"{where}: {finding.guard}: {finding.rule} ({finding.length} characters)"))
+            line = f"{where}: {finding.guard}: {finding.rule} ({finding.length} characters)"
+            print(harmless(line).replace("\n", "\\n"))  # a file's name may have one
     raise SystemExit(1 if found else 0)
 
 

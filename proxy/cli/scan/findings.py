@@ -1,4 +1,4 @@
-"""What guards find in a text, and where. No finding has the text itself."""
+"""The finds of guards in a text, with their places. No finding has the text itself."""
 
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -38,8 +38,8 @@ class Finding:
 
 
 def find(guard: Guards, text: str) -> Iterator[Finding]:
-    """What one guard finds in a text, in order. A guard that ends a text finds no more behind that place, and
-    one that suspects a text says so once, without a place in it.
+    """The finds of one guard in a text, in order. A guard that ends a text finds no more after that place.
+    One that suspects a text says so once, without a place in it.
 
     Raises `HookError`.
     """

@@ -72,6 +72,12 @@ def test_other_encodings_are_read_too(tmp_path: Path, encoding: str) -> None:
     assert scanned(tmp_path, ".") == ("a.txt:1:1: pii: EMAIL_ADDRESS (24 characters)\n", "", 1)
 
 
+def test_a_files_name_forges_no_line(tmp_path: Path) -> None:
+    (tmp_path / "a\nb\x1b.txt").write_text(MAIL)
+    printed, _, status = scanned(tmp_path, ".")
+    assert (printed.count("\n"), "\x1b" in printed, status) == (1, False, 1)
+
+
 def test_a_link_that_leads_nowhere_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "a.txt").symlink_to(tmp_path / "no_such_file")
     _, error, status = scanned(tmp_path, ".")
