@@ -204,5 +204,5 @@ async def test_wherever_the_servers_bytes_are_cut_the_text_is_the_same(
 
 
 def test_nothing_of_a_forbidden_span_gets_out() -> None:
-    """`make bench NAME=leaks` tries 100,000 streams."""
+    """`make bench NAME=leaks ARGS="--wrappers 100000"` tries more."""
     run(150, 2, by_anthropic)

@@ -358,7 +358,7 @@ async def by_async(server: Server, given: Any) -> Any:
 
 
 def test_nothing_of_a_forbidden_span_gets_out() -> None:
-    """`make bench NAME=leaks` tries 100,000 streams."""
+    """`make bench NAME=leaks ARGS="--wrappers 100000"` tries more."""
     run(150, 1, by_openai)
 
 
