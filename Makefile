@@ -20,6 +20,7 @@
 #   make test-envoy        the external processor, asked by a real Envoy, in an environment of its own: 310 MB
 #   make test-gateways     Weir as the guardrail of LiteLLM's proxy, in an environment of its own: 770 MB, and minutes
 #   make test-deploy       the files in deploy/, with linters in an environment of their own: 300 MB
+#   make test-streamguard  the benchmark of guard servers, on a guard with planted faults: two minutes
 #   make test-vllm         what needs vLLM, in an environment of its own: 3.5 GB, and minutes
 #   make test-gpu-compile  the kernels for GPUs, compiled for five kinds that need not be there: minutes
 #   make mutants           changes of the code that no test notices: ARGS=hooks/pipeline
@@ -48,7 +49,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-comp
 # Programs that test torch itself, which some builds bring: 120 MB.
 TORCH_TESTS = $(VENV)/lib/python3*/site-packages/torch/test $(VENV)/lib/python3*/site-packages/torch/bin/test_*
 
-.PHONY: help serve check test test-all test-real test-wheel test-clients test-page test-frontends test-library test-envoy test-gateways test-deploy test-vllm test-gpu-compile gpu-check abuse mutants soak bench docs
+.PHONY: help serve check test test-all test-real test-wheel test-clients test-page test-frontends test-library test-envoy test-gateways test-deploy test-streamguard test-vllm test-gpu-compile gpu-check abuse mutants soak bench docs
 
 # Modules are kept compiled, even if the environment says to keep none.
 unexport PYTHONDONTWRITEBYTECODE
@@ -146,6 +147,14 @@ test-deploy: $(VENV)/.dev .venv-deploy/.installed
 
 test-vllm: $(VLLM_VENV)/.vllm
 	VLLM_CPU_KVCACHE_SPACE=1 $(VLLM_VENV)/bin/python -m pytest -m vllm tests/engine/vllm $(ARGS)
+
+test-streamguard: .venv-streamguard/.installed
+	cd streamguard-bench && ../.venv-streamguard/bin/python -m pytest $(ARGS)
+
+.venv-streamguard/.installed: streamguard-bench/pyproject.toml
+	$(PYTHON) -m venv .venv-streamguard
+	.venv-streamguard/bin/pip install --quiet --disable-pip-version-check --editable 'streamguard-bench[test]'
+	touch $@
 
 test-gpu-compile: $(VENV)/.dev
 	$(TEST) -m '' tests/engine/device/kernels/gpu/test_compile.py $(ARGS)

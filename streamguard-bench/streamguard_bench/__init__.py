@@ -1,0 +1,1 @@
+"""A benchmark of guard servers for language models, on streams: leaks, held text, failures, cost."""
