@@ -34,6 +34,8 @@
 #   make bench             the measurements' names; NAME=... runs one (docs/benchmarks.md)
 #
 # Publish it
+#   make release           the packages of a tag, built twice to the same bytes, with bills of materials, licences,
+#                          provenance and digests, in build/release: ARGS="--ref v0.2.0 --key KEY.pem"
 #   make docs              the tables that are generated, and the site of README.md and docs/, in build/site
 
 PYTHON ?= python3
@@ -49,7 +51,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-comp
 # Programs that test torch itself, which some builds bring: 120 MB.
 TORCH_TESTS = $(VENV)/lib/python3*/site-packages/torch/test $(VENV)/lib/python3*/site-packages/torch/bin/test_*
 
-.PHONY: help serve check test test-all test-real test-wheel test-clients test-page test-frontends test-library test-envoy test-gateways test-deploy test-streamguard test-vllm test-gpu-compile gpu-check abuse mutants soak bench docs
+.PHONY: help serve check test test-all test-real test-wheel test-clients test-page test-frontends test-library test-envoy test-gateways test-deploy test-streamguard test-vllm test-gpu-compile gpu-check abuse mutants soak bench docs release test-release
 
 # Modules are kept compiled, even if the environment says to keep none.
 unexport PYTHONDONTWRITEBYTECODE
@@ -296,6 +298,18 @@ $(VLLM_VENV)/.vllm: pyproject.toml
 $(VENV)/.docs: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable '.[docs]'
+	touch $@
+
+release: .venv-release/.installed
+	.venv-release/bin/python -m tools.release $(ARGS)
+
+test-release: .venv-release/.installed
+	.venv-release/bin/python -m pytest --confcutdir tests/release -m slow tests/release $(ARGS)
+
+.venv-release/.installed: tools/release/requirements.txt
+	$(PYTHON) -m venv .venv-release
+	.venv-release/bin/pip install --quiet --disable-pip-version-check --upgrade pip
+	.venv-release/bin/pip install --quiet --requirement $<
 	touch $@
 
 abuse: $(VENV)/.dev

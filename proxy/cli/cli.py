@@ -67,6 +67,11 @@ def main(arguments: list[str] | None = None) -> None:
         finally:
             gc.enable()
         return
+    if sorted(arguments) == ["--verbose", "--version"]:
+        from proxy.cli.about import about
+
+        print(about())
+        return
     if instead := REMOVED.get("".join(arguments[:1])):
         print(f"weir: error: the command {arguments[0]!r} is removed; {instead}", file=sys.stderr)
         raise SystemExit(2)
@@ -98,7 +103,12 @@ def _parser(asked: list[str]) -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="weir", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--version", action="version", version=__version__)
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=__version__,
+        help="the version; with --verbose also its commit and files",
+    )
     names = COMMANDS.names()
     commands = parser.add_subparsers(
         title="commands", required=True, metavar=f"{{{','.join(['serve', *names])}}}"

@@ -1,0 +1,1 @@
+"""A release: packages that are built twice to the same bytes, and what says where they come from."""
