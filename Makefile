@@ -20,6 +20,7 @@
 #   make test-envoy        the external processor, asked by a real Envoy, in an environment of its own: 310 MB
 #   make test-gateways     Weir as the guardrail of LiteLLM's proxy, in an environment of its own: 770 MB, and minutes
 #   make test-deploy       the files in deploy/, with linters in an environment of their own: 300 MB
+#   make test-image        an image without Docker, built and run without rights: needs root, mmdebstrap and bubblewrap
 #   make test-streamguard  the benchmark of guard servers, on a guard with planted faults: two minutes
 #   make test-vllm         what needs vLLM, in an environment of its own: 3.5 GB, and minutes
 #   make test-gpu-compile  the kernels for GPUs, compiled for five kinds that need not be there: minutes
@@ -51,7 +52,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-comp
 # Programs that test torch itself, which some builds bring: 120 MB.
 TORCH_TESTS = $(VENV)/lib/python3*/site-packages/torch/test $(VENV)/lib/python3*/site-packages/torch/bin/test_*
 
-.PHONY: help serve check test test-all test-real test-wheel test-clients test-page test-frontends test-library test-envoy test-gateways test-deploy test-streamguard test-vllm test-gpu-compile gpu-check abuse mutants soak bench docs release test-release
+.PHONY: help serve check test test-all test-real test-wheel test-clients test-page test-frontends test-library test-envoy test-gateways test-deploy test-image test-streamguard test-vllm test-gpu-compile gpu-check abuse mutants soak bench docs release test-release
 
 # Modules are kept compiled, even if the environment says to keep none.
 unexport PYTHONDONTWRITEBYTECODE
@@ -149,6 +150,9 @@ test-deploy: $(VENV)/.dev .venv-deploy/.installed
 
 test-vllm: $(VLLM_VENV)/.vllm
 	VLLM_CPU_KVCACHE_SPACE=1 $(VLLM_VENV)/bin/python -m pytest -m vllm tests/engine/vllm $(ARGS)
+
+test-image: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow tests/deploy/image $(ARGS)
 
 test-streamguard: .venv-streamguard/.installed
 	cd streamguard-bench && ../.venv-streamguard/bin/python -m pytest $(ARGS)
