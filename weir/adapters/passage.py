@@ -104,7 +104,7 @@ class Passage:
         try:
             await self._take(data)
         except FAILURES as error:
-            await self._fail(error)
+            await self.fail(error)
 
     async def _take(self, data: bytes) -> None:
         if self._response.status_code != 200:
@@ -141,7 +141,10 @@ class Passage:
             self._has_begun = True
             await self._sink.begin(200, self._exchange.answered(self._response).headers)
 
-    async def _fail(self, error: Exception) -> None:
+    async def fail(self, error: Exception) -> None:
+        """End the answer with an error, if it has not ended."""
+        if self.is_done:
+            return
         self.is_done = True
         if self._has_begun:
             await self._sink.write(self._exchange.failure_events(error), is_last=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx2
 
+from engine.protocol import EngineError
 from weir.adapters.passage import FAILURES, Gate, Passage, is_open
 
 Message = MutableMapping[str, Any]
@@ -56,6 +57,9 @@ class Guard:
         try:
             await self._ask(passage, scope, receive)
             await passage.take(b"")
+        except Exception:  # vLLM's handler of errors, outside this app, would quote it to the client
+            await passage.fail(EngineError("The server had an error while it answered."))
+            raise
         finally:
             await passage.aclose()
 

@@ -79,14 +79,20 @@ class Got:
 
 
 async def ask(
-    guard: Guard, body: Any = CHAT, path: str = "/v1/chat/completions", *, leaves: bool = False, **scope: Any
+    guard: Guard,
+    body: Any = CHAT,
+    path: str = "/v1/chat/completions",
+    *,
+    leaves: bool = False,
+    got: Got | None = None,
+    **scope: Any,
 ) -> Got:
     data = json.dumps(body).encode()
     messages = [
         {"type": "http.request", "body": data[:5], "more_body": True},
         {"type": "http.request", "body": data[5:], "more_body": False},
     ]
-    got = Got()
+    got = got or Got()
 
     async def receive() -> Any:
         return messages.pop(0) if messages else {"type": "http.disconnect"}
@@ -268,6 +274,26 @@ async def test_a_hook_that_raises_ends_its_answer(first: str, status: int, make:
     assert (got.status, got.content, got.num_ends) == (status, first, 1)
     assert b"boom" not in got.body
     assert b"guardrail_error" in got.body
+
+
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("num_pieces", [0, 1])
+async def test_an_exception_of_vllms_is_an_error_in_weirs_words(
+    num_pieces: int, streams: bool, make: Make
+) -> None:
+    """vLLM's handler of errors stands outside all middlewares, and answers with the exception's text."""
+    vllm = VLLM(*[answer("a word ", "and")[:-120]][:num_pieces])
+
+    async def fails(scope: Any, receive: Any, send: Any) -> None:
+        await vllm(scope, receive, lambda message: send({**message, "more_body": True}))
+        raise RuntimeError("heron")
+
+    got = Got()
+    with pytest.raises(RuntimeError, match="heron"):  # vLLM's log has it
+        await ask(make(fails), {**CHAT, "stream": streams}, got=got)
+    assert (got.status, got.num_ends) == (200 if streams and num_pieces else 500, 1)
+    assert b"heron" not in got.body
+    assert b"had an error" in got.body
 
 
 async def test_an_answer_that_breaks_off_is_no_whole_one(make: Make) -> None:
