@@ -41,12 +41,11 @@ def is_open(method: str, path: str) -> bool:
 
 
 class Gate:
-    """The hooks of the configuration (`weir.adapters.configured`). Raises `HookLoadError` and `ValueError` if
-    they cannot run."""
+    """The way in. `guards`: None: the hooks of the configuration (`weir.adapters.configured`). Raises
+    `HookLoadError` and `ValueError` if these cannot run."""
 
-    def __init__(self) -> None:
-        policy = configured_policy()
-        self.guards = Guards(policy.hooks, options=policy.options)
+    def __init__(self, guards: Guards | None = None) -> None:
+        self.guards = guards or _configured_guards()
         self._api: API = api()
 
     def check(self, method: str, path: str) -> None:
@@ -76,6 +75,11 @@ class Gate:
     async def fail(self, error: Exception, sink: Sink) -> None:
         """Answer with one of `FAILURES`."""
         await _respond(self._api.failed(to_api_error(error)), sink)
+
+
+def _configured_guards() -> Guards:
+    policy = configured_policy()
+    return Guards(policy.hooks, options=policy.options)
 
 
 class Passage:

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weir
+from benchmarks.leaks_wrappers import run
+from benchmarks.wrapped_answers import by_vllm
 from engine.protocol import Delta, GenerationRequest
 from tests.helpers import examples, make_token
 from tests.library.wrappers.servers import chat_stream
@@ -306,3 +308,8 @@ async def test_a_client_that_leaves_asks_nothing(make: Make) -> None:
     vllm = VLLM(answer("Hi."))
     got = await ask(make(vllm), leaves=True)
     assert (got.status, vllm.asked) == (0, [])
+
+
+def test_nothing_of_a_forbidden_span_gets_out() -> None:
+    """`make bench NAME=leaks_wrappers` tries more."""
+    run(300, 1, by_vllm)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import weir
 import weir.openai
-from benchmarks.leaks_wrappers import by_openai, run
+from benchmarks.leaks_wrappers import run
+from benchmarks.wrapped_answers import by_openai
 from engine.protocol import Delta, ToolCall
 from engine.upstream.openai.engine import OpenAIEngine
 from hooks.builtin.phrases import Phrases
@@ -382,7 +383,7 @@ async def by_async(server: Server, given: Any) -> Any:
 
 
 def test_nothing_of_a_forbidden_span_gets_out() -> None:
-    """`make bench NAME=leaks ARGS="--wrappers 100000"` tries more."""
+    """`make bench NAME=leaks_wrappers` tries more."""
     run(150, 1, by_openai)
 
 
