@@ -13,24 +13,27 @@ from contextlib import aclosing, closing
 from typing import Any
 
 import orjson
-from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-from langchain_core.caches import BaseCache
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import (
-    AIMessage,
-    AIMessageChunk,
-    BaseMessage,
-    convert_to_messages,
-    convert_to_openai_messages,
-    message_chunk_to_message,
-)
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from langchain_core.runnables import Runnable
 
 from engine.protocol import Delta, RequestError, ToolCall
 from engine.protocol.call_ids import call_key
+from hooks.api.extras import from_extra
 from weir.answer import Answer, model_in_own_words
 from weir.guards import Guards, json_fields
+
+with from_extra("langchain", "LangChain", "weir.langchain"):
+    from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+    from langchain_core.caches import BaseCache
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import (
+        AIMessage,
+        AIMessageChunk,
+        BaseMessage,
+        convert_to_messages,
+        convert_to_openai_messages,
+        message_chunk_to_message,
+    )
+    from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+    from langchain_core.runnables import Runnable
 
 
 class GuardedChatModel(BaseChatModel):

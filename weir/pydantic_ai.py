@@ -12,34 +12,36 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    ModelResponseStreamEvent,
-    PartDeltaEvent,
-    PartStartEvent,
-    RetryPromptPart,
-    SystemPromptPart,
-    TextPart,
-    TextPartDelta,
-    ThinkingPart,
-    ThinkingPartDelta,
-    ToolCallPart,
-    ToolCallPartDelta,
-    ToolReturnPart,
-    UserPromptPart,
-)
-from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
-from pydantic_ai.models.wrapper import WrapperModel
-from pydantic_ai.tools import ToolDefinition
-from pydantic_core import PydanticSerializationError, to_jsonable_python
-
 from engine.protocol import Delta, EngineError, RequestError, ToolCall
 from engine.protocol.call_ids import call_key
+from hooks.api.extras import from_extra
 from weir.answer import Answer, model_in_own_words
 from weir.guards import Guards, json_fields
+
+with from_extra("pydantic-ai", "Pydantic AI", "weir.pydantic_ai"):
+    from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
+    from pydantic_ai.messages import (
+        ModelMessage,
+        ModelRequest,
+        ModelResponse,
+        ModelResponseStreamEvent,
+        PartDeltaEvent,
+        PartStartEvent,
+        RetryPromptPart,
+        SystemPromptPart,
+        TextPart,
+        TextPartDelta,
+        ThinkingPart,
+        ThinkingPartDelta,
+        ToolCallPart,
+        ToolCallPartDelta,
+        ToolReturnPart,
+        UserPromptPart,
+    )
+    from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+    from pydantic_ai.models.wrapper import WrapperModel
+    from pydantic_ai.tools import ToolDefinition
+    from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 
 class GuardedModel(WrapperModel):

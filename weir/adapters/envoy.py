@@ -16,13 +16,15 @@ import sys
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
-import grpc
-import httpx2
-from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as rpc
-
+from hooks.api.extras import from_extra
 from weir.adapters.passage import FAILURES, Gate, Passage, is_open
 from weir.guards import Guards
+
+with from_extra("envoy", "gRPC", "weir.adapters.envoy"):
+    import grpc
+    import httpx2
+    from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+    from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as rpc
 
 LONGEST = 64 * 2**10
 """Bytes of a body in one message: Envoy takes no more."""
