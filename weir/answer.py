@@ -1,11 +1,13 @@
 """One answer, and its prompt: the hooks' guard, opened for them."""
 
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
-from engine.protocol import Delta, GenerationRequest
+from engine.protocol import Delta, EngineError, GenerationRequest, RequestError
 from hooks.api.decision import Decision
+from hooks.decisions.failure import HookError
 from hooks.pipeline.admission import RefusedError as PromptRefusedError
 from hooks.pipeline.open_guard import OpenGuard
 from weir.feeding import Feeding, Item
@@ -32,6 +34,21 @@ class RefusedError(PromptRefusedError):
         self.text = text
         """The hooks' own answer to the prompt, in the model's place. None: they gave none."""
         self.decisions = decisions
+
+
+@contextmanager
+def model_in_own_words() -> Generator[None, None, None]:
+    """Raise a model's error as an `EngineError` that names its type and has its HTTP status, 500 if none. The
+    model's own message may quote text that no hook has read (contract 5.3)."""
+    try:
+        yield
+    except (EngineError, RequestError, HookError, PromptRefusedError):
+        raise  # of a model that is guarded itself
+    except Exception as error:  # noqa: BLE001 - the model may be any
+        kind, status = type(error), getattr(error, "status_code", None)
+        status = status if isinstance(status, int) and 400 <= status < 600 else 500
+        reason = f"The model failed with {kind.__module__}.{kind.__qualname__}."
+        raise EngineError(reason, status=status) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,9 @@ Messages are guarded, streamed and whole: text, thinking and tool calls. Request
 answers are refused with `anthropic.NotFoundError`: their text would pass unread.
 """
 
-import anthropic
-import httpx2
-
 from engine.protocol import GenerationRequest
 from engine.upstream.messages.engine import MessagesEngine
+from hooks.api.extras import from_extra
 from hooks.decisions.failure import HookError as _HookError
 from proxy.wire.messages.answer import MessagesAnswer
 from proxy.wire.messages.errors import error_body
@@ -19,7 +17,12 @@ from proxy.wire.messages.fields import MessagesRequest
 from proxy.wire.openai.answer import new_id
 from weir.answer import RefusedError as _RefusedError
 from weir.guards import Guards
-from weir.transport import API, AsyncGuardedTransport, Endpoint, GuardedTransport
+
+with from_extra("anthropic", "Anthropic's SDK", "weir.anthropic"):
+    import anthropic
+    import httpx2
+
+    from weir.transport import API, AsyncGuardedTransport, Endpoint, GuardedTransport
 
 
 class HookError(_HookError, anthropic.AnthropicError):

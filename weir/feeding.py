@@ -85,11 +85,15 @@ class Feeding:
 
     def _delta(self, item: Item) -> Delta:
         if isinstance(item, str):
+            _check_characters(item)
             return Delta(text=item)
         if not isinstance(item, Delta):
             raise TypeError(f"a piece of an answer is a str or a Delta, not {type(item).__name__}")
         if not 0 <= item.index < self._guard.request.num_outputs:
             raise ValueError(f"a delta's index is that of an output of the request, not {item.index}")
+        _check_characters(item.text)
+        if item.tool_call is not None:
+            _check_characters(item.tool_call.name)
         if item.finish_reason is not None:
             self._finished.add(item.index)
         return item
@@ -110,3 +114,12 @@ class Feeding:
             self.is_over = True
             self._can_feed = False
         return step.released
+
+
+def _check_characters(text: str) -> None:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            reason = "the source yields half a surrogate pair (U+D800 to U+DFFF), which is no character"
+            raise ValueError(reason) from None

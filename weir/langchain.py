@@ -13,31 +13,35 @@ from contextlib import aclosing, closing
 from typing import Any
 
 import orjson
-from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-from langchain_core.caches import BaseCache
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import (
-    AIMessage,
-    AIMessageChunk,
-    BaseMessage,
-    convert_to_messages,
-    convert_to_openai_messages,
-    message_chunk_to_message,
-)
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
-from langchain_core.runnables import Runnable
 
 from engine.protocol import Delta, RequestError, ToolCall
 from engine.protocol.call_ids import call_key
-from weir.answer import Answer
+from hooks.api.extras import from_extra
+from weir.answer import Answer, model_in_own_words
 from weir.guards import Guards, json_fields
+
+with from_extra("langchain", "LangChain", "weir.langchain"):
+    from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+    from langchain_core.caches import BaseCache
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import (
+        AIMessage,
+        AIMessageChunk,
+        BaseMessage,
+        convert_to_messages,
+        convert_to_openai_messages,
+        message_chunk_to_message,
+    )
+    from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+    from langchain_core.runnables import Runnable
 
 
 class GuardedChatModel(BaseChatModel):
     """A chat model whose prompts and answers hooks guard.
 
     `model`: the model that is asked. `caller`: see `Guards.prompt`. A call raises `RefusedError` for a prompt
-    that a hook refuses, `HookError` if a hook fails, and `RequestError` for an answer that no hook can read.
+    that a hook refuses, `HookError` if a hook fails, `RequestError` for an answer that no hook can read, and
+    `EngineError` if the model fails: its own error may quote text that no hook has read.
     """
 
     model: BaseChatModel
@@ -150,12 +154,14 @@ _AsyncSource = Callable[
 
 
 def _whole(model: BaseChatModel, messages: list[BaseMessage], stop: Any, others: Any) -> _Messages:
-    yield _only(model._generate(messages, stop=stop, **others))
+    with model_in_own_words():
+        result = model._generate(messages, stop=stop, **others)
+    yield _only(result)
 
 
 def _streamed(model: BaseChatModel, messages: list[BaseMessage], stop: Any, others: Any) -> _Messages:
     chunks: Any = model._stream(messages, stop=stop, **others)
-    with closing(chunks):
+    with model_in_own_words(), closing(chunks):
         for chunk in chunks:
             yield chunk.message
 
@@ -163,15 +169,18 @@ def _streamed(model: BaseChatModel, messages: list[BaseMessage], stop: Any, othe
 async def _awhole(
     model: BaseChatModel, messages: list[BaseMessage], stop: Any, others: Any
 ) -> AsyncGenerator[AIMessage, None]:
-    yield _only(await model._agenerate(messages, stop=stop, **others))
+    with model_in_own_words():
+        result = await model._agenerate(messages, stop=stop, **others)
+    yield _only(result)
 
 
 async def _astreamed(
     model: BaseChatModel, messages: list[BaseMessage], stop: Any, others: Any
 ) -> AsyncGenerator[AIMessage, None]:
-    async with aclosing(model._astream(messages, stop=stop, **others)) as chunks:
-        async for chunk in chunks:
-            yield chunk.message
+    with model_in_own_words():
+        async with aclosing(model._astream(messages, stop=stop, **others)) as chunks:
+            async for chunk in chunks:
+                yield chunk.message
 
 
 def _only(result: ChatResult) -> AIMessage:

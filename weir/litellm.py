@@ -19,10 +19,6 @@ from dataclasses import replace
 from typing import Any
 
 import orjson
-from litellm.exceptions import GuardrailRaisedException
-from litellm.integrations.custom_guardrail import CustomGuardrail
-from litellm.types.guardrails import GuardrailEventHooks
-from litellm.types.utils import ModelResponse, ModelResponseStream
 
 from engine.protocol import Delta, GenerationRequest, RequestError
 from engine.protocol.fields.asked import check_fields, steers_end
@@ -31,6 +27,7 @@ from engine.upstream.openai.engine import OpenAIEngine
 from engine.upstream.openai.stream import StreamTranslator
 from engine.upstream.openai.whole import WholeTranslator
 from engine.upstream.sse import SSEDecoder
+from hooks.api.extras import from_extra
 from hooks.decisions.failure import HookError as _HookError
 from hooks.loading.given import OneHook
 from hooks.loading.loader import HookSpec
@@ -39,6 +36,12 @@ from proxy.wire.openai.chat import ChatAnswer, ChatRequest
 from weir.answer import Answer
 from weir.answer import RefusedError as _RefusedError
 from weir.guards import Guards, json_fields
+
+with from_extra("litellm", "LiteLLM", "weir.litellm"):
+    from litellm.exceptions import GuardrailRaisedException
+    from litellm.integrations.custom_guardrail import CustomGuardrail
+    from litellm.types.guardrails import GuardrailEventHooks
+    from litellm.types.utils import ModelResponse, ModelResponseStream
 
 _CHATS = ("completion", "acompletion")
 """LiteLLM's names for calls that are chats."""

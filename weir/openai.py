@@ -8,11 +8,9 @@ calls and logprobs. Responses are asked as chats, as the proxy asks them. Reques
 answers are refused with `openai.NotFoundError`: their text would pass unread.
 """
 
-import httpx2
-import openai
-
 from engine.protocol import GenerationRequest, RequestError
 from engine.upstream.openai.engine import OpenAIEngine
+from hooks.api.extras import from_extra
 from hooks.decisions.failure import HookError as _HookError
 from proxy.wire.openai.answer import new_id
 from proxy.wire.openai.chat import ChatAnswer, ChatRequest
@@ -21,7 +19,12 @@ from proxy.wire.openai.response_answer import ResponsesAnswer
 from proxy.wire.openai.responses import ResponsesRequest
 from weir.answer import RefusedError as _RefusedError
 from weir.guards import Guards
-from weir.transport import API, AsyncGuardedTransport, Endpoint, GuardedTransport
+
+with from_extra("openai", "OpenAI's SDK", "weir.openai"):
+    import httpx2
+    import openai
+
+    from weir.transport import API, AsyncGuardedTransport, Endpoint, GuardedTransport
 
 
 class HookError(_HookError, openai.OpenAIError):

@@ -6,46 +6,51 @@ Text, thinking and calls of tools pass the hooks, streamed and whole. All else o
 left out, and a part that no hook can read ends the answer with an error.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    ModelResponseStreamEvent,
-    PartDeltaEvent,
-    PartStartEvent,
-    RetryPromptPart,
-    SystemPromptPart,
-    TextPart,
-    TextPartDelta,
-    ThinkingPart,
-    ThinkingPartDelta,
-    ToolCallPart,
-    ToolCallPartDelta,
-    ToolReturnPart,
-    UserPromptPart,
-)
-from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
-from pydantic_ai.models.wrapper import WrapperModel
-from pydantic_ai.tools import ToolDefinition
-
-from engine.protocol import Delta, RequestError, ToolCall
+from engine.protocol import Delta, EngineError, RequestError, ToolCall
 from engine.protocol.call_ids import call_key
-from weir.answer import Answer
+from hooks.api.extras import from_extra
+from weir.answer import Answer, model_in_own_words
 from weir.guards import Guards, json_fields
+
+with from_extra("pydantic-ai", "Pydantic AI", "weir.pydantic_ai"):
+    from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
+    from pydantic_ai.messages import (
+        ModelMessage,
+        ModelRequest,
+        ModelResponse,
+        ModelResponseStreamEvent,
+        PartDeltaEvent,
+        PartStartEvent,
+        RetryPromptPart,
+        SystemPromptPart,
+        TextPart,
+        TextPartDelta,
+        ThinkingPart,
+        ThinkingPartDelta,
+        ToolCallPart,
+        ToolCallPartDelta,
+        ToolReturnPart,
+        UserPromptPart,
+    )
+    from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+    from pydantic_ai.models.wrapper import WrapperModel
+    from pydantic_ai.tools import ToolDefinition
+    from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 
 class GuardedModel(WrapperModel):
     """A model whose prompts and answers hooks guard.
 
     `wrapped`: the model that is asked, or its name. `caller`: see `Guards.prompt`. A request raises
-    `RefusedError` for a prompt that a hook refuses, `HookError` if a hook fails, and `RequestError` for a
-    part that no hook can read.
+    `RefusedError` for a prompt that a hook refuses, `HookError` if a hook fails, `RequestError` for a part
+    that no hook can read, and Pydantic AI's `ModelAPIError` if the model fails: without the model's message,
+    which may quote text that no hook has read.
     """
 
     def __init__(self, wrapped: Model | str, guards: Guards, *, caller: str = "") -> None:
@@ -59,7 +64,8 @@ class GuardedModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
         answer, *admitted = await self._admitted(messages, model_settings, model_request_parameters)
-        response = await self.wrapped.request(*admitted)
+        with _failures_of(self.wrapped):
+            response = await self.wrapped.request(*admitted)
         reader = _Reader()
         events = _later([PartStartEvent(index=i, part=part) for i, part in enumerate(response.parts)])
         guarded = _Guarded(model_request_parameters, answer, response, _deltas(reader, events))
@@ -76,8 +82,12 @@ class GuardedModel(WrapperModel):
         run_context: Any = None,
     ) -> AsyncGenerator[StreamedResponse, None]:
         answer, *admitted = await self._admitted(messages, model_settings, model_request_parameters)
-        async with self.wrapped.request_stream(*admitted, run_context) as response:
-            guarded = _Guarded(model_request_parameters, answer, response, _deltas(_Reader(), response))
+        async with AsyncExitStack() as stack:
+            with _failures_of(self.wrapped):
+                streamed = self.wrapped.request_stream(*admitted, run_context)
+                response = await stack.enter_async_context(streamed)
+            events = _events_of(self.wrapped, response)
+            guarded = _Guarded(model_request_parameters, answer, response, _deltas(_Reader(), events))
             try:
                 yield guarded
             finally:
@@ -92,7 +102,8 @@ class GuardedModel(WrapperModel):
         given = [{"role": "system", "content": part.content} for part in parts]
         given += [{"role": role, "content": text} for _, role, text in texts]
         tools = [_shown(tool) for tool in (*parameters.function_tools, *parameters.output_tools)]
-        extra = {"settings": json_fields(settings or {})}
+        beside = [*map(_beside, messages)]
+        extra = {"settings": json_fields(settings or {}), "messages": beside}
         answer = await self._guards.amessages(given, tools=tools, extra=extra, caller=self._caller)
         changed = [str(one["content"]) for one in answer.messages]
         if len(changed) != len(given):
@@ -102,6 +113,8 @@ class GuardedModel(WrapperModel):
         new = zip(texts, changed[len(parts) :], strict=True)
         by_place = {place: text for (place, _, old), text in new if text != old}
         admitted = [_with(message, i, by_place) for i, message in enumerate(messages)]
+        changes = zip(admitted, beside, answer.request.extra["messages"], strict=True)
+        admitted = [_with_beside(message, before, after) for message, before, after in changes]
         functions = [tool["function"] for tool in answer.tools]
         num_functions = len(parameters.function_tools)
         return (
@@ -116,6 +129,25 @@ class GuardedModel(WrapperModel):
                 output_tools=[*map(_defined, parameters.output_tools, functions[num_functions:])],
             ),
         )
+
+
+@contextmanager
+def _failures_of(model: Model) -> Generator[None, None, None]:
+    """Raise the model's errors in Weir's words, as errors of Pydantic AI's, after which it asks another
+    model."""
+    try:
+        with model_in_own_words():
+            yield
+    except EngineError as error:
+        if error.status == 500:
+            raise ModelAPIError(model.model_name, str(error)) from None
+        raise ModelHTTPError(error.status, model.model_name) from None
+
+
+async def _events_of(model: Model, response: StreamedResponse) -> AsyncGenerator[Any, None]:
+    with _failures_of(model):
+        async for event in response:
+            yield event
 
 
 def _shown(tool: ToolDefinition) -> dict[str, Any]:
@@ -189,6 +221,41 @@ def _with(message: ModelMessage, i: int, new: dict[_Place, str]) -> ModelMessage
     if (None, None) in own and isinstance(message, ModelRequest):
         return replace(message, parts=parts, instructions=own[None, None])
     return replace(message, parts=parts)
+
+
+_BESIDE = {"citations", "id", "provider_details", "signature", "tool_call_id", "tool_name"}
+"""Fields of a part that models may be sent beside its text."""
+_BESIDE_PARTS = {"provider_details", "provider_response_id"}
+"""The same of a message."""
+
+
+def _beside(message: ModelMessage) -> dict[str, Any]:
+    """The texts of a message beside those of `_texts`, as JSON. Raises `RequestError` for a field that is
+    none."""
+    parts = {str(j): _fields(part, _BESIDE) for j, part in enumerate(message.parts)}
+    return {**_fields(message, _BESIDE_PARTS), "parts": parts}
+
+
+def _fields(one: Any, names: set[str]) -> dict[str, Any]:
+    given = {name: value for name in sorted(names) if (value := getattr(one, name, None))}
+    try:
+        fields: dict[str, Any] = to_jsonable_python(given)
+    except PydanticSerializationError:
+        raise RequestError("No hook reads a message's fields that are no JSON.", param="messages") from None
+    return fields
+
+
+def _with_beside(message: ModelMessage, before: Mapping[str, Any], after: Mapping[str, Any]) -> ModelMessage:
+    if after == before:
+        return message
+    pairs = [(part, before["parts"][str(j)], after["parts"][str(j)]) for j, part in enumerate(message.parts)]
+    parts: Any = [replace(part, **_changed(old, new)) for part, old, new in pairs]
+    own = {name: after[name] for name in _BESIDE_PARTS & before.keys()}
+    return replace(message, parts=parts, **_changed(before, own))
+
+
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in after.items() if value != before[name]}
 
 
 class _Reader:

@@ -44,8 +44,18 @@ _OF_BODIES = frozenset(
     {"accept-encoding", "content-encoding", "content-length", "content-type", "transfer-encoding"}
 )
 """Headers of a request that depend on its body, or on the answer's."""
-_PASSED = ("request-id", "retry-after", "retry-after-ms", "x-request-id", "x-should-retry")
-"""Headers of a server's answer that the SDKs read."""
+_ID, _NUMBER = re.compile(r"[\w.:-]{1,128}", re.ASCII), re.compile(r"\d{1,9}(?:\.\d{1,6})?", re.ASCII)
+_DATE = r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT"
+_PASSED = {
+    "request-id": _ID,
+    "x-request-id": _ID,
+    "retry-after": re.compile(
+        rf"{_NUMBER.pattern}|\w{{3}}, \d\d \w{{3}} \d{{4}} \d\d:\d\d:\d\d GMT", re.ASCII
+    ),
+    "retry-after-ms": _NUMBER,
+    "x-should-retry": re.compile("true|false"),
+}
+"""Headers of a server's answer that the SDKs read, and their form. Another text may be the model's."""
 _MODELS = re.compile(r"(?:.*/v\d\w*)?/models(?:/[\w.:-]+)?")
 """The path of the list of models, and of one model."""
 TOLD_ERRORS = (RequestError, EngineError, APIError, ValidationError)
@@ -169,7 +179,8 @@ class Exchange:
 
 
 def _passed(response: httpx2.Response) -> dict[str, str]:
-    return {name: response.headers[name] for name in _PASSED if name in response.headers}
+    given = response.headers
+    return {name: given[name] for name, form in _PASSED.items() if form.fullmatch(given.get(name, ""))}
 
 
 @contextmanager

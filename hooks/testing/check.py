@@ -90,6 +90,13 @@ PROMPTS: Mapping[str, Mapping[str, Any]] = {
 }
 """The requests for a hook that reads prompts, as fields."""
 
+LIMIT = 300.0
+"""Seconds that a whole check may take. The guards that ship and search text take 5 to 30."""
+_TOO_SLOW = (
+    "The check calls the hook thousands of times. If the hook asks a service, check it with a fake in the "
+    "service's place, which answers at once"
+)
+
 
 @dataclass
 class Result:
@@ -134,19 +141,32 @@ async def check(
     *,
     texts: Sequence[str] = (),
     secrets: Sequence[str] = (),
+    limit: float = LIMIT,
+    announce: Callable[[str], None] = lambda _: None,
 ) -> list[Result]:
     """Check one hook, on the recordings and on `texts`. Each secret is tried in every way, in the first text
-    that contains it. `report` gets each result at once. Raises `CheckError` if the hook cannot be loaded,
-    fails its self-test, ends its process, or takes longer than the options allow."""
+    that contains it. `report` gets each result at once, and `announce` each step before it, in words. Raises
+    `CheckError` if the hook cannot be loaded, fails its self-test, ends its process, or takes longer than the
+    options allow, and if the whole check takes longer than `limit` seconds."""
     results: list[Result] = []
+    doing = "it was loaded"
 
     def take(result: Result) -> None:
         results.append(result)
         report(result)
 
+    def begin(step: str) -> None:
+        nonlocal doing
+        doing = step
+        announce(step)
+
     options = options or PipelineOptions()
     task = CheckTask(spec=spec, options=options, texts=tuple(texts), secrets=tuple(secrets))
-    await watched("hooks.testing.check", task, take)
+    try:
+        async with asyncio.timeout(limit):
+            await watched("hooks.testing.check", task, take, begin)
+    except TimeoutError:
+        raise CheckError(f"the {limit:g} s of --limit ended while {doing}. {_TOO_SLOW}") from None
     return results
 
 
@@ -203,9 +223,11 @@ class _Checker:
         result.num_held, result.num_calls_held = probe.num_held, probe.num_calls_held
         result.holds_all = probe.num_held == len(text)
         result.microseconds = probe.microseconds
+        cuts = list(named_cuts(stream))
         for where, pipeline in (("", here), (" in a worker", there)):
-            for label, places in named_cuts(stream):
-                released = await self._run(pipeline, name, label + where, cut(stream, places))
+            for label, places in cuts:
+                step = f"{label}{where} ({result.num_runs + 1} of {2 * len(cuts)})"
+                released = await self._run(pipeline, name, step, cut(stream, places))
                 result.num_runs += 1
                 if isinstance(released.failure, HookError):
                     result.failure = f"fails {label}{where}"

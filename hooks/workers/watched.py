@@ -36,15 +36,21 @@ class Ended:
     """Set if the task failed. `watched` raises it."""
 
 
-async def watched(module: str, task: Task, report: Callable[[Any], None] = lambda _: None) -> Any:
-    """Run `module` in a watched process. Returns its result; its other messages go to `report`.
+async def watched(
+    module: str,
+    task: Task,
+    report: Callable[[Any], None] = lambda _: None,
+    announce: Callable[[str], None] = lambda _: None,
+) -> Any:
+    """Run `module` in a watched process. Returns its result. `announce` gets what the hook is about to do, in
+    words, and `report` all other messages.
 
     Raises the error of `Ended`, and `CheckError` if the hook ends the process or a step takes too long.
     """
     child = Child()
     await child.spawn(module)
     try:
-        ended = await _ended(child, task, report)
+        ended = await _ended(child, task, report, announce)
     except asyncio.CancelledError:
         child.kill()  # the process may be too busy to notice
         raise
@@ -55,7 +61,9 @@ async def watched(module: str, task: Task, report: Callable[[Any], None] = lambd
     return ended.result
 
 
-async def _ended(child: Child, task: Task, report: Callable[[Any], None]) -> Ended:
+async def _ended(
+    child: Child, task: Task, report: Callable[[Any], None], announce: Callable[[str], None]
+) -> Ended:
     hook, doing = f"hook {task.spec.path!r}", "it was loaded"
     limit = max(task.options.hook_load_timeout, task.options.hook_timeout) + GRACE
     child.connection.send(task)
@@ -69,6 +77,7 @@ async def _ended(child: Child, task: Task, report: Callable[[Any], None]) -> End
                         return message
                     case str():
                         doing = message
+                        announce(doing)
                     case Alive():
                         pass
                     case _:

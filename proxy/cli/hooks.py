@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import json
 import random
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -16,7 +17,7 @@ from engine.protocol.parts import how_to_install
 from hooks.loading.describe import Argument, common_arguments, guards
 from hooks.loading.loader import HookLoadError, HookSpec
 from hooks.loading.options import PipelineOptions
-from hooks.testing.check import RECORDINGS, Result, check
+from hooks.testing.check import LIMIT, RECORDINGS, Result, check
 from hooks.testing.fuzzing.task import FuzzReport, FuzzTask, fuzz
 from hooks.testing.ways import not_tried
 from hooks.workers.watched import CheckError
@@ -27,6 +28,9 @@ from proxy.cli.trace import add_trace_arguments
 _HEADER = ("recording", "runs", "same", "leaked", "held", "for calls", "µs a call")
 _WIDTHS = (max(map(len, RECORDINGS)), 4, 7, 6, 4, 9, 9)
 
+_CLEAR = "\r\x1b[K"
+"""Clears a terminal's line."""
+
 
 def add_hooks_arguments(parser: argparse.ArgumentParser) -> None:
     """list, check, fuzz or trace hooks: weir hooks check path/to/file.py:Class"""
@@ -34,6 +38,9 @@ def add_hooks_arguments(parser: argparse.ArgumentParser) -> None:
     check_help = "run a hook over built-in recordings, cut at every place, and say what differs"
     checks = commands.add_parser("check", help=check_help)
     _add_hook(checks)
+    checks.add_argument(
+        "--limit", type=number, default=LIMIT, help="seconds that the whole check may take (%(default)g)"
+    )
     checks.set_defaults(run=check_hook)
     fuzz_help = "run a hook on adversarial texts, and show the smallest that it is wrong on"
     _add_fuzz_arguments(commands.add_parser("fuzz", help=fuzz_help))
@@ -78,20 +85,36 @@ def _limits(options: argparse.Namespace) -> PipelineOptions:
 
 
 def check_hook(options: argparse.Namespace) -> None:
-    """Exits with 1 if the hook cannot be checked, or if a result depends on where a stream is cut."""
+    """Exits with 1 if the hook cannot be checked, or if a result depends on where a stream is cut. A terminal
+    shows each step while it lasts."""
     print(_row(_HEADER), flush=True)
     try:
         results = asyncio.run(
-            check(_spec(options), _limits(options), _print_result, texts=options.text, secrets=options.secret)
+            check(
+                _spec(options),
+                _limits(options),
+                _print_result,
+                texts=options.text,
+                secrets=options.secret,
+                limit=options.limit,
+                announce=_show_step,
+            )
         )
     except CheckError as error:
+        _show_step("")
         raise SystemExit(f"weir hooks check: {error}") from error
     for line in (*_problems(results), *_warnings(results, options.secret)):
         print(line)
     raise SystemExit(0 if all(result.is_good for result in results) else 1)
 
 
+def _show_step(step: str) -> None:
+    if sys.stderr.isatty():
+        print(_CLEAR + step, end="", file=sys.stderr, flush=True)
+
+
 def _print_result(r: Result) -> None:
+    _show_step("")
     same = f"no, {len(r.differing)}" if r.differing else "yes"
     same = "fails" if r.failure else "leaks" if r.missed else same
     costs = r.num_held, r.num_calls_held, f"{r.microseconds:.1f}"

@@ -211,6 +211,22 @@ def test_a_piece_that_is_no_text_ends_the_answer(piece: Any) -> None:
     assert source.closings == 1
 
 
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "\ud83d",
+        "é\udfff",
+        Delta(text="\ud800", channel="reasoning"),
+        Delta(text="{}", channel="tool_call", tool_call=weir.ToolCall(0, "\ud800")),
+    ],
+)
+def test_half_a_surrogate_pair_is_the_sources_fault_and_not_the_hooks(piece: Any) -> None:
+    source, calls = Watched("zero", piece), Calls()
+    with pytest.raises(ValueError, match="the source yields half a surrogate pair"):
+        list(weir.Guards(calls).deltas(source.plain()))
+    assert (source.closings, calls.chunks[-2:]) == (1, [("zero", False, False), ("", True, True)])
+
+
 def test_a_string_is_no_stream() -> None:
     with pytest.raises(TypeError, match="text"):
         weir.guard("Project Bluebird", PHRASES)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pydantic
+import pytest
 
 import hooks
 import weir
@@ -48,3 +49,22 @@ def test_another_package_of_the_name_is_named(tmp_path: Path) -> None:
     )
     assert run.returncode != 0
     assert f"the package 'engine' is not Weir's here, but {tmp_path}/engine/__init__.py" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "library", "extra"),
+    [
+        ("weir.openai", "openai", "openai"),
+        ("weir.openai", "httpx2", "openai"),
+        ("weir.anthropic", "anthropic", "anthropic"),
+        ("weir.litellm", "litellm", "litellm"),
+        ("weir.langchain", "langchain_core", "langchain"),
+        ("weir.pydantic_ai", "pydantic_ai", "pydantic-ai"),
+        ("weir.adapters.envoy", "grpc", "envoy"),
+    ],
+)
+def test_a_wrapper_without_its_library_says_what_to_install(module: str, library: str, extra: str) -> None:
+    code = f"import sys; sys.modules[{library!r}] = None; import {module}"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert f"install the extra {extra!r}" in ran.stderr.splitlines()[-1]

@@ -16,12 +16,15 @@ import sys
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
-import grpc
-import httpx2
-from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as rpc
-
+from hooks.api.extras import from_extra
 from weir.adapters.passage import FAILURES, Gate, Passage, is_open
+from weir.guards import Guards
+
+with from_extra("envoy", "gRPC", "weir.adapters.envoy"):
+    import grpc
+    import httpx2
+    from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
+    from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as rpc
 
 LONGEST = 64 * 2**10
 """Bytes of a body in one message: Envoy takes no more."""
@@ -32,10 +35,11 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class Processor(rpc.ExternalProcessorServicer):
-    """The service. Raises `HookLoadError` and `ValueError` if the hooks cannot run."""
+    """The service. `guards`: None: the hooks of the configuration. Raises `HookLoadError` and `ValueError` if
+    these cannot run."""
 
-    def __init__(self) -> None:
-        self._gate = Gate()
+    def __init__(self, guards: Guards | None = None) -> None:
+        self._gate = Gate(guards)
 
     async def Process(self, messages: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         """One request and its answer."""

@@ -41,12 +41,11 @@ def is_open(method: str, path: str) -> bool:
 
 
 class Gate:
-    """The hooks of the configuration (`weir.adapters.configured`). Raises `HookLoadError` and `ValueError` if
-    they cannot run."""
+    """The way in. `guards`: None: the hooks of the configuration (`weir.adapters.configured`). Raises
+    `HookLoadError` and `ValueError` if these cannot run."""
 
-    def __init__(self) -> None:
-        policy = configured_policy()
-        self.guards = Guards(policy.hooks, options=policy.options)
+    def __init__(self, guards: Guards | None = None) -> None:
+        self.guards = guards or _configured_guards()
         self._api: API = api()
 
     def check(self, method: str, path: str) -> None:
@@ -78,6 +77,11 @@ class Gate:
         await _respond(self._api.failed(to_api_error(error)), sink)
 
 
+def _configured_guards() -> Guards:
+    policy = configured_policy()
+    return Guards(policy.hooks, options=policy.options)
+
+
 class Passage:
     """An admitted request, and its answer. Raises `RequestError` for what a server cannot be asked."""
 
@@ -104,7 +108,7 @@ class Passage:
         try:
             await self._take(data)
         except FAILURES as error:
-            await self._fail(error)
+            await self.fail(error)
 
     async def _take(self, data: bytes) -> None:
         if self._response.status_code != 200:
@@ -141,7 +145,10 @@ class Passage:
             self._has_begun = True
             await self._sink.begin(200, self._exchange.answered(self._response).headers)
 
-    async def _fail(self, error: Exception) -> None:
+    async def fail(self, error: Exception) -> None:
+        """End the answer with an error, if it has not ended."""
+        if self.is_done:
+            return
         self.is_done = True
         if self._has_begun:
             await self._sink.write(self._exchange.failure_events(error), is_last=True)

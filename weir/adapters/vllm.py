@@ -15,7 +15,9 @@ from typing import Any
 
 import httpx2
 
+from engine.protocol import EngineError
 from weir.adapters.passage import FAILURES, Gate, Passage, is_open
+from weir.guards import Guards
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -24,14 +26,15 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class Guard:
-    """An ASGI app before another one. Its hooks are those of the configuration (`weir.adapters.configured`).
+    """An ASGI app before another one, `app`. `guards`: None: the hooks of the configuration
+    (`weir.adapters.configured`).
 
-    Raises `HookLoadError` and `ValueError` if they cannot run.
+    Raises `HookLoadError` and `ValueError` if these cannot run.
     """
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, guards: Guards | None = None) -> None:
         self._app = app
-        self._gate = Gate()
+        self._gate = Gate(guards)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -56,6 +59,9 @@ class Guard:
         try:
             await self._ask(passage, scope, receive)
             await passage.take(b"")
+        except Exception:  # vLLM's handler of errors, outside this app, would quote it to the client
+            await passage.fail(EngineError("The server had an error while it answered."))
+            raise
         finally:
             await passage.aclose()
 

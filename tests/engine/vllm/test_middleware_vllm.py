@@ -60,6 +60,41 @@ def test_all_that_vllm_answers_went_through_the_hooks(url: str, streams: bool, v
     assert text == text.upper()
 
 
+@pytest.mark.parametrize("streams", [True, False])
+def test_chats_and_responses_go_through_the_hooks(url: str, streams: bool, vllm_model: Path) -> None:
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    assert [model.id for model in client.models.list()] == [str(vllm_model)]
+    asked = {"model": str(vllm_model), "messages": [{"role": "user", "content": "hello"}], "max_tokens": 20}
+    if streams:
+        chunks = client.chat.completions.create(**asked, seed=1, stream=True)
+        text = "".join(one.delta.content or "" for chunk in chunks for one in chunk.choices)
+    else:
+        text = client.chat.completions.create(**asked, seed=1).choices[0].message.content
+    response = client.responses.create(model=str(vllm_model), input="hello", max_output_tokens=20)
+    for said in (text, response.output_text):
+        assert said
+        assert said == said.upper()
+
+
+CLIENT = """import argparse, sys
+from vllm.entrypoints.cli import openai
+command = getattr(openai, sys.argv.pop(1))
+command.cmd(command.add_cli_args(argparse.ArgumentParser()).parse_args())
+"""
+
+
+@pytest.mark.parametrize("command", ["ChatCommand", "CompleteCommand"])
+def test_vllms_own_client_gets_what_the_hooks_release(url: str, command: str) -> None:
+    """`vllm chat` and `vllm complete`. The package for CPUs cannot start the command `vllm`."""
+    line = [sys.executable, "-c", CLIENT, command, "--url", f"{url}/v1", "--quick", "hello"]
+    limit = ["--max-tokens", "20"] if command == "CompleteCommand" else []
+    ran = subprocess.run([*line, *limit], cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    _, said = ran.stdout.split("Using model: ")[1].split("\n", 1)
+    assert said.strip()
+    assert said == said.upper()
+
+
 @pytest.mark.parametrize("path", ["/tokenize", "/inference/v1/generate", "/v1/embeddings", "/v1/messages"])
 def test_nothing_goes_round_the_hooks(url: str, path: str) -> None:
     request = urllib.request.Request(f"{url}{path}", b"{}", {"Content-Type": "application/json"})

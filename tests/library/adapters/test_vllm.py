@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weir
+from benchmarks.leaks_wrappers import run
+from benchmarks.wrapped_answers import by_vllm
 from engine.protocol import Delta, GenerationRequest
 from tests.helpers import examples, make_token
 from tests.library.wrappers.servers import chat_stream
@@ -79,14 +81,20 @@ class Got:
 
 
 async def ask(
-    guard: Guard, body: Any = CHAT, path: str = "/v1/chat/completions", *, leaves: bool = False, **scope: Any
+    guard: Guard,
+    body: Any = CHAT,
+    path: str = "/v1/chat/completions",
+    *,
+    leaves: bool = False,
+    got: Got | None = None,
+    **scope: Any,
 ) -> Got:
     data = json.dumps(body).encode()
     messages = [
         {"type": "http.request", "body": data[:5], "more_body": True},
         {"type": "http.request", "body": data[5:], "more_body": False},
     ]
-    got = Got()
+    got = got or Got()
 
     async def receive() -> Any:
         return messages.pop(0) if messages else {"type": "http.disconnect"}
@@ -270,6 +278,26 @@ async def test_a_hook_that_raises_ends_its_answer(first: str, status: int, make:
     assert b"guardrail_error" in got.body
 
 
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("num_pieces", [0, 1])
+async def test_an_exception_of_vllms_is_an_error_in_weirs_words(
+    num_pieces: int, streams: bool, make: Make
+) -> None:
+    """vLLM's handler of errors stands outside all middlewares, and answers with the exception's text."""
+    vllm = VLLM(*[answer("a word ", "and")[:-120]][:num_pieces])
+
+    async def fails(scope: Any, receive: Any, send: Any) -> None:
+        await vllm(scope, receive, lambda message: send({**message, "more_body": True}))
+        raise RuntimeError("heron")
+
+    got = Got()
+    with pytest.raises(RuntimeError, match="heron"):  # vLLM's log has it
+        await ask(make(fails), {**CHAT, "stream": streams}, got=got)
+    assert (got.status, got.num_ends) == (200 if streams and num_pieces else 500, 1)
+    assert b"heron" not in got.body
+    assert b"had an error" in got.body
+
+
 async def test_an_answer_that_breaks_off_is_no_whole_one(make: Make) -> None:
     got = await ask(make(VLLM(answer("a word ", "and")[:-120])), CHAT)
     assert b"error" in got.body
@@ -280,3 +308,8 @@ async def test_a_client_that_leaves_asks_nothing(make: Make) -> None:
     vllm = VLLM(answer("Hi."))
     got = await ask(make(vllm), leaves=True)
     assert (got.status, vllm.asked) == (0, [])
+
+
+def test_nothing_of_a_forbidden_span_gets_out() -> None:
+    """`make bench NAME=leaks_wrappers` tries more."""
+    run(300, 1, by_vllm)

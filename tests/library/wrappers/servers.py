@@ -20,6 +20,7 @@ class Server(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         ends = zip([0, *places], [*places, len(answer)], strict=True)
         self.pieces: list[Any] = [answer[start:end] for start, end in ends]
         self.status = status
+        self.headers: Any = {"content-type": "text/event-stream", "x-request-id": "theirs"}
         self.asked: list[httpx2.Request] = []
         self.given = self.closings = 0
         self.stuck_after: int | None = None
@@ -34,8 +35,7 @@ class Server(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         self.asked.append(request)
-        headers = {"content-type": "text/event-stream", "x-request-id": "theirs"}
-        return httpx2.Response(self.status, headers=headers, stream=_Pieces(self))
+        return httpx2.Response(self.status, headers=self.headers, stream=_Pieces(self))
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         return self.handle_request(request)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import weir
 import weir.anthropic
-from benchmarks.leaks_wrappers import by_anthropic, run
+from benchmarks.leaks_wrappers import run
+from benchmarks.wrapped_answers import by_anthropic
 from engine.upstream.messages.engine import MessagesEngine
 from hooks.builtin.phrases import Phrases
 from hooks.builtin.pii import Pii
@@ -204,5 +205,5 @@ async def test_wherever_the_servers_bytes_are_cut_the_text_is_the_same(
 
 
 def test_nothing_of_a_forbidden_span_gets_out() -> None:
-    """`make bench NAME=leaks ARGS="--wrappers 100000"` tries more."""
+    """`make bench NAME=leaks_wrappers` tries more."""
     run(150, 2, by_anthropic)

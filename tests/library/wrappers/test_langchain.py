@@ -1,5 +1,6 @@
 """LangChain's chat models and agents, guarded: `make test-library`."""
 
+import traceback
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 import weir
-from engine.protocol import RequestError
+from benchmarks.leaks_wrappers import run
+from benchmarks.wrapped_answers import by_langchain
+from engine.protocol import EngineError, RequestError
 from tests.helpers import examples
 from weir import Chunk, Verdict, emit, hold
 
@@ -210,7 +213,7 @@ def test_a_hook_that_ends_the_answer_and_a_caller_that_leaves_close_the_models_s
     hook, model = Holds(), said("one", "two", KeyError("gone"))
     guarding = guarded(model, Breaks(), hook)
     tested = len(hook.calls)
-    with pytest.raises(KeyError):
+    with pytest.raises(EngineError, match="KeyError"):
         list(guarding.stream("Hi"))
     assert [call for call in hook.calls[tested:] if call[0]] == [(True, True)]  # contract 2.6
     leaving = guarded(said("one ", "two"), Breaks())
@@ -224,6 +227,44 @@ def test_a_block_that_no_hook_reads_is_refused() -> None:
     image = AIMessageChunk([{"type": "image", "url": "https://millrace.initech.com/a.png"}])
     with pytest.raises(RequestError, match="image"):
         guarded(said(image)).invoke("Hi", stream=True)
+
+
+class LimitError(Exception):
+    status_code = 429
+
+
+@pytest.mark.parametrize(("error", "status"), [(LimitError("bluebird"), 429), (ValueError("bluebird"), 500)])
+async def test_the_models_own_error_is_in_weirs_words(error: Exception, status: int) -> None:  # contract 5.3
+    released: list[str] = []
+    model = guarded(said("one ", error))
+    with pytest.raises(EngineError) as whole:
+        model.invoke("Hi")
+    with pytest.raises(EngineError) as later:
+        await model.ainvoke("Hi")
+    with pytest.raises(EngineError) as streamed:
+        released += [chunk.text for chunk in model.stream("Hi")]
+    with pytest.raises(EngineError) as astreamed:
+        async for chunk in model.astream("Hi"):
+            released.append(chunk.text)
+    for caught in (whole, later, streamed, astreamed):
+        assert caught.value.status == status
+        assert type(error).__name__ in str(caught.value)
+        assert "bluebird" not in "".join(traceback.format_exception(caught.value))
+    assert released == ["one "]
+    assert model.model.closings == 4
+
+
+def test_a_guarded_model_in_a_guarded_model_keeps_its_errors() -> None:
+    inner = guarded(said("project bluebird"), weir.HookSpec(f"{__name__}:Fails"))
+    with pytest.raises(weir.HookError):
+        guarded(inner).invoke("Hi")
+
+
+class Fails:
+    def __call__(self, chunk: Chunk) -> Verdict:
+        if "bluebird" in chunk.pending:
+            raise ValueError(chunk.pending)
+        return emit(chunk.pending)
 
 
 class Listener(BaseCallbackHandler):
@@ -269,3 +310,9 @@ async def test_wherever_the_answer_is_cut_its_text_is_the_same(words: list[str])
     expected, model = GUARDS.text("".join(words)).text, GuardedChatModel(model=said(*words), guards=GUARDS)
     assert "".join(chunk.text for chunk in model.stream("Hi")) == expected
     assert (await model.ainvoke("Hi")).content == expected
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_nothing_of_a_forbidden_span_gets_out(seed: int) -> None:
+    """`make bench NAME=leaks_wrappers` tries more."""
+    run(50, seed, by_langchain)

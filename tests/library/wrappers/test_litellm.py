@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weir
+from benchmarks.leaks_wrappers import run
+from benchmarks.wrapped_answers import by_litellm
 from engine.protocol import Delta, RequestError, ToolCall
 from engine.upstream.sse import SSEDecoder
 from tests.helpers import examples, make_token
@@ -255,3 +257,9 @@ async def test_wherever_the_answer_is_cut_its_text_is_the_same(words: list[str])
     assert text_of(await streamed(GUARD, Chunks(said(*words)), asked())) == expected
     answer = await GUARD.async_post_call_success_hook(asked(), None, whole("".join(words)))
     assert (answer.choices[0].message.content or "") == expected
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_nothing_of_a_forbidden_span_gets_out(seed: int) -> None:
+    """`make bench NAME=leaks_wrappers` tries more."""
+    run(50, seed, by_litellm)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import weir
 import weir.openai
-from benchmarks.leaks_wrappers import by_openai, run
+from benchmarks.leaks_wrappers import run
+from benchmarks.wrapped_answers import by_openai
 from engine.protocol import Delta, ToolCall
 from engine.upstream.openai.engine import OpenAIEngine
 from hooks.builtin.phrases import Phrases
@@ -304,6 +305,30 @@ def test_a_servers_error_keeps_its_status_and_not_its_words() -> None:  # contra
         assert caught.value.request_id == "theirs"
 
 
+@pytest.mark.parametrize("status", [200, 429])
+@pytest.mark.parametrize(
+    ("name", "passes", "stays"),
+    [
+        ("x-request-id", "req_01.a:b-C", "Project Bluebird"),
+        ("x-request-id", "a" * 128, "a" * 129),
+        ("retry-after", "1.5", "1 bluebird"),
+        ("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT", "Bluebird, 21 Oct 2026 07:28:00 GMT"),
+        ("retry-after-ms", "20", "project"),
+        ("x-should-retry", "false", "bluebird"),
+        ("x-else", "", "1"),
+    ],
+)
+def test_a_servers_headers_pass_in_their_own_form_only(
+    name: str, passes: str, stays: str, status: int
+) -> None:
+    for value, is_passed in ((passes, bool(passes)), (stays, False), (stays.encode() + b"\xe9", False)):
+        server = Server(chat_stream(said("Hi.")), status=status)
+        server.headers = [(b"content-type", b"text/event-stream"), (name, value)]
+        http = weir.openai.http_client(weir.Guards(PHRASES), transport=server)
+        got = http.post("https://api.openai.com/v1/chat/completions", json={"model": "m", "messages": USER})
+        assert (got.status_code, name in got.headers) == (status, is_passed)
+
+
 def test_an_answer_that_breaks_off_is_an_error_of_the_sdk() -> None:
     cut = b"\n\n".join(chat_stream(said("one ", "project blue", "three")).split(b"\n\n")[:2]) + b"\n\n"
     sdk = client(Server(cut)).with_options(max_retries=0)
@@ -358,7 +383,7 @@ async def by_async(server: Server, given: Any) -> Any:
 
 
 def test_nothing_of_a_forbidden_span_gets_out() -> None:
-    """`make bench NAME=leaks ARGS="--wrappers 100000"` tries more."""
+    """`make bench NAME=leaks_wrappers` tries more."""
     run(150, 1, by_openai)
 
 

@@ -1,5 +1,7 @@
 """Models of Pydantic AI, guarded: `make test-library`."""
 
+import traceback
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -7,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weir
+from benchmarks.leaks_wrappers import run
+from benchmarks.wrapped_answers import by_pydantic_ai
 from engine.protocol import RequestError
 from tests.helpers import examples
 from weir import Chunk, Verdict, emit
@@ -14,7 +18,15 @@ from weir import Chunk, Verdict, emit
 pytest.importorskip("pydantic_ai")
 
 from pydantic_ai import Agent, ImageUrl
-from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
+from pydantic_ai.messages import (
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
 from pydantic_ai.models.function import DeltaThinkingPart, DeltaToolCall, FunctionModel
 
 from weir.pydantic_ai import GuardedModel
@@ -132,6 +144,70 @@ async def test_instructions_and_tools_pass_the_hooks() -> None:  # contract 8.1,
     assert "ann@millrace" not in str(seen)
 
 
+async def test_ids_and_details_of_the_history_pass_the_hooks() -> None:  # contract 8.1, 8.6
+    said, mail = Said("Hi"), "ann@millrace.initech.com"
+    details = {"to": mail, "at": datetime(2026, 1, 1, tzinfo=UTC)}
+    history: Any = [
+        ModelRequest.user_text_prompt("Hi"),
+        ModelResponse(
+            parts=[
+                ThinkingPart("so", id=f"t-{mail}", signature=f"s {mail}", provider_details={"raw": [mail]}),
+                TextPart("one", id=f"i-{mail}", provider_details={"n": 1}),
+                ToolCallPart("send", {}, tool_call_id=f"c {mail}"),
+            ],
+            provider_response_id=f"r {mail}",
+            provider_details=details,
+        ),
+        ModelRequest(parts=[ToolReturnPart("send", "ok", tool_call_id=f"c {mail}")]),
+    ]
+    redacts = weir.HookSpec("pii", {"action": "redact", "prompt": "redact"})
+    await agent_of(said, redacts).run("Hi again", message_history=history)
+    (asked,) = said.asked
+    assert mail not in str(asked)
+    thinking, text, call = asked[1].parts
+    assert thinking.provider_details == {"raw": ["[EMAIL_ADDRESS]"]}
+    assert text.provider_details == {"n": 1}
+    assert call.tool_call_id == asked[2].parts[0].tool_call_id == "c [EMAIL_ADDRESS]"
+    assert asked[1].provider_response_id == "r [EMAIL_ADDRESS]"
+    assert asked[0] == history[0]
+    refuses = weir.HookSpec("pii", {"prompt": "refuse"})
+    with pytest.raises(weir.RefusedError):
+        await agent_of(said, refuses).run("Hi again", message_history=history)
+    odd: Any = [ModelResponse(parts=[TextPart("one", provider_details={"any": object()})])]
+    with pytest.raises(RequestError, match="no JSON"):
+        await agent_of(said, redacts).run("Hi again", message_history=[history[0], *odd])
+
+
+@pytest.mark.parametrize("error", [ModelHTTPError(429, "m", {"said": "bluebird"}), ValueError("bluebird")])
+async def test_the_models_own_error_is_in_weirs_words(error: Exception) -> None:  # contract 5.3
+    def fails(_: Any, __: Any) -> ModelResponse:
+        raise error
+
+    async def breaks(_: Any, __: Any) -> Any:
+        yield "one "
+        raise error
+
+    async def is_broken(_: Any, __: Any) -> Any:
+        raise error
+        yield
+
+    guards, streamed_text = weir.Guards(PHRASES), ""
+    agent = Agent(GuardedModel(FunctionModel(fails, stream_function=breaks), guards))
+    with pytest.raises(ModelAPIError) as whole:
+        await agent.run("Hi")
+    with pytest.raises(ModelAPIError) as later:
+        async with agent.run_stream("Hi") as result:
+            async for piece in result.stream_text(delta=True, debounce_by=None):
+                streamed_text += piece
+    with pytest.raises(ModelAPIError) as first:
+        await streamed(Agent(GuardedModel(FunctionModel(fails, stream_function=is_broken), guards)))
+    for caught in (whole, later, first):
+        assert "bluebird" not in "".join(traceback.format_exception(caught.value))
+        assert "bluebird" not in repr(vars(caught.value))
+        assert isinstance(caught.value, ModelHTTPError) == isinstance(error, ModelHTTPError)
+    assert streamed_text == "one "
+
+
 async def test_a_refused_prompt_asks_no_model() -> None:
     said = Said("Hi")
     refuses = weir.HookSpec("phrases", {"phrases": ["project bluebird"], "prompt": "refuse"})
@@ -179,3 +255,9 @@ async def test_wherever_the_answer_is_cut_its_text_is_the_same(words: list[str])
     agent = Agent(GuardedModel(FunctionModel(said.whole, stream_function=said.stream), GUARDS))
     assert (await agent.run("Hi")).output == expected
     assert await streamed(agent) == expected
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_nothing_of_a_forbidden_span_gets_out(seed: int) -> None:
+    """`make bench NAME=leaks_wrappers` tries more."""
+    run(50, seed, by_pydantic_ai)

@@ -1,6 +1,10 @@
 """`weir hooks check` prints a table, and says by its exit status whether the hook is right."""
 
+import os
+import pty
 import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,6 +13,7 @@ from tests.weir import run_weir
 
 HOOKS = """
 import os
+import time
 from hooks import emit, hold, terminate
 
 class Leaks:
@@ -26,6 +31,12 @@ class OnACertainWord:
     def __call__(self, chunk):
         if "xyzzy" in chunk.text:
             raise ZeroDivisionError
+        return emit(chunk.pending)
+
+class AsksAService:
+    def __call__(self, chunk):
+        if not chunk.request.request_id.startswith("weir-self-test"):
+            time.sleep(0.2)
         return emit(chunk.pending)
 
 class HoldsAll:
@@ -117,3 +128,29 @@ def test_a_hook_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
     ran = check(tmp_path, "no.such.Hook")
     assert ran.returncode == 1
     assert ran.stderr.startswith("weir hooks check: hook 'no.such.Hook' could not be imported")
+
+
+def test_a_check_ends_at_its_limit_and_advises_a_fake(tmp_path: Path) -> None:
+    ran = check(tmp_path, f"{tmp_path}/guards.py:AsksAService", "--limit", "4")
+    assert ran.returncode == 1
+    assert "the 4 s of --limit ended while it " in ran.stderr  # was loaded, or saw a recording
+    assert "check it with a fake in the service's place" in ran.stderr
+
+
+def test_a_terminal_shows_each_step_and_keeps_the_rows_alone(tmp_path: Path) -> None:
+    (tmp_path / "guards.py").write_text(HOOKS)
+    command = [sys.executable, "-m", "proxy", "hooks", "check", f"{tmp_path}/guards.py:Leaks"]
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # the terminal's other end is closed
+            while data := os.read(ours, 4096):
+                shown += data
+        assert process.stdout is not None
+        rows = process.stdout.read().splitlines()
+    os.close(ours)
+    lines = shown.decode().split("\r\x1b[K")
+    assert "it saw the recording 'prose', cut at 1 (3 of " in "".join(lines)
+    assert lines[-1] == ""
+    assert not any("it saw" in row for row in rows)
