@@ -20,6 +20,7 @@
 #   make test-envoy        the external processor, asked by a real Envoy, in an environment of its own: 310 MB
 #   make test-gateways     Weir as the guardrail of LiteLLM's proxy, in an environment of its own: 770 MB, and minutes
 #   make test-deploy       the files in deploy/, with linters in an environment of their own: 300 MB
+#   make test-release      a release of the last commit, checked by public tools
 #   make test-image        an image without Docker, built and run without rights: needs root, mmdebstrap and bubblewrap
 #   make test-streamguard  the benchmark of guard servers, on a guard with planted faults: two minutes
 #   make test-vllm         what needs vLLM, in an environment of its own: 3.5 GB, and minutes

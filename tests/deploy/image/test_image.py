@@ -1,4 +1,4 @@
-"""The image of `deploy/image.sh`, built for real and run without rights on a read-only root, as containers are.
+"""The image of `deploy/image.sh`, built for real and run without rights on a read-only root.
 
 It needs root or user namespaces, mmdebstrap and bubblewrap: `make test-image`.
 """
