@@ -8,7 +8,7 @@ installed packages, whose READMEs and prompts are harmless.
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,21 +22,31 @@ from tools.injection.rows import Row
 from tools.injection.split import Shingles, digest, third
 from tools.injection.train import TRAINED
 
-DOCUMENTS = ("Agent Threat Bench", "CodeIPI", "AgentDojo", "READMEs", "agents' prompts")
+HIDDEN = "AgentDojo in READMEs"
+DOCUMENTS = ("Agent Threat Bench", "CodeIPI", "AgentDojo", HIDDEN, "READMEs", "agents' prompts")
 """The sets whose texts a tool returns or a document has. The others are what users say."""
 RATE = 0.01
-_SIZE, _TIMES = 4000, 200
+_SIZE, _TIMES, _AROUND = 4000, 200, 6000
 
 
 def judging_sets(packages: Sequence[Path]) -> dict[str, list[Row]]:
     sets = {name: judge() for name, judge in rows.JUDGES.items()}
     sets["READMEs"] = [row for row in rows.readmes(*packages) if third(row.text) == 2]
+    sets[HIDDEN] = [*_hidden(sets["AgentDojo"], sets["READMEs"])]
     sets["agents' prompts"] = [row for row in rows.agent_prompts(*packages) if third(row.text) == 2]
     trained = set(np.load(TRAINED).tolist())
     for name, judging in sets.items():
         if known := sum(digest(row.text) in trained for row in judging):
             sys.exit(f"{name}: {known} texts trained the model")
     return sets
+
+
+def _hidden(injections: Sequence[Row], harmless: Sequence[Row]) -> Iterator[Row]:
+    """Texts with an injection, each in the middle of 6,000 characters of a harmless one."""
+    attacks = [row.text for row in injections if row.is_injection]
+    for attack, around in zip(attacks, harmless, strict=False):
+        text = around.text[:_AROUND]
+        yield Row(f"{text[: len(text) // 2]}\n{attack}\n{text[len(text) // 2 :]}", True)
 
 
 def kind_of(name: str) -> Kind:
