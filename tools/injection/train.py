@@ -47,29 +47,27 @@ def main() -> None:
     folders = parser.parse_args().packages
     chance = random.Random(20)
     judging = Shingles(row.text for judge in rows.JUDGES.values() for row in judge())
-    prose = rows.readmes(*folders) + rows.agent_prompts(*folders)
     requests = rows.requests()
-    groups = [rows.documents() + rows.modules(*folders), prose]
+    documents = (
+        rows.documents() + rows.modules(*folders) + rows.readmes(*folders) + rows.agent_prompts(*folders)
+    )
     seen: set[int] = set()
     stored: dict[str, NDArray[Any]] = {}
     for kind in KINDS:
         train = [row for row in _rows("train", kind) if not judging.has_near(row.text)]
         # Users ask for texts; what agents read are documents of all kinds.
-        around = [*_of(0, requests)] if kind == "prompt" else [*_of(0, *groups, requests)]
-        linear = _trained(train, around, chance, seen)
-        asked = [row.text for row in _rows("validation", kind) if not row.is_injection]
-        if kind == "prompt":
-            harmless = [[*asked, *_cuts(_of(1, requests), chance)]]
-        else:
-            harmless = [[*_cuts(_of(1, group), chance)] for group in groups]
-        stored |= _stored(kind, linear, harmless)
+        around = requests if kind == "prompt" else documents + requests
+        linear = _trained(train, _of(0, around), chance, seen)
+        calm = [row.text for row in _rows("validation", kind) if not row.is_injection and kind == "prompt"]
+        calm += _cuts(_of(1, requests if kind == "prompt" else documents), chance)
+        stored |= _stored(kind, linear, calm)
     np.savez_compressed(WEIGHTS, **stored)  # type: ignore[arg-type]
     np.save(TRAINED, np.array(sorted(seen), dtype=np.uint64))
     print(f"{WEIGHTS}: {WEIGHTS.stat().st_size / 1e6:.1f} MB; {len(seen)} texts trained it")
 
 
-def _of(part: int, *groups: Sequence[Row]) -> Iterator[str]:
-    return (row.text for group in groups for row in group if third(row.text) == part)
+def _of(part: int, harmless: Sequence[Row]) -> list[str]:
+    return [row.text for row in harmless if third(row.text) == part]
 
 
 def _cuts(texts: Iterable[str], chance: random.Random) -> Iterator[str]:
@@ -141,32 +139,28 @@ def _worst(linear: Linear, text: str) -> list[str]:
     return worst
 
 
-def _stored(kind: Kind, linear: Linear, harmless: Sequence[Sequence[str]]) -> dict[str, NDArray[Any]]:
+def _stored(kind: Kind, linear: Linear, harmless: Sequence[str]) -> dict[str, NDArray[Any]]:
     """What is kept for a kind: its weights as small whole numbers, and its thresholds by length."""
     scale = np.float32(np.quantile(np.abs(linear.weights[linear.weights != 0]), 0.9999) / 127)
     weights = np.clip(np.round(linear.weights / scale), -127, 127).astype(np.int8)
     small = Linear(weights * scale, linear.bias)
-    scores = [np.array([small.score(features(text)) for text in group]) for group in harmless]
-    lengths = [np.array([features(text).num_words for text in group]) for group in harmless]
+    found = [features(text) for text in harmless]
+    scores = np.array([small.score(one) for one in found])
+    lengths = np.array([one.num_words for one in found])
     knots: list[float] = []
     thresholds: list[NDArray[np.float64]] = []
     for low, high in zip((1, *_KNOTS), (*_KNOTS, 10**9), strict=True):
-        within = [(one >= low) & (one < high) for one in lengths]
-        knots.append(
-            np.mean([np.log(one[chosen]).mean() for one, chosen in zip(lengths, within, strict=True)])
-        )
-        # The groups differ, and each has to keep to the rate.
-        rates = [1 - rate for rate in FALSE_RATES]
-        each = [np.quantile(one[chosen], rates) for one, chosen in zip(scores, within, strict=True)]
-        thresholds.append(np.maximum.accumulate([*thresholds[-1:], np.max(each, axis=0)])[-1])
-        numbers = [int(chosen.sum()) for chosen in within]
-        print(f"{kind}, from {low} words: {numbers} texts, {np.round(thresholds[-1], 2)}", flush=True)
+        within = (lengths >= low) & (lengths < high)
+        knots.append(np.log(lengths[within]).mean())
+        thresholds.append(np.quantile(scores[within], [1 - rate for rate in FALSE_RATES]))
+        print(f"{kind}, from {low} words: {within.sum()} texts, {np.round(thresholds[-1], 2)}", flush=True)
+    rising = np.maximum.accumulate(thresholds)
     return {
         f"{kind}_weights": weights,
         f"{kind}_scale": np.array(scale),
         f"{kind}_bias": np.array(linear.bias, dtype=np.float32),
         f"{kind}_lengths": np.array(knots, dtype=np.float32),
-        f"{kind}_thresholds": np.array(thresholds, dtype=np.float32).T,
+        f"{kind}_thresholds": rising.astype(np.float32).T,
     }
 
 
