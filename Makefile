@@ -35,6 +35,10 @@
 # Measure it
 #   make bench             the measurements' names; NAME=... runs one (docs/benchmarks.md)
 #
+# Fetch strangers' data
+#   make data              labelled data that training and some benches read, in build/data: 50 MB are fetched
+#   make train-injection   the weights of the guard `injection` from that data: 450 MB of libraries, and minutes
+#
 # Publish it
 #   make release           the packages of a tag, built twice to the same bytes, with bills of materials, licences,
 #                          provenance and digests, in build/release: ARGS="--ref v0.2.0 --key KEY.pem"
@@ -53,7 +57,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-comp
 # Programs that test torch itself, which some builds bring: 120 MB.
 TORCH_TESTS = $(VENV)/lib/python3*/site-packages/torch/test $(VENV)/lib/python3*/site-packages/torch/bin/test_*
 
-.PHONY: help serve check test test-all test-real test-wheel test-clients test-page test-frontends test-library test-envoy test-gateways test-deploy test-image test-streamguard test-vllm test-gpu-compile gpu-check abuse mutants soak bench docs release test-release
+.PHONY: help serve check test test-all test-real test-wheel test-clients test-page test-frontends test-library test-envoy test-gateways test-deploy test-image test-streamguard test-vllm test-gpu-compile gpu-check data train-injection abuse mutants soak bench docs release test-release
 
 # Modules are kept compiled, even if the environment says to keep none.
 unexport PYTHONDONTWRITEBYTECODE
@@ -71,6 +75,23 @@ serve: $(VENV)/.engine $(FETCHED)
 
 build/models/%.gguf: tools/models.py | $(VENV)/.engine
 	$(BIN)/python -m tools.models $* $@
+
+data: build/data/.fetched
+
+build/data/.fetched: tools/data.py | $(VENV)/.engine
+	$(BIN)/python -m tools.data $(@D)
+	touch $@
+
+train-injection: .venv-train/.installed build/data/.fetched
+	.venv-train/bin/python -m tools.injection.train $(ARGS)
+
+# The packages beside scikit-learn and pyarrow are detectors that the bench compares with. Each needs no other.
+.venv-train/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv-train
+	.venv-train/bin/pip install --quiet --disable-pip-version-check --editable '.[guards]' scikit-learn==1.9.1 pyarrow==26.0.1
+	.venv-train/bin/pip install --quiet --disable-pip-version-check --no-deps injectguard==0.1.1 prompt-inject-detect==0.1.0 \
+		prompt-injection-defense==0.10.7 prompt-injection-sanitizer==0.1.1 prompt-injection-shield-py==0.1.0
+	touch $@
 
 test: $(VENV)/.dev
 	$(TEST) $(ARGS)
@@ -169,7 +190,7 @@ test-gpu-compile: $(VENV)/.dev
 # A bench's name is that of its module in benchmarks/. The variable NAME of the environment does not count.
 NAME =
 BENCHES = hooks guards library real_answers guard_models engine_hooks guard_api relay relay_streams first_token operations receipts peers \
-	leaks leaks_wrappers leak_judge detection links link_readers agents agent_files rewind \
+	leaks leaks_wrappers leak_judge detection injection harm links link_readers agents agent_files rewind \
 	engine gguf served vllm streams processors speculation quantization simulated_device \
 	prompt_caching pool fleet start workers lost_workers page
 
@@ -183,6 +204,7 @@ LINK_READERS = benchmarks/link_readers
 NEEDS_peers = .venv-litellm/.litellm .venv-nemo/.nemo
 NEEDS_detection = .venv-gitleaks/.installed .venv-detect-secrets/.installed .venv-presidio/.installed
 NEEDS_leak_judge = .venv-leak-judge/.installed
+NEEDS_injection = .venv-train/.installed build/data/.fetched
 NEEDS_agents = .venv-agentdojo/.installed
 NEEDS_links = $(GARAK)
 NEEDS_gguf = build/models/smollm2.gguf .venv-llama/.installed
@@ -193,6 +215,7 @@ NEEDS_served = $(VLLM_VENV)/.vllm
 NEEDS_vllm = $(VLLM_VENV)/.vllm
 NEEDS_leaks_wrappers = .venv-library/.installed
 
+PYTHON_injection = .venv-train/bin/python
 PYTHON_vllm = $(VLLM_VENV)/bin/python
 PYTHON_leaks_wrappers = .venv-library/bin/python
 OPTIONS_links = $(GARAK)

@@ -85,6 +85,11 @@ LEAVES = {
             "tests/engine/upstream/test_echo.py",
         ),
     ),
+    "injection": Leaf(
+        ("hooks.builtin.injection", "hooks.builtin.injection_model"),
+        ECHO,
+        ("tests/hooks/builtin/test_wrap.py", "tests/hooks/builtin/test_repetition.py"),
+    ),
     "receipts": Leaf(
         ("proxy.service.receipts", "proxy.storage.receipts", "proxy.cli.receipts"),
         ECHO,

@@ -34,6 +34,7 @@ LOAD_TIMEOUT = 60.0
 SHORT_NAMES = {
     "audit": "hooks.builtin.audit.Audit",
     "classifier": "hooks.builtin.classifier.Classifier",
+    "injection": "hooks.builtin.injection.Injection",
     "json_schema": "hooks.builtin.json_schema.JsonSchema",
     "judge": "hooks.builtin.judge.Judge",
     "links": "hooks.builtin.links.Links",

@@ -1,0 +1,1 @@
+"""Guards of harmful answers, judged by people's labels."""
