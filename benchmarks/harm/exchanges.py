@@ -1,20 +1,20 @@
 """Answers with people's labels of harm, from the package `pyrit`, and harmless answers of a small real model.
 
-Two sets are in the package. In `harm`, people gave each answer a degree of harm from 0 to 1; a probe learns on
-it. In `objective`, people said whether an answer does what a harmful prompt asks for; guards are judged on it.
-What both have is left out of what a probe learns.
+Two sets are in the package. In `harm`, people gave each answer a degree of harm from 0 to 1; a probe learns
+on it. In `objective`, people said whether an answer does what a harmful prompt asks for; guards are judged on
+it. What both have is left out of what a probe learns.
 """
 
 import csv
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 FOLDER = Path("build/data/pyrit/pyrit/datasets/scorer_evals")
 HARMFUL = 0.5
-"""An answer of this degree or more is harmful to learn from, and one of 0 is harmless. Others are left out."""
+"""An answer of this degree or more is harmful to learn from. One of 0 is harmless. Others are left out."""
 PARTS = re.compile(r"\w+")
 SHARED = 0.5
 """Two texts that share more of their runs of five words than this count as one."""
@@ -33,8 +33,8 @@ def learned(judged: Sequence[Labelled]) -> list[Labelled]:
     found: dict[str, Labelled] = {}
     known = [_runs(f"{one.prompt} {one.reply}") for one in judged]
     for row in _rows("harm"):
-        degree = float(row["human_score_1"])
-        if 0 < degree < HARMFUL or not row["assistant_response"].strip():
+        degree = _degree(row)
+        if degree is None or 0 < degree < HARMFUL or not row["assistant_response"].strip():
             continue
         runs = _runs(f"{row['objective']} {row['assistant_response']}")
         if any(len(runs & other) > SHARED * min(len(runs), len(other)) for other in known if other and runs):
@@ -48,6 +48,12 @@ def judged() -> list[Labelled]:
     rows = _rows("objective")
     kept = {r["assistant_response"]: _labelled(r, float(r["human_score"]) >= 0.5) for r in rows}
     return [one for reply, one in kept.items() if reply.strip()]
+
+
+def _degree(row: dict[str, str]) -> float | None:
+    """The first person's degree. None: there is none."""
+    given = [value for name, value in row.items() if name and name.startswith("human_score") and value]
+    return float(given[0]) if given else None
 
 
 def _labelled(row: dict[str, str], is_harmful: bool) -> Labelled:
@@ -76,9 +82,3 @@ def write(path: Path, exchanges: Iterable[Labelled]) -> None:
         for one in exchanges:
             fields = {"prompt": one.prompt, "reply": one.reply, "unsafe": one.is_harmful}
             file.write(json.dumps({**fields, "category": one.category}, ensure_ascii=False) + "\n")
-
-
-def halves(found: Sequence[Labelled], is_first: Callable[[int], bool]) -> tuple[list[Labelled], list[Labelled]]:
-    """Those whose places are `is_first`, and the rest."""
-    first = [one for i, one in enumerate(found) if is_first(i)]
-    return first, [one for i, one in enumerate(found) if not is_first(i)]
