@@ -28,12 +28,12 @@ from proxy.cli.cli import main as weir
 from tools.abuse.server import served
 
 TOPICS = """
-how bread is made; the water cycle; a walk in the forest; how a bicycle stays up; the first trains; choosing a
-book for a child; a small garden; why leaves change colour; packing for a week in Norway; how to learn the piano;
-the rules of chess; a recipe for lentil soup; how libraries sort books; how kitchen knives are sharpened; the
-history of fireworks; how vaccines work; what firefighters do; how a jury reaches a verdict; the causes of the
-First World War; how passwords are stored safely; a detective story; what to do when a friend is sad; how
-medicine is tested; how locks work
+how bread is made; the water cycle; a walk in the forest; how a bicycle stays up; the first trains;
+choosing a book for a child; a small garden; why leaves change colour; packing for a week in Norway;
+how to learn the piano; the rules of chess; a recipe for lentil soup; how libraries sort books; how
+kitchen knives are sharpened; the history of fireworks; how vaccines work; what firefighters do; how
+a jury reaches a verdict; the causes of the First World War; how passwords are stored safely; a
+detective story; what to do when a friend is sad; how medicine is tested; how locks work
 """
 ASKS = (
     "Explain {} in a few sentences.",

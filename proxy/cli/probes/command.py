@@ -123,7 +123,7 @@ def _model_name(model: str) -> str:
     """A model's name for a probe's file, which may be passed on: without the folders of this machine."""
     if Path(model) == MODEL_DIR:
         return "weir-demo"
-    return Path(model).resolve().name if Path(model).is_dir() else model
+    return Path(model).resolve().name if Path(model).exists() else model
 
 
 def calibrate(options: argparse.Namespace) -> None:

@@ -11,6 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.execution.probes.model_hash import model_hash
+from engine.sources.gguf_file import GgufFile
+from tests.engine.gguf_files import Kind, write_gguf
 
 
 @pytest.fixture
@@ -49,3 +51,16 @@ def test_a_model_without_safetensors_is_refused(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     with pytest.raises(ValueError, match="probes need a model in safetensors files"):
         model_hash(str(folder))
+
+
+def test_a_gguf_file_is_known_by_its_tensors_and_not_by_its_place_or_name(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("one.gguf", "moved.gguf", "retrained.gguf")]
+    for path, metadata in zip(paths, ({}, {"general.name": "another"}, {}), strict=True):
+        write_gguf(path, "llama", Kind.Q8_0, metadata=metadata)
+    one, moved, retrained = paths
+    tensor = GgufFile(retrained).tensors["blk.1.attn_q.weight"]
+    data = bytearray(retrained.read_bytes())
+    data[tensor.offset + 5] ^= 1
+    retrained.write_bytes(data)
+    assert model_hash(str(one)) == model_hash(str(moved))
+    assert model_hash(str(one)) != model_hash(str(retrained))
