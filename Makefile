@@ -32,6 +32,9 @@
 # Measure it
 #   make bench             the measurements' names; NAME=... runs one (docs/benchmarks.md)
 #
+# Fetch strangers' data
+#   make data              labelled data that training and some benches read, in build/data: 50 MB are fetched
+#
 # Publish it
 #   make docs              the tables that are generated, and the site of README.md and docs/, in build/site
 
@@ -48,7 +51,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-comp
 # Programs that test torch itself, which some builds bring: 120 MB.
 TORCH_TESTS = $(VENV)/lib/python3*/site-packages/torch/test $(VENV)/lib/python3*/site-packages/torch/bin/test_*
 
-.PHONY: help serve check test test-all test-real test-wheel test-clients test-page test-frontends test-library test-envoy test-gateways test-deploy test-vllm test-gpu-compile gpu-check abuse mutants soak bench docs
+.PHONY: help serve check test test-all test-real test-wheel test-clients test-page test-frontends test-library test-envoy test-gateways test-deploy test-vllm test-gpu-compile gpu-check data abuse mutants soak bench docs
 
 # Modules are kept compiled, even if the environment says to keep none.
 unexport PYTHONDONTWRITEBYTECODE
@@ -66,6 +69,12 @@ serve: $(VENV)/.engine $(FETCHED)
 
 build/models/%.gguf: tools/models.py | $(VENV)/.engine
 	$(BIN)/python -m tools.models $* $@
+
+data: build/data/.fetched
+
+build/data/.fetched: tools/data.py | $(VENV)/.engine
+	$(BIN)/python -m tools.data $(@D)
+	touch $@
 
 test: $(VENV)/.dev
 	$(TEST) $(ARGS)

