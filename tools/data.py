@@ -81,12 +81,6 @@ PACKAGES = (
         use="cities and states",
     ),
     DataPackage(
-        "babel==2.19.0",
-        "6d49734aed1d595b2c065d012174df8c83964692f26fc461702281634dd7555b",
-        licence="BSD-3-Clause; the data are of CLDR: Unicode-3.0",
-        use="countries, languages, months and days in many languages",
-    ),
-    DataPackage(
         "pytickersymbols==1.17.10",
         "126ba59039f62fbde99d02b49eb180f0eb7987120aa8daaa25fe4b1c1651eb57",
         licence="MIT",

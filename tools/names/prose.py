@@ -37,6 +37,7 @@ def judged(data: Path, seed: int, count: int) -> dict[str, list[str]]:
     sources = {
         "questions": _csv_texts(evals / "abstention_bench/data/freshqa/FreshQA_v12182024.csv", "question"),
         "bank pages": _paragraphs(_json_texts(evals / "tau2/data/domains/banking_knowledge")),
+        "shop tasks": _paragraphs(_json_texts(evals / "tau2/data/domains/retail")),
         "docstrings": [*_docstrings(data / "networkx/networkx"), *_docstrings(data / "nltk/nltk")],
     }
     return {name: _sampled(source, seed, count) for name, source in sources.items()}
@@ -66,6 +67,11 @@ def translations(data: Path, language: str) -> list[str]:
 def digests(texts: Iterable[str]) -> set[bytes]:
     """Digests of texts, whatever their spaces and case: two sets show whether texts are in both."""
     return {hashlib.sha256(" ".join(text.lower().split()).encode()).digest()[:8] for text in texts}
+
+
+def blanked(templates: Iterable[str]) -> list[str]:
+    """The templates with all fields alike, whatever their names."""
+    return [re.sub(r"\{+\w+\}+", "{}", template) for template in templates]
 
 
 def _sampled(source: Iterable[str], seed: int, count: int) -> list[str]:
