@@ -106,7 +106,7 @@ def print_drawn(texts: Sequence[Drawn], finders: dict[str, list[list[Span]]]) ->
 def print_prose(texts: dict[str, list[str]], python: Path, threshold: float, shows: bool) -> None:
     known = {line for line in PEOPLE.read_text().splitlines() if line}
     print(
-        "\nPeople in public prose        size     people of spaCy's   false finds a MB    true people found"
+        "\nPeople in public prose        size     Presidio's people   false finds a MB    true people found"
     )
     print("                                       that Weir finds     Weir   Presidio     Weir   Presidio")
     for source, paragraphs in texts.items():
