@@ -14,6 +14,7 @@ characters, that come out otherwise than whole.
 import argparse
 import asyncio
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -57,7 +58,8 @@ class Counted(NamedTuple):
 def run(python: Path, *arguments: str, texts: Iterable[str] = ()) -> list[dict[str, Any]]:
     lines = "".join(json.dumps(text) + "\n" for text in texts)
     command = [str(python), _PROGRAM, *arguments]
-    done = subprocess.run(command, input=lines, text=True, capture_output=True, check=True)
+    alike = {**os.environ, "PYTHONHASHSEED": "0"}  # else a seed draws other texts in each process
+    done = subprocess.run(command, input=lines, text=True, capture_output=True, check=True, env=alike)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -211,10 +213,7 @@ def main() -> None:
     public = prose.judged(options.data, _PROSE_SEED, options.prose)
     check_unseen([*given, *(text for paragraphs in public.values() for text in paragraphs)], options.data)
     rows = run(python, "find", texts=given)
-    finders = {
-        "Weir": found_by_weir(given, options.threshold),
-        "Presidio": [row["presidio"] for row in rows],
-    }
+    finders = {"Weir": found_by_weir(given, options.threshold), "Presidio": [row["presidio"] for row in rows]}
     print_drawn(texts, finders)
     speed = megabytes(one.text for one in texts) / sum(row["seconds"] for row in rows)
     print(f"  Presidio reads {speed:.3f} MB/s, {1e6 * 4 / (speed * 1e6):.0f} microseconds for 4 characters")
