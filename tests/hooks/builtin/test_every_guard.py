@@ -20,6 +20,7 @@ from tests.hooks.builtin.streams import Watch, said
 FOLDER = Path(builtin.__file__).parent
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "links": {"allow": ["example.org"]},
+    "names": {"entities": ["PERSON", "LOCATION", "ORGANIZATION"]},
     "patterns": {
         "patterns": [r"\bproject \w{1,12}", r"\d{4}(?: ?\d{4}){3}", "a{2,9}", r"[\w.]{1,64}@[\w.]{1,64}"]
     },
