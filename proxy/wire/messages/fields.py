@@ -129,8 +129,8 @@ class CountFields(GenerationFields):
     )
 
     messages: list[Turn] = Field(min_length=1, fail_fast=True)
-    system: Content = Field([])
-    tools: list[AnyTool] = Field([], fail_fast=True)
+    system: Content = Field(default_factory=list)
+    tools: list[AnyTool] = Field(default_factory=list, fail_fast=True)
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = Field(
         None, description="disabled asks for no thinking; budget_tokens reaches upstreams of this API alone"
@@ -138,7 +138,9 @@ class CountFields(GenerationFields):
     output_config: OutputConfig = OutputConfig()
     metadata: Metadata = Metadata()  # type: ignore[assignment]
     stop: Annotated[list[StopString], Field(fail_fast=True)] = Field(
-        [], alias="stop_sequences", description="Texts that end an answer and are not part of it"
+        default_factory=list,
+        alias="stop_sequences",
+        description="Texts that end an answer and are not part of it",
     )
 
     _body: Mapping[str, Any] = PrivateAttr(default_factory=dict)

@@ -78,7 +78,7 @@ class Block(RequestObject):
     name: str | None = None
     input: dict[str, Any] | None = None
     tool_use_id: str | None = None
-    content: "Content" = Field([])
+    content: "Content" = Field(default_factory=list)
     is_error: bool | None = None
     tool_name: str | None = None
     thinking: str | None = None

@@ -95,11 +95,14 @@ class ChatRequest(GenerationFields):
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=20)
     logprob_token_ids: list[TokenId] = Field(
-        [], max_length=128, fail_fast=True, description="The alternatives of each token, beside logprobs"
+        default_factory=list,
+        max_length=128,
+        fail_fast=True,
+        description="The alternatives of each token, beside logprobs",
     )
     prompt_logprobs: PromptLogprobs = None
     echo: bool = Field(False, description="Begin the answer with the message that it continues")
-    tools: list[AnyTool] = Field([], fail_fast=True)
+    tools: list[AnyTool] = Field(default_factory=list, fail_fast=True)
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool = True
     response_format: dict[str, Any] | None = None

@@ -24,7 +24,10 @@ class CompletionRequest(GenerationFields):
     echo: bool = False
     logprobs: int | None = Field(None, ge=0, le=20, description="Top alternatives; 0: the chosen token only")
     logprob_token_ids: list[TokenId] = Field(
-        [], max_length=128, fail_fast=True, description="The alternatives of each token, beside logprobs"
+        default_factory=list,
+        max_length=128,
+        fail_fast=True,
+        description="The alternatives of each token, beside logprobs",
     )
     prompt_logprobs: PromptLogprobs = None
     best_of: int | None = Field(

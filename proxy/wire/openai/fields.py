@@ -84,15 +84,20 @@ class GenerationFields(EndpointFields):
     presence_penalty: float = Field(0.0, ge=-2, le=2)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     repetition_penalty: float = Field(1.0, ge=0.01, le=100)
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] = Field({}, description="By token id")
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] = Field(
+        default_factory=dict, description="By token id"
+    )
     seed: int | None = Field(None, ge=-(2**63), le=2**63 - 1)
     stop: StopString | Annotated[list[StopString], Field(fail_fast=True)] = Field(
-        [], description="Texts that end an output and are not part of it"
+        default_factory=list, description="Texts that end an output and are not part of it"
     )
-    stop_token_ids: list[TokenId] = Field([], max_length=1024, fail_fast=True)
+    stop_token_ids: list[TokenId] = Field(default_factory=list, max_length=1024, fail_fast=True)
     ignore_eos: bool = False
     logits_processors: list[LogitsProcessor] = Field(
-        [], max_length=MAX_PROCESSORS, fail_fast=True, description="Processors that the server has registered"
+        default_factory=list,
+        max_length=MAX_PROCESSORS,
+        fail_fast=True,
+        description="Processors that the server has registered",
     )
     return_token_ids: bool = Field(False, description="Return token ids with the text")
     return_tokens_as_token_ids: bool = Field(False, description="Name tokens `token_id:N` in logprobs")
@@ -101,10 +106,11 @@ class GenerationFields(EndpointFields):
     )
     priority: int = Field(0, description="Lower is served earlier, if the server schedules by priority")
     hooks: list[str] = Field(
-        [], description="Hooks to run in addition to the server's own; the server must allow them"
+        default_factory=list,
+        description="Hooks to run in addition to the server's own; the server must allow them",
     )
     user: str | None = None
-    metadata: dict[str, Any] = Field({})
+    metadata: dict[str, Any] = Field(default_factory=dict)
 
     @property
     def shows_reasoning(self) -> bool:

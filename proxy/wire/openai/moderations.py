@@ -64,7 +64,8 @@ class ModerationRequest(RequestBody):
     ] = Field(description="A text, texts with a result each, or the parts of one text")
     model: str | None = Field(None, description=f"Only `{MODEL}`")
     hooks: list[str] = Field(
-        [], description="Hooks to run in addition to the server's own; the server must allow them"
+        default_factory=list,
+        description="Hooks to run in addition to the server's own; the server must allow them",
     )
     user: str | None = None
 

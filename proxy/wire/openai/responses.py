@@ -68,9 +68,11 @@ class ResponsesRequest(GenerationFields):
     previous_response_id: str | None = None
     store: bool = Field(True, description="Keep the response for previous_response_id")
     max_output_tokens: int | None = Field(None, ge=1)
-    include: list[str] = Field([], description=f"{LOGPROBS}; anything else is ignored")
+    include: list[str] = Field(default_factory=list, description=f"{LOGPROBS}; anything else is ignored")
     top_logprobs: int = Field(0, ge=0, le=20)
-    tools: list[Tool] = Field([], description="Tools that only OpenAI's servers run are ignored")
+    tools: list[Tool] = Field(
+        default_factory=list, description="Tools that only OpenAI's servers run are ignored"
+    )
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] = "auto"
     parallel_tool_calls: bool = True
     text: TextOptions = TextOptions()
