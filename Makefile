@@ -205,6 +205,7 @@ NEEDS_peers = .venv-litellm/.litellm .venv-nemo/.nemo
 NEEDS_detection = .venv-gitleaks/.installed .venv-detect-secrets/.installed .venv-presidio/.installed
 NEEDS_names = .venv-presidio/.names build/data/.fetched
 NEEDS_leak_judge = .venv-leak-judge/.installed
+NEEDS_harm = build/models/smollm2.gguf build/data/.fetched
 NEEDS_injection = .venv-train/.installed build/data/.fetched
 NEEDS_agents = .venv-agentdojo/.installed
 NEEDS_links = $(GARAK)

@@ -1,9 +1,9 @@
 """Makes a request's sequences: checks the fields, tokenizes the prompts, and checks that they fit."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.core.guidance import Guidance
 from engine.protocol import GenerationRequest, ProbeInfo, Prompt, RequestError, SamplingParams, Token
@@ -20,6 +20,7 @@ from engine.sampling.logits_processors.registry import LIMITS, ProcessorRegistry
 from engine.sampling.sampling_state import SamplingState
 from engine.scheduling.block_hash import root_hash, unique_root
 from engine.scheduling.sequence import SequenceGroup
+from engine.sources.sampling_defaults import sampling_defaults_of
 from engine.text.alignment import align_tokens
 from engine.text.chat_template import TEMPLATE_FIELDS
 from engine.text.detokenizer import SKIPPED, WRITTEN, Detokenizer, SpecialTokens, TextStream
@@ -87,6 +88,8 @@ class InputProcessor:
     guidance: Guidance
     config: EngineConfig
     probes: tuple[ProbeInfo, ...] = ()
+    sampling_defaults: Mapping[str, Any] = field(default_factory=dict)
+    """For the fields that a caller leaves open: see `sampling_defaults_of`."""
 
     @classmethod
     def make(cls, tokenizer: LocalTokenizer, model: ServedModel, config: EngineConfig) -> "InputProcessor":
@@ -102,6 +105,7 @@ class InputProcessor:
             Guidance(tokenizer, context, config),
             config,
             model.probes,
+            sampling_defaults_of(config.model) if config.generation_config == "auto" else {},
         )
 
     @property
@@ -119,6 +123,7 @@ class InputProcessor:
         """The request's sequences, ready to be scheduled. Raises `RequestError` and `LogitsProcessorError`. A
         long text takes a while. Nothing shared is touched, so that a worker thread can do it."""
         check_fields(request, FIELDS)
+        request = self._with_defaults(request)
         grammar = self.guidance.requested_grammar(request)
         request, processors = self.processors.realize(request)
         self._check_sampling(request)
@@ -133,6 +138,14 @@ class InputProcessor:
             self.guidance.begin(group, grammar)
         _check_limits(group.sequences[0].sampling)
         return group
+
+    def _with_defaults(self, request: GenerationRequest) -> GenerationRequest:
+        """Only a caller leaves fields open: a guard's own question gives none, and means what it says. A beam
+        search draws nothing."""
+        if not request.given or request.extra.get("use_beam_search"):
+            return request
+        is_open = {name: v for name, v in self.sampling_defaults.items() if name not in request.given}
+        return replace(request, sampling=replace(request.sampling, **is_open)) if is_open else request
 
     def _group(self, request: GenerationRequest) -> SequenceGroup:
         root = root_hash(request.cache_salt) if self.config.enable_prefix_caching else unique_root()

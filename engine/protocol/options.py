@@ -207,6 +207,9 @@ class EngineConfig(EngineChoices):
     probes: Annotated[tuple[FolderOrName, ...], BeforeValidator(parts)] = ()
     """File of a probe of this model: it scores every token, for hooks such as `probe`; repeat (demo model:
     weir-demo-probe)"""
+    generation_config: Literal["auto", "none"] = "auto"
+    """Sampling of requests that leave it open. auto: what the model's generation_config.json or GGUF file
+    recommends (temperature, top_k, top_p, min_p, repetition_penalty); none: the API's defaults"""
     seed: int | None = None
     """Seed of requests that give none (default: a fresh one at each start)"""
     tokenizer_pool_size: ClassVar[int] = 2

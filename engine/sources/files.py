@@ -51,7 +51,7 @@ def config_of(model: str, *, trust_remote_code: bool = False) -> PreTrainedConfi
 
 
 def eos_token_ids_of(model: str, config: PreTrainedConfig) -> frozenset[int]:
-    """The ids that end an answer. Of a folder's generation configuration, requests use nothing else."""
+    """The ids that end an answer."""
     path = located(model, with_weights=False)
     if path.is_file():
         return _end_ids(GgufFile(path))

@@ -34,6 +34,7 @@ SHARED = frozenset(
 OURS = frozenset(
     {
         "enable_test_logits_processor",
+        "generation_config",
         "logits_processors",
         "max_num_seqs_per_caller",
         "max_queue_len",

@@ -31,8 +31,9 @@ def serve(settings: ServeSettings, read: Read) -> None:
             logger.warning("%s", fault)
         run((_serve if settings.workers == 1 else _supervise)(settings, read))
     except START_ERRORS as error:
-        flush_log()  # the reason is the last line
         raise SystemExit(f"weir serve: {start_error(error)}") from error
+    finally:
+        flush_log()  # a reason to exit is the last line
 
 
 async def _serve(settings: ServeSettings, read: Read) -> None:
