@@ -66,14 +66,16 @@ def leaks(script: Script, seen: Seen) -> Iterator[Fault]:
 def outcome(script: Script, seen: Seen) -> str:
     """What became of a script with a value: `leaked`, `in part`, `withheld`, `refused` or `absent`: its
     channel did not come."""
-    found = {fault.judge for fault in leaks(script, seen)}
+    name = script.channel.removesuffix(", whole")
+    # The content beside these channels has the value too, and counts as content.
+    beside = "content" if name in ("logprobs", "token ids") else ""
+    found = {fault.judge for fault in leaks(script, seen) if fault.place != beside}
     if "leak" in found:
         return "leaked"
     if "part" in found:
         return "in part"
     if seen.is_refused and not seen.pieces:
         return "refused"
-    name = script.channel.removesuffix(", whole")
     said = {
         "logprobs": bool(seen.logprobs),
         "token ids": bool(seen.ids),
@@ -173,8 +175,9 @@ def restored(script: Script, seen: Seen, asked: Asked, *, comes_back: bool) -> I
         yield Fault("restore", "content")
 
 
-def left(asked: Asked) -> Iterator[Fault]:
-    if asked.count and not asked.was_left:
+def left(seen: Seen, asked: Asked) -> Iterator[Fault]:
+    """An answer that had ended before its client left is no fault."""
+    if asked.count and not asked.was_left and not seen.is_over and not seen.is_refused:
         yield Fault("left", "upstream")
 
 

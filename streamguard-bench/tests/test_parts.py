@@ -2,20 +2,22 @@
 
 import json
 import random
+import re
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from streamguard_bench import judges
 from streamguard_bench.client import OpenAIReader, Seen
 from streamguard_bench.draw import Draw
 from streamguard_bench.judges import longest_part
-from streamguard_bench.report import html_of, text_of
+from streamguard_bench.report import html_of, markdown_of, text_of
 from streamguard_bench.run import Result, delays, most_held
 from streamguard_bench.scripts import CUTS, Piece, Script, cut_pieces
-from streamguard_bench.target import TargetError, load
+from streamguard_bench.target import Target, TargetError, load, running
 from streamguard_bench.upstream import Asked, Tokens
-from streamguard_bench.values import KINDS, draw
+from streamguard_bench.values import FORMS, KINDS, PROSE, SENTENCES, draw
 
 ALL = ("chat", "completions", "messages")
 
@@ -62,6 +64,57 @@ def test_cards_and_accounts_have_check_digits() -> None:
 )
 def test_the_longest_part_of_a_value(value: str, text: str, expected: int) -> None:
     assert longest_part(value, text) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_form_matches_each_value_of_its_kind_and_no_prose(kind: str) -> None:
+    rng = random.Random(kind)
+    for _ in range(200):
+        value = draw(kind, rng)
+        found = re.search(FORMS[kind], SENTENCES[kind].format(value))
+        assert found is not None
+        assert found[0] == value
+    assert not re.search(FORMS[kind], " ".join(PROSE))
+
+
+async def test_texts_of_a_target_are_filled_in_with_the_pattern_of_its_values(tmp_path: Path) -> None:
+    target = Target(
+        name="one",
+        command=["{python}", "-m", "http.server", "{port}", "--bind", "127.0.0.1"],
+        ready="/",
+        guards=("ssn", "aws_key"),
+        headers={"x-config": '{"rule": {pattern_json}, "url": "{upstream}"}'},
+        files={"rule.txt": "{pattern}"},
+    )
+    async with running(target, "http://127.0.0.1:9") as server:
+        config = json.loads(server.headers["x-config"])
+        async with aiohttp.ClientSession() as http, http.get(server.url[:-3] + "/rule.txt") as got:
+            assert await got.text() == config["rule"]
+    assert config["url"] == "http://127.0.0.1:9"
+    assert re.fullmatch(config["rule"], "123-45-6789")
+    assert re.fullmatch(config["rule"], "AKIA" + "A" * 16)
+
+
+def test_content_that_leaks_beside_logprobs_does_not_count_as_logprobs() -> None:
+    script = Script(name="case-x", kind="leak", channel="logprobs", secret="maria@acme.org")
+    seen = Seen(status=200, pieces=[(0.0, "content", 0, "to maria@acme.org.")])
+    assert judges.outcome(script, seen) == "absent"
+    seen.logprobs[0] = "to maria@acme.org."
+    assert judges.outcome(script, seen) == "leaked"
+
+
+@pytest.mark.parametrize(
+    ("seen", "count", "is_fault"),
+    [
+        (Seen(status=200), 1, True),
+        (Seen(status=200, is_over=True), 1, False),
+        (Seen(status=500), 1, False),
+        (Seen(), 0, False),
+    ],
+)
+def test_an_upstream_goes_on_in_vain_only_if_its_client_left(seen: Seen, count: int, is_fault: bool) -> None:
+    assert bool([*judges.left(seen, Asked(count=count))]) is is_fault
+    assert not [*judges.left(seen, Asked(count=count, was_left=True))]
 
 
 def test_a_value_is_found_in_logprobs_ids_and_errors() -> None:
@@ -151,3 +204,4 @@ def test_the_report_escapes_names_and_tells_what_was_not_run() -> None:
     assert "<b>" not in page
     assert "1 of 4" in page
     assert "it does not start" in text_of(found)
+    assert "| content | 1 of 4 |" in markdown_of(found)
