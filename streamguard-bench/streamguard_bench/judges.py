@@ -93,7 +93,8 @@ def changes(script: Script, seen: Seen) -> Iterator[Fault]:
     if seen.is_hanging:
         yield Fault("hangs", script.channel)
         return
-    for choice in range(script.n):
+    came = {choice for _, _, choice, _ in seen.pieces} or {0}
+    for choice in sorted(came & {*range(script.n)}):
         expected = script.text("content", choice)
         if script.is_echoed:
             expected = str(request_of(script, "")[1]["prompt"]) + expected
@@ -101,11 +102,11 @@ def changes(script: Script, seen: Seen) -> Iterator[Fault]:
             yield Fault("changed", "content")
         if seen.text("reasoning", choice) not in (script.text("reasoning", choice), ""):
             yield Fault("changed", "reasoning")
-    if script.has_calls:
+    if script.has_calls and (seen.calls or _says_calls(seen)):
         arguments = "".join(call.arguments for call in seen.calls.values())
         if _read(arguments) != _read(script.text("call")):
             yield Fault("changed", "call")
-    if not seen.is_over or not seen.reasons or len(seen.reasons) < script.n:
+    if not seen.is_over or not came <= seen.reasons.keys():
         yield Fault("end", script.channel)
     yield from order(script, seen)
 
@@ -122,13 +123,17 @@ def order(script: Script, seen: Seen) -> Iterator[Fault]:
 
 def calls(script: Script, seen: Seen) -> Iterator[Fault]:
     """Tool calls that an agent cannot run, in an answer that says it has some."""
-    if not script.has_calls or not set(seen.reasons.values()) & {"tool_calls", "tool_use"}:
+    if not script.has_calls or not _says_calls(seen):
         return
     for call in seen.calls.values():
         if call.name != CALL_NAME or not call.id or not isinstance(_read(call.arguments), dict):
             yield Fault("call", script.channel)
     if not seen.calls:
         yield Fault("call", script.channel)
+
+
+def _says_calls(seen: Seen) -> bool:
+    return bool(set(seen.reasons.values()) & {"tool_calls", "tool_use"})
 
 
 def broken(seen: Seen) -> Iterator[Fault]:

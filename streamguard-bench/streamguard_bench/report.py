@@ -198,8 +198,9 @@ def markdown_of(found: dict[str, Any]) -> str:
         counts = [sum(n for f, n in r["faults"].items() if f.startswith(f"{judge}:")) for r in results]
         if judge not in ("leak", "part") and any(counts):
             rows.append((words, [str(n or "") for n in counts]))
-    for how in FAILURES:
-        rows.append((f"the guard is {how}", [_failure(r["failures"].get(how, {})) for r in results]))
+    rows.extend(
+        (f"the guard is {how}", [_failure(r["failures"].get(how, {})) for r in results]) for how in FAILURES
+    )
     rows += [(label, [_time(result, name, unit) for result in results]) for label, name, unit in TIMES]
     lines = [("", _names(results)), ("---", ["---"] * len(results)), *rows]
     return "\n".join(f"| {' | '.join([name, *cells])} |" for name, cells in lines)

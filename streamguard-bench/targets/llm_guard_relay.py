@@ -67,6 +67,8 @@ class Relay:
         texts, sent = "", ""
         async for event in _events(got):
             choice = (event.get("choices") or [{}])[0]
+            if choice.get("index"):
+                continue  # the example has one choice, and reads its content alone
             texts += (choice.get("delta") or {}).get("content") or ""
             is_over = bool(choice.get("finish_reason"))
             if len(texts) <= MIN_LENGTH and not is_over:
@@ -75,7 +77,7 @@ class Relay:
             more = texts[len(sent) :] if texts.startswith(sent) else ""
             sent += more
             delta = {"role": "assistant", "content": more}
-            reason = choice.get("finish_reason") if is_valid else "content_filter"
+            reason = ("stop" if is_over else None) if is_valid else "content_filter"
             event["choices"] = [{"index": 0, "delta": delta, "finish_reason": reason}]
             await response.write(f"data: {json.dumps(event)}\n\n".encode())
             if not is_valid:

@@ -103,6 +103,29 @@ def test_content_that_leaks_beside_logprobs_does_not_count_as_logprobs() -> None
     assert judges.outcome(script, seen) == "leaked"
 
 
+def test_calls_that_are_left_out_are_no_change_unless_the_answer_says_that_it_has_some() -> None:
+    script = Script(name="case-x", kind="harmless", channel="call", pieces=(Piece('{"a": 1}', "call"),))
+    seen = Seen(status=200, is_over=True, reasons={0: "stop"})
+    assert not [*judges.changes(script, seen)]
+    seen.reasons[0] = "tool_calls"
+    assert [fault.judge for fault in judges.changes(script, seen)] == ["changed"]
+    assert [fault.judge for fault in judges.calls(script, seen)] == ["call"]
+
+
+def test_a_second_choice_that_is_left_out_is_no_change_and_needs_no_end() -> None:
+    script = Script(
+        name="case-x",
+        kind="harmless",
+        channel="second choice",
+        n=2,
+        pieces=(Piece("a"), Piece("b", choice=1)),
+    )
+    seen = Seen(status=200, is_over=True, pieces=[(0.0, "content", 0, "a")], reasons={0: "stop"})
+    assert not [*judges.changes(script, seen)]
+    seen.pieces.append((0.0, "content", 1, "c"))
+    assert [fault.judge for fault in judges.changes(script, seen)] == ["changed", "end"]
+
+
 @pytest.mark.parametrize(
     ("seen", "count", "is_fault"),
     [
