@@ -73,8 +73,10 @@ def machine() -> str:
 
 
 def merged(reports: list[dict[str, Any]]) -> dict[str, Any]:
-    """One report of several. The first one names the machine and the seed."""
-    return {**reports[0], "results": [result for report in reports for result in report["results"]]}
+    """One report of several: of a server that is in more than one, the last result. The first one names the
+    machine and the seed."""
+    results = {result["name"]: result for report in reports for result in report["results"]}
+    return {**reports[0], "results": [*results.values()]}
 
 
 if __name__ == "__main__":

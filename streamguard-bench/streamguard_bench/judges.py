@@ -65,7 +65,7 @@ def leaks(script: Script, seen: Seen) -> Iterator[Fault]:
 
 def outcome(script: Script, seen: Seen) -> str:
     """What became of a script with a value: `leaked`, `in part`, `withheld`, `refused` or `absent`: its
-    channel did not come."""
+    channel did not come, and no error says why."""
     name = script.channel.removesuffix(", whole")
     # The content beside these channels has the value too, and counts as content.
     beside = "content" if name in ("logprobs", "token ids") else ""
@@ -76,6 +76,8 @@ def outcome(script: Script, seen: Seen) -> str:
         return "in part"
     if seen.is_refused and not seen.pieces:
         return "refused"
+    if seen.error:
+        return "withheld"
     said = {
         "logprobs": bool(seen.logprobs),
         "token ids": bool(seen.ids),

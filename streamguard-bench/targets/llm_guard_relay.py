@@ -1,7 +1,7 @@
 """A relay that has llm-guard read answers, as its example of streams does.
 
 Once there are more than 30 characters, it gives all the text so far to `scan_output` at each piece. It ends
-the answer when a scanner finds something.
+the answer when a scanner finds something. What no scanner reads is left out.
 
 Run it with an environment that has llm-guard:
 python llm_guard_relay.py --upstream http://127.0.0.1:9000 --port 8000 --pattern REGEX
@@ -54,8 +54,10 @@ class Relay:
             if not body.get("stream"):
                 answer = await got.json()
                 for choice in answer.get("choices") or ():
-                    said = choice["message"].get("content") or ""
-                    choice["message"]["content"], _ = await self._scan(prompt, said)
+                    said, _ = await self._scan(prompt, choice["message"].get("content") or "")
+                    choice["message"] = {"role": "assistant", "content": said}
+                    choice.pop("logprobs", None)
+                    choice.pop("token_ids", None)
                 return web.json_response(answer, status=got.status)
             response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
             await response.prepare(request)

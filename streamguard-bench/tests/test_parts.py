@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 
 from streamguard_bench import judges
+from streamguard_bench.cli import merged
 from streamguard_bench.client import OpenAIReader, Seen
 from streamguard_bench.draw import Draw
 from streamguard_bench.judges import longest_part
@@ -151,6 +152,12 @@ def test_a_value_is_found_in_logprobs_ids_and_errors() -> None:
         assert [fault.judge for fault in judges.leaks(script, seen)] == ["leak"]
 
 
+def test_an_answer_that_ends_with_an_error_is_withheld_and_its_channel_not_absent() -> None:
+    script = Script(name="case-x", kind="leak", channel="content", secret="maria@acme.org")
+    assert judges.outcome(script, Seen(status=200, error="blocked")) == "withheld"
+    assert judges.outcome(script, Seen(status=200)) == "absent"
+
+
 def test_a_mask_that_keeps_the_last_digits_is_no_part() -> None:
     script = Script(name="case-x", kind="leak", channel="content", secret="4111 1111 1111 1234")
     seen = Seen(status=200, pieces=[(0.0, "content", 0, "The card **** **** **** 1234 is known.")])
@@ -193,6 +200,14 @@ def test_delays_and_held_text() -> None:
     seen = Seen(pieces=[(2.5, "content", 0, "abc"), (3.5, "content", 0, "de")])
     assert delays(asked, seen) == [1.5, 1.5, 0.5]
     assert most_held(asked, seen) == 4
+
+
+def test_a_report_of_several_has_the_last_result_of_each_server() -> None:
+    first = {"seed": 1, "results": [{"name": "a", "error": "x"}, {"name": "b", "error": ""}]}
+    assert merged([first, {"seed": 2, "results": [{"name": "a", "error": ""}]}]) == {
+        "seed": 1,
+        "results": [{"name": "a", "error": ""}, {"name": "b", "error": ""}],
+    }
 
 
 @pytest.mark.parametrize(
