@@ -14,7 +14,7 @@ from streamguard_bench.client import Client, Seen
 from streamguard_bench.draw import Draw
 from streamguard_bench.judges import Fault
 from streamguard_bench.scripts import CUTS, Script
-from streamguard_bench.target import Running, Target, running
+from streamguard_bench.target import Running, Target, TargetError, running
 from streamguard_bench.upstream import Asked, Server, Upstream
 
 TOGETHER = 8
@@ -76,7 +76,8 @@ class Result:
     direct: Times | None = None
     """The same client on the upstream, without a server between."""
     failures: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By kind of failure: answers that `leaked`, `ended`, were `refused`, or `hung`."""
+    """By kind of failure: answers that `leaked`, `ended`, were `refused`, or `hung`, or that the server
+    `did not start`."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -104,8 +105,11 @@ class Bench:
                 if self._size.paced:
                     await self._time(result, target, http, server.url)
             for how in self._target.failures:
-                async with running(self._target.failing(how), server.url) as target:
-                    result.failures[how] = await self._fail(self._client(http, target))
+                try:
+                    async with running(self._target.failing(how), server.url) as target:
+                        result.failures[how] = await self._fail(self._client(http, target))
+                except TargetError:
+                    result.failures[how] = {"did not start": 1}
         result.faults = dict(sorted(self._faults.items()))
         return result
 

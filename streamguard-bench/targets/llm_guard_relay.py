@@ -56,6 +56,7 @@ class Relay:
                 for choice in answer.get("choices") or ():
                     said, _ = await self._scan(prompt, choice["message"].get("content") or "")
                     choice["message"] = {"role": "assistant", "content": said}
+                    choice["finish_reason"] = "stop"
                     choice.pop("logprobs", None)
                     choice.pop("token_ids", None)
                 return web.json_response(answer, status=got.status)
