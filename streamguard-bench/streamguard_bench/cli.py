@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from streamguard_bench.report import html_of, text_of
+from streamguard_bench.report import html_of, markdown_of, text_of
 from streamguard_bench.run import Bench, Result, Size
 from streamguard_bench.target import TargetError, load
 
@@ -27,34 +27,37 @@ def main() -> None:
     run.add_argument("--html", type=Path, default=Path("streamguard.html"))
     run.add_argument("--json", type=Path, default=Path("streamguard.json"))
     report = commands.add_parser("report", help="write the HTML of JSON files, as one report")
+    report.add_argument("--markdown", action="store_true", help="print a table for a page, too")
     report.add_argument("files", nargs="+", type=Path)
     report.add_argument("--html", type=Path, default=Path("streamguard.html"))
     options = parser.parse_args()
     if options.command == "report":
         reports = [json.loads(path.read_text()) for path in options.files]
         options.html.write_text(html_of(merged(reports)))
+        if options.markdown:
+            print(markdown_of(merged(reports)))
         return
     try:
         targets = [load(path) for path in options.targets]
     except TargetError as error:
         parser.error(str(error))
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
-    results = []
-    for target in targets:
-        print(f"{target.name} ...", file=sys.stderr, flush=True)
-        try:
-            results.append(asyncio.run(Bench(target, seed, Size(leaks=options.leaks)).run()))
-        except TargetError as error:
-            print(error, file=sys.stderr)
-            results.append(Result(target.name, error=str(error).partition("\n")[0]))
-    found = {
+    found: dict[str, Any] = {
         "seed": seed,
         "date": time.strftime("%Y-%m-%d"),
         "machine": machine(),
-        "results": [r.as_json() for r in results],
+        "results": [],
     }
-    options.json.write_text(json.dumps(found, indent=1, ensure_ascii=False))
-    options.html.write_text(html_of(found))
+    for target in targets:
+        print(f"{target.name} ...", file=sys.stderr, flush=True)
+        try:
+            result = asyncio.run(Bench(target, seed, Size(leaks=options.leaks)).run())
+        except TargetError as error:
+            print(error, file=sys.stderr)
+            result = Result(target.name, error=str(error).partition("\n")[0])
+        found["results"].append(result.as_json())
+        options.json.write_text(json.dumps(found, indent=1, ensure_ascii=False))
+        options.html.write_text(html_of(found))
     print(text_of(found))
 
 
@@ -70,8 +73,10 @@ def machine() -> str:
 
 
 def merged(reports: list[dict[str, Any]]) -> dict[str, Any]:
-    """One report of several. The first one names the machine and the seed."""
-    return {**reports[0], "results": [result for report in reports for result in report["results"]]}
+    """One report of several: of a server that is in more than one, the last result. The first one names the
+    machine and the seed."""
+    results = {result["name"]: result for report in reports for result in report["results"]}
+    return {**reports[0], "results": [*results.values()]}
 
 
 if __name__ == "__main__":

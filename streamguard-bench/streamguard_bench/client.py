@@ -146,23 +146,21 @@ class Client:
         self._headers = {"anthropic-version": "2023-06-01", **headers}
         self._max_seconds = max_seconds
 
-    async def ask(self, script: Script, leave_after: int | None = None) -> Seen:
-        """`leave_after`: pieces of text after which the client leaves."""
+    async def ask(self, script: Script, leave_after: float | None = None) -> Seen:
+        """`leave_after`: seconds after which the client leaves."""
         path, body = request_of(script, self._model)
         seen = Seen(began=time.perf_counter())
         try:
-            async with asyncio.timeout(self._max_seconds):
-                await self._ask(path, body, script, seen, leave_after)
+            async with asyncio.timeout(leave_after or self._max_seconds):
+                await self._ask(path, body, script, seen)
         except TimeoutError:
-            seen.is_hanging = True
+            seen.is_hanging = leave_after is None
         except (aiohttp.ClientError, ConnectionError) as error:
             seen.error = seen.error or type(error).__name__
         seen.ended = time.perf_counter()
         return seen
 
-    async def _ask(
-        self, path: str, body: dict[str, Any], script: Script, seen: Seen, leave_after: int | None
-    ) -> None:
+    async def _ask(self, path: str, body: dict[str, Any], script: Script, seen: Seen) -> None:
         reader = _READERS[script.api](seen, self._tokens)
         async with self._http.post(self._url + path, json=body, headers=self._headers) as response:
             seen.status = response.status
@@ -184,8 +182,6 @@ class Client:
                 elif not text and data:
                     reader.event("\n".join(data))
                     data = []
-                    if leave_after is not None and len(seen.pieces) >= leave_after:
-                        return
             if data:
                 reader.event("\n".join(data))
 

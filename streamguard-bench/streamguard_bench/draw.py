@@ -82,7 +82,7 @@ class Draw:
     def left(self, count: int) -> Iterator[Script]:
         """Long streams that the client leaves."""
         for _ in range(count):
-            yield self._replaced(self._made("left", "content", prose(self._rng, 6), "characters"), pace=0.02)
+            yield self._replaced(self._made("left", "content", prose(self._rng, 8), "characters"), pace=0.02)
 
     def restored(self, count: int) -> Iterator[Script]:
         """Prompts with a value, which the model says again as the prompt had it."""

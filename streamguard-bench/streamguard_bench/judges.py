@@ -65,15 +65,19 @@ def leaks(script: Script, seen: Seen) -> Iterator[Fault]:
 
 def outcome(script: Script, seen: Seen) -> str:
     """What became of a script with a value: `leaked`, `in part`, `withheld`, `refused` or `absent`: its
-    channel did not come."""
-    found = {fault.judge for fault in leaks(script, seen)}
+    channel did not come, and no error says why."""
+    name = script.channel.removesuffix(", whole")
+    # The content beside these channels has the value too, and counts as content.
+    beside = "content" if name in ("logprobs", "token ids") else ""
+    found = {fault.judge for fault in leaks(script, seen) if fault.place != beside}
     if "leak" in found:
         return "leaked"
     if "part" in found:
         return "in part"
     if seen.is_refused and not seen.pieces:
         return "refused"
-    name = script.channel.removesuffix(", whole")
+    if seen.error:
+        return "withheld"
     said = {
         "logprobs": bool(seen.logprobs),
         "token ids": bool(seen.ids),
@@ -91,7 +95,8 @@ def changes(script: Script, seen: Seen) -> Iterator[Fault]:
     if seen.is_hanging:
         yield Fault("hangs", script.channel)
         return
-    for choice in range(script.n):
+    came = {choice for _, _, choice, _ in seen.pieces} or {0}
+    for choice in sorted(came & {*range(script.n)}):
         expected = script.text("content", choice)
         if script.is_echoed:
             expected = str(request_of(script, "")[1]["prompt"]) + expected
@@ -99,11 +104,11 @@ def changes(script: Script, seen: Seen) -> Iterator[Fault]:
             yield Fault("changed", "content")
         if seen.text("reasoning", choice) not in (script.text("reasoning", choice), ""):
             yield Fault("changed", "reasoning")
-    if script.has_calls:
+    if script.has_calls and (seen.calls or _says_calls(seen)):
         arguments = "".join(call.arguments for call in seen.calls.values())
         if _read(arguments) != _read(script.text("call")):
             yield Fault("changed", "call")
-    if not seen.is_over or not seen.reasons or len(seen.reasons) < script.n:
+    if not seen.is_over or not came <= seen.reasons.keys():
         yield Fault("end", script.channel)
     yield from order(script, seen)
 
@@ -120,13 +125,17 @@ def order(script: Script, seen: Seen) -> Iterator[Fault]:
 
 def calls(script: Script, seen: Seen) -> Iterator[Fault]:
     """Tool calls that an agent cannot run, in an answer that says it has some."""
-    if not script.has_calls or not set(seen.reasons.values()) & {"tool_calls", "tool_use"}:
+    if not script.has_calls or not _says_calls(seen):
         return
     for call in seen.calls.values():
         if call.name != CALL_NAME or not call.id or not isinstance(_read(call.arguments), dict):
             yield Fault("call", script.channel)
     if not seen.calls:
         yield Fault("call", script.channel)
+
+
+def _says_calls(seen: Seen) -> bool:
+    return bool(set(seen.reasons.values()) & {"tool_calls", "tool_use"})
 
 
 def broken(seen: Seen) -> Iterator[Fault]:
@@ -173,8 +182,9 @@ def restored(script: Script, seen: Seen, asked: Asked, *, comes_back: bool) -> I
         yield Fault("restore", "content")
 
 
-def left(asked: Asked) -> Iterator[Fault]:
-    if asked.count and not asked.was_left:
+def left(seen: Seen, asked: Asked) -> Iterator[Fault]:
+    """An answer that had ended before its client left is no fault."""
+    if asked.count and not asked.was_left and not seen.is_over and not seen.is_refused:
         yield Fault("left", "upstream")
 
 

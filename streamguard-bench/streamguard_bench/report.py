@@ -1,10 +1,12 @@
 """The report of a run: a page without anything to load, and a table for a terminal."""
 
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 from streamguard_bench.judges import FAULTS
+from streamguard_bench.target import FAILURES
 
 OUTCOMES = ("leaked", "in part", "withheld", "refused", "absent")
 COLOURS = {
@@ -14,6 +16,15 @@ COLOURS = {
     "refused": "#7f8fa6",
     "absent": "#c9ced6",
 }
+TIMES = (
+    ("first text, ms", "first", 1e3),
+    ("delay of a piece, median, ms", "held_p50", 1e3),
+    ("delay of a piece, 99 %, ms", "held_p99", 1e3),
+    ("most characters held", "held_most", 1),
+    ("CPU for a piece, µs", "cpu_per_piece", 1e6),
+    ("memory, MB", "memory", 1e-6),
+)
+"""The label, the field of `Times`, and the factor to the label's unit."""
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em; color: #222; }
 table { border-collapse: collapse; margin: 1em 0; }
@@ -118,21 +129,17 @@ def _fault_table(results: Sequence[dict[str, Any]]) -> str:
 
 
 def _times_table(results: Sequence[dict[str, Any]]) -> str:
-    shown = [
-        ("first text, ms", "first", 1e3),
-        ("delay of a piece, median, ms", "held_p50", 1e3),
-        ("delay of a piece, 99 %, ms", "held_p99", 1e3),
-        ("most characters held", "held_most", 1),
-        ("CPU for a piece, µs", "cpu_per_piece", 1e6),
-        ("memory, MB", "memory", 1e-6),
-    ]
     rows = []
-    for label, name, unit in shown:
+    for label, name, unit in TIMES:
         direct = next((r["direct"][name] * unit for r in results if r["direct"]), 0)
-        texts = [f"{r['times'][name] * unit:,.0f}" if r["times"] else "" for r in results]
+        texts = [_time(result, name, unit) for result in results]
         without = f"{direct:,.0f}" if name not in ("cpu_per_piece", "memory") else ""
         rows.append([(label, ""), (without, ""), *((text, "") for text in texts)])
     return _table(["", "no server", *_names(results)], rows)
+
+
+def _time(result: dict[str, Any], name: str, unit: float) -> str:
+    return f"{result['times'][name] * unit:,.0f}" if result["times"] else ""
 
 
 def _bars(result: dict[str, Any]) -> str:
@@ -175,6 +182,36 @@ def _plot(results: Sequence[dict[str, Any]], name: str, title: str, unit: float)
         lines.append(f'<text x="{216 + 360 * value / most:.1f}" y="{y + 15}">{value:,.0f}</text>')
     size = f'width="680" height="{22 * len(values)}"'
     return f'<h3>{escape(title)}</h3><svg {size} font-size="12">{"".join(lines)}</svg>'
+
+
+def markdown_of(found: dict[str, Any]) -> str:
+    """A table for a page: streams by channel, whole answers together, and the rest in short."""
+    results = [result for result in found["results"] if not result["error"]]
+    names = dict.fromkeys(name for result in results for name in result["channels"])
+    rows = [
+        (name, [leaked_of(r["channels"][name]) if name in r["channels"] else "" for r in results])
+        for name in names
+        if not name.endswith(", whole")
+    ]
+    rows.append(("whole answers, all channels", [leaked_of(_whole(result)) for result in results]))
+    for judge, words in FAULTS.items():
+        counts = [sum(n for f, n in r["faults"].items() if f.startswith(f"{judge}:")) for r in results]
+        if judge not in ("leak", "part") and any(counts):
+            rows.append((words, [str(n or "") for n in counts]))
+    rows.extend(
+        (f"the guard is {how}", [_failure(r["failures"].get(how, {})) for r in results]) for how in FAILURES
+    )
+    rows += [(label, [_time(result, name, unit) for result in results]) for label, name, unit in TIMES]
+    lines = [("", _names(results)), ("---", ["---"] * len(results)), *rows]
+    return "\n".join(f"| {' | '.join([name, *cells])} |" for name, cells in lines)
+
+
+def _whole(result: dict[str, Any]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for name, counts in result["channels"].items():
+        if name.endswith(", whole"):
+            total.update(counts)
+    return total
 
 
 def text_of(found: dict[str, Any]) -> str:

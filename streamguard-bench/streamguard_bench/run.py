@@ -2,8 +2,8 @@
 
 import asyncio
 import statistics
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -13,13 +13,15 @@ from streamguard_bench import judges
 from streamguard_bench.client import Client, Seen
 from streamguard_bench.draw import Draw
 from streamguard_bench.judges import Fault
-from streamguard_bench.scripts import Script
-from streamguard_bench.target import Running, Target, running
+from streamguard_bench.scripts import CUTS, Script
+from streamguard_bench.target import Running, Target, TargetError, running
 from streamguard_bench.upstream import Asked, Server, Upstream
 
 TOGETHER = 8
 """Requests at the same time, where no time is measured."""
-LEFT_SECONDS = 5.0
+LEAVE_SECONDS = 1.0
+"""So long after its request a client leaves. Its answer takes six seconds or more."""
+LEFT_SECONDS = 3.0
 """A server has so long to notice that its client has left."""
 
 
@@ -74,7 +76,8 @@ class Result:
     direct: Times | None = None
     """The same client on the upstream, without a server between."""
     failures: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By kind of failure: answers that `leaked`, `ended`, were `refused`, or `hung`."""
+    """By kind of failure: answers that `leaked`, `ended`, were `refused`, or `hung`, or that the server
+    `did not start`."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -98,22 +101,30 @@ class Bench:
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http,
         ):
             async with running(self._target, server.url) as target:
-                await self._judge(result, self._client(http, target.url))
+                await self._judge(result, self._client(http, target))
                 if self._size.paced:
                     await self._time(result, target, http, server.url)
             for how in self._target.failures:
-                async with running(self._target.failing(how), server.url) as target:
-                    result.failures[how] = await self._fail(self._client(http, target.url))
+                try:
+                    async with running(self._target.failing(how), server.url) as target:
+                        result.failures[how] = await self._fail(self._client(http, target))
+                except TargetError:
+                    result.failures[how] = {"did not start": 1}
         result.faults = dict(sorted(self._faults.items()))
         return result
 
-    def _client(self, http: aiohttp.ClientSession, url: str) -> Client:
-        target, tokens = self._target, self._upstream.tokens
-        return Client(http, url, target.model, tokens, target.headers, self._size.max_seconds)
+    def _client(self, http: aiohttp.ClientSession, target: Running) -> Client:
+        return self._client_of(http, target.url, target.headers)
+
+    def _client_of(self, http: aiohttp.ClientSession, url: str, headers: Mapping[str, str]) -> Client:
+        tokens = self._upstream.tokens
+        return Client(http, url, self._target.model, tokens, headers, self._size.max_seconds)
 
     async def _judge(self, result: Result, client: Client) -> None:
-        channels: dict[str, Counter[str]] = defaultdict(Counter)
-        cuts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+        size = self._size
+        scripts = [*self._draw.leaks(size.leaks)]
+        channels: dict[str, Counter[str]] = {script.channel: Counter() for script in scripts}
+        cuts = {cut: [0, 0] for cut in CUTS}
 
         def leak(script: Script, seen: Seen, asked: Asked) -> None:
             outcome = judges.outcome(script, seen)
@@ -139,8 +150,7 @@ class Bench:
         def restored(script: Script, seen: Seen, asked: Asked) -> None:
             self._count(judges.restored(script, seen, asked, comes_back=self._target.prompts == "restored"))
 
-        size = self._size
-        await self._all(result, self._draw.leaks(size.leaks), client.ask, leak)
+        await self._all(result, scripts, client.ask, leak)
         await self._all(result, self._draw.harmless(size.harmless), client.ask, harmless)
         await self._all(
             result,
@@ -152,7 +162,7 @@ class Bench:
         if self._target.prompts != "as they are":
             await self._all(result, self._draw.restored(2 * size.others), client.ask, restored)
         result.channels = {name: dict(counts) for name, counts in channels.items()}
-        result.cuts = dict(cuts)
+        result.cuts = cuts
 
     def _count(self, faults: Iterable[Fault]) -> None:
         self._faults.update(f"{fault.judge}: {fault.place}" for fault in dict.fromkeys(faults))
@@ -181,7 +191,7 @@ class Bench:
     async def _leave(self, result: Result, client: Client) -> None:
         async def ask(script: Script) -> Seen:
             asked = self._upstream.asked(script)
-            seen = await client.ask(script, leave_after=3)
+            seen = await client.ask(script, leave_after=LEAVE_SECONDS)
             try:
                 async with asyncio.timeout(LEFT_SECONDS):
                     await asked.is_over.wait()
@@ -190,7 +200,7 @@ class Bench:
             return seen
 
         def judge(script: Script, seen: Seen, asked: Asked) -> None:
-            self._count(judges.left(asked))
+            self._count(judges.left(seen, asked))
 
         await self._all(result, self._draw.left(self._size.others), ask, judge)
 
@@ -214,7 +224,7 @@ class Bench:
     async def _time(
         self, result: Result, target: Running, http: aiohttp.ClientSession, upstream: str
     ) -> None:
-        client, direct = self._client(http, target.url), self._client(http, f"{upstream}/v1")
+        client, direct = self._client(http, target), self._client_of(http, f"{upstream}/v1", {})
         await self._paced(client, target, 2)  # the first answers of a server take longer
         result.times = await self._paced(client, target, self._size.paced)
         result.direct = await self._paced(direct, None, self._size.paced)

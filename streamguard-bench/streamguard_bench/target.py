@@ -1,6 +1,7 @@
 """A server under test: a small YAML file says how it starts and what it guards."""
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -17,7 +18,7 @@ import aiohttp
 import psutil
 import yaml
 
-from streamguard_bench.values import KINDS
+from streamguard_bench.values import FORMS, KINDS
 
 APIS = ("chat", "completions", "messages")
 FAILURES = ("down", "slow", "wrong")
@@ -31,7 +32,8 @@ class TargetError(ValueError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """In texts, `{port}`, `{upstream}` (a base URL without `/v1`), `{folder}` (a new folder), `{here}` (the
-    folder of the file) and `{python}` (this Python) are filled in."""
+    folder of the file), `{python}` (this Python), `{pattern}` (a regular expression for all values of
+    `guards`) and `{pattern_json}` (the same as a JSON string) are filled in."""
 
     name: str
     command: list[str]
@@ -88,6 +90,7 @@ def load(path: Path) -> Target:
 class Running:
     url: str
     """With the path."""
+    headers: Mapping[str, str]
     process: psutil.Process
 
     def cpu_seconds(self) -> float:
@@ -117,30 +120,36 @@ async def running(target: Target, upstream: str) -> AsyncIterator[Running]:
     """Start the server, and end all its processes after. Raises `TargetError` if it does not answer."""
     with tempfile.TemporaryDirectory(prefix="streamguard-") as folder:
         port, log = _free_port(), Path(folder) / "server.log"
-        values = {"port": str(port), "upstream": upstream, "folder": folder}
-        process = _started(target, {**values, "here": str(target.here), "python": sys.executable}, log)
+        pattern = "|".join(FORMS[kind] for kind in target.guards)
+        values = {
+            "port": str(port),
+            "upstream": upstream,
+            "folder": folder,
+            "here": str(target.here),
+            "python": sys.executable,
+            "pattern_json": json.dumps(pattern),
+            "pattern": pattern,
+        }
+        headers = {name: _filled(text, values) for name, text in target.headers.items()}
+        process = _started(target, values, log)
         try:
-            if not await _is_ready(target, f"http://127.0.0.1:{port}{target.ready}", process):
+            if not await _is_ready(
+                f"http://127.0.0.1:{port}{target.ready}", headers, target.ready_seconds, process
+            ):
                 raise TargetError(f"{target.name} does not answer {target.ready}:\n{_end_of(log)}")
-            yield Running(f"http://127.0.0.1:{port}{target.path}", psutil.Process(process.pid))
+            yield Running(f"http://127.0.0.1:{port}{target.path}", headers, psutil.Process(process.pid))
         finally:
             _end(process)
 
 
 def _started(target: Target, values: Mapping[str, str], log: Path) -> "subprocess.Popen[bytes]":
     """Write the target's files and start its command, in the folder of `log`. Raises `TargetError`."""
-
-    def filled(text: str) -> str:
-        for name, value in values.items():
-            text = text.replace("{" + name + "}", value)
-        return text
-
     for name, text in target.files.items():
         file = log.parent / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(filled(text))
-    environment = {**os.environ, **{name: filled(value) for name, value in target.environment.items()}}
-    command = [*map(filled, target.command)]
+        file.write_text(_filled(text, values))
+    environment = {**os.environ, **{name: _filled(text, values) for name, text in target.environment.items()}}
+    command = [_filled(text, values) for text in target.command]
     with log.open("wb") as out:
         try:
             return subprocess.Popen(command, cwd=log.parent, env=environment, stdout=out, stderr=out)
@@ -148,12 +157,20 @@ def _started(target: Target, values: Mapping[str, str], log: Path) -> "subproces
             raise TargetError(f"{target.name} does not start: {error}") from error
 
 
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        text = text.replace("{" + name + "}", value)
+    return text
+
+
 def _end_of(log: Path) -> str:
     return log.read_text(errors="replace")[-2000:]
 
 
-async def _is_ready(target: Target, url: str, process: "subprocess.Popen[bytes]") -> bool:
-    until, headers = time.monotonic() + target.ready_seconds, dict(target.headers)
+async def _is_ready(
+    url: str, headers: Mapping[str, str], seconds: float, process: "subprocess.Popen[bytes]"
+) -> bool:
+    until = time.monotonic() + seconds
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5)) as http:
         while process.poll() is None and time.monotonic() < until:
             try:

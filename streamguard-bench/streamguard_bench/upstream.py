@@ -135,7 +135,9 @@ async def _stream(request: web.Request, script: Script, asked: Asked, writer: "F
                 await asyncio.sleep(script.pace)
         await response.write(carried + waiting + b"".join(writer.end()))
         await response.write_eof()
-    except (ConnectionError, asyncio.CancelledError):
+    except ConnectionError:
+        asked.was_left = True
+    except asyncio.CancelledError:
         asked.was_left = True
         raise
     return response

@@ -68,6 +68,16 @@ KINDS: dict[str, Callable[[random.Random], str]] = {
     "aws_key": aws_key,
     "github_token": github_token,
 }
+FORMS = {
+    "email": r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,}",
+    "card": r"\b4\d{3}[ -]?\d{4}[ -]?\d{4}[ -]?\d{4}\b",
+    "ssn": r"\b\d{3}-\d{2}-\d{4}\b",
+    "phone": r"\(\d{3}\) \d{3}-\d{4}\b",
+    "iban": r"\b[A-Z]{2}\d{20}\b",
+    "aws_key": r"\bAKIA[A-Z0-9]{16}\b",
+    "github_token": r"\bghp_[A-Za-z0-9]{36}\b",
+}
+"""By kind: a regular expression for servers that have none. Python, JavaScript and RE2 read it alike."""
 SENTENCES = {
     "email": "You can write to {} about the order.",
     "card": "The payment was made with the card {} last week.",

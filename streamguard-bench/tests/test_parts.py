@@ -2,20 +2,23 @@
 
 import json
 import random
+import re
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from streamguard_bench import judges
+from streamguard_bench.cli import merged
 from streamguard_bench.client import OpenAIReader, Seen
 from streamguard_bench.draw import Draw
 from streamguard_bench.judges import longest_part
-from streamguard_bench.report import html_of, text_of
+from streamguard_bench.report import html_of, markdown_of, text_of
 from streamguard_bench.run import Result, delays, most_held
 from streamguard_bench.scripts import CUTS, Piece, Script, cut_pieces
-from streamguard_bench.target import TargetError, load
+from streamguard_bench.target import Target, TargetError, load, running
 from streamguard_bench.upstream import Asked, Tokens
-from streamguard_bench.values import KINDS, draw
+from streamguard_bench.values import FORMS, KINDS, PROSE, SENTENCES, draw
 
 ALL = ("chat", "completions", "messages")
 
@@ -64,6 +67,80 @@ def test_the_longest_part_of_a_value(value: str, text: str, expected: int) -> No
     assert longest_part(value, text) == expected
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_form_matches_each_value_of_its_kind_and_no_prose(kind: str) -> None:
+    rng = random.Random(kind)
+    for _ in range(200):
+        value = draw(kind, rng)
+        found = re.search(FORMS[kind], SENTENCES[kind].format(value))
+        assert found is not None
+        assert found[0] == value
+    assert not re.search(FORMS[kind], " ".join(PROSE))
+
+
+async def test_texts_of_a_target_are_filled_in_with_the_pattern_of_its_values(tmp_path: Path) -> None:
+    target = Target(
+        name="one",
+        command=["{python}", "-m", "http.server", "{port}", "--bind", "127.0.0.1"],
+        ready="/",
+        guards=("ssn", "aws_key"),
+        headers={"x-config": '{"rule": {pattern_json}, "url": "{upstream}"}'},
+        files={"rule.txt": "{pattern}"},
+    )
+    async with running(target, "http://127.0.0.1:9") as server:
+        config = json.loads(server.headers["x-config"])
+        async with aiohttp.ClientSession() as http, http.get(server.url[:-3] + "/rule.txt") as got:
+            assert await got.text() == config["rule"]
+    assert config["url"] == "http://127.0.0.1:9"
+    assert re.fullmatch(config["rule"], "123-45-6789")
+    assert re.fullmatch(config["rule"], "AKIA" + "A" * 16)
+
+
+def test_content_that_leaks_beside_logprobs_does_not_count_as_logprobs() -> None:
+    script = Script(name="case-x", kind="leak", channel="logprobs", secret="maria@acme.org")
+    seen = Seen(status=200, pieces=[(0.0, "content", 0, "to maria@acme.org.")])
+    assert judges.outcome(script, seen) == "absent"
+    seen.logprobs[0] = "to maria@acme.org."
+    assert judges.outcome(script, seen) == "leaked"
+
+
+def test_calls_that_are_left_out_are_no_change_unless_the_answer_says_that_it_has_some() -> None:
+    script = Script(name="case-x", kind="harmless", channel="call", pieces=(Piece('{"a": 1}', "call"),))
+    seen = Seen(status=200, is_over=True, reasons={0: "stop"})
+    assert not [*judges.changes(script, seen)]
+    seen.reasons[0] = "tool_calls"
+    assert [fault.judge for fault in judges.changes(script, seen)] == ["changed"]
+    assert [fault.judge for fault in judges.calls(script, seen)] == ["call"]
+
+
+def test_a_second_choice_that_is_left_out_is_no_change_and_needs_no_end() -> None:
+    script = Script(
+        name="case-x",
+        kind="harmless",
+        channel="second choice",
+        n=2,
+        pieces=(Piece("a"), Piece("b", choice=1)),
+    )
+    seen = Seen(status=200, is_over=True, pieces=[(0.0, "content", 0, "a")], reasons={0: "stop"})
+    assert not [*judges.changes(script, seen)]
+    seen.pieces.append((0.0, "content", 1, "c"))
+    assert [fault.judge for fault in judges.changes(script, seen)] == ["changed", "end"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "count", "is_fault"),
+    [
+        (Seen(status=200), 1, True),
+        (Seen(status=200, is_over=True), 1, False),
+        (Seen(status=500), 1, False),
+        (Seen(), 0, False),
+    ],
+)
+def test_an_upstream_goes_on_in_vain_only_if_its_client_left(seen: Seen, count: int, is_fault: bool) -> None:
+    assert bool([*judges.left(seen, Asked(count=count))]) is is_fault
+    assert not [*judges.left(seen, Asked(count=count, was_left=True))]
+
+
 def test_a_value_is_found_in_logprobs_ids_and_errors() -> None:
     script = Script(name="case-x", kind="leak", channel="content", secret="maria@acme.org")
     for place in ("logprobs", "ids", "error"):
@@ -73,6 +150,12 @@ def test_a_value_is_found_in_logprobs_ids_and_errors() -> None:
         else:
             getattr(seen, place)[0] += "to maria@acme.org."
         assert [fault.judge for fault in judges.leaks(script, seen)] == ["leak"]
+
+
+def test_an_answer_that_ends_with_an_error_is_withheld_and_its_channel_not_absent() -> None:
+    script = Script(name="case-x", kind="leak", channel="content", secret="maria@acme.org")
+    assert judges.outcome(script, Seen(status=200, error="blocked")) == "withheld"
+    assert judges.outcome(script, Seen(status=200)) == "absent"
 
 
 def test_a_mask_that_keeps_the_last_digits_is_no_part() -> None:
@@ -119,6 +202,14 @@ def test_delays_and_held_text() -> None:
     assert most_held(asked, seen) == 4
 
 
+def test_a_report_of_several_has_the_last_result_of_each_server() -> None:
+    first = {"seed": 1, "results": [{"name": "a", "error": "x"}, {"name": "b", "error": ""}]}
+    assert merged([first, {"seed": 2, "results": [{"name": "a", "error": ""}]}]) == {
+        "seed": 1,
+        "results": [{"name": "a", "error": ""}, {"name": "b", "error": ""}],
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -151,3 +242,4 @@ def test_the_report_escapes_names_and_tells_what_was_not_run() -> None:
     assert "<b>" not in page
     assert "1 of 4" in page
     assert "it does not start" in text_of(found)
+    assert "| content | 1 of 4 |" in markdown_of(found)

@@ -67,6 +67,13 @@ async def test_each_fault_is_found(fault: str) -> None:
     assert judge in {name.partition(":")[0] for name in result.faults}
 
 
+async def test_a_server_that_does_not_start_with_a_failing_guard_keeps_its_other_results() -> None:
+    broken = dataclasses.replace(target(), failures={"down": {"command": [sys.executable, "-c", ""]}})
+    result = await Bench(broken, 3, dataclasses.replace(SMALL, leaks=1)).run()
+    assert result.failures == {"down": {"did not start": 1}}
+    assert result.channels["content"] == {"withheld": 1}
+
+
 async def test_an_answer_that_never_ends_is_found() -> None:
     size = Size(leaks=1, harmless=1, others=1, paced=0, max_seconds=2)
     result = await judged("--fault", "never ends", size=size)

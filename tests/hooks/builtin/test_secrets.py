@@ -282,6 +282,11 @@ def test_where_arguments_with_a_private_key_are_cut_changes_nothing(
     assert said(ALL, cut(text, places), "tool_call") == said(ALL, [text], "tool_call")
 
 
+def test_a_word_between_a_keys_digits_makes_it_no_example() -> None:
+    for key in ("ghp_LqiNxigpyjrPL78" + "YOU3xDq2HW2cjO70voBuZ", "AKIAXQVPKF2" + "THE6HTGTH"):
+        assert key not in said(Secrets(), [f"The key is {key}."])
+
+
 def test_what_is_drawn_at_random_differs_from_words() -> None:
     words = (
         "get_access_token settings.DB_PASSWORD_1 correct-horse-battery-staple Summer2024! x86_64-linux-gnu"
