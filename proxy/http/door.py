@@ -257,7 +257,9 @@ class Arrival:
         if self.owner is not NOBODY:
             said |= {"tenant": self.key.tenant, "key": self.key.name}
         if self.route is not None:
-            said |= {"model": self.route.model.name, "policy": self.route.policy.name}
+            policy = self.route.policy
+            said |= {"model": self.route.model.name, "policy": policy.name}
+            said["revision"] = self.service.applied.revision(policy)
         if self.is_client_id and self.answer_id is not None:
             said["answer_id"] = self.answer_id
         if self.fault is not None and 400 <= self.status < 500:

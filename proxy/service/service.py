@@ -13,7 +13,9 @@ from engine.turns.prompt_threads import PromptThreads
 from proxy.deployment.deployment import Deployment
 from proxy.deployment.deployments import Deployments
 from proxy.network.tls import Certificates
+from proxy.service.applied_guards import Applied
 from proxy.service.approvals import Approvals
+from proxy.service.audit import Audit
 from proxy.service.key_refusals import KeyRefusals
 from proxy.service.limit_refusals import LimitRefusals
 from proxy.service.metrics import Metrics
@@ -59,8 +61,13 @@ class Service:
             self.decisions.subscribe(trace_decision)
         if settings.decision_log:
             self.decisions.subscribe(log_decision)
+        self.audit = Audit(settings, self.decisions)
+        self.metrics.others.append(self.audit.metrics)
         self.receipts = receipt_keeping(settings, self.decisions)
         self.metrics.others.append(self.receipts.metrics)
+        self.applied = Applied(lambda: self.receipts.revision_secret or self.state.salt)
+        self.names_guards = settings.guards_header or self.receipts.keeps_any
+        """Whether answers name their guards in `X-Weir-Guards`."""
         self.responses = ResponseStore(settings, self.state)
         self.operator = operator_side(settings, self.decisions, self.deployments.policies)
         self.requests = RunningRequests()

@@ -29,12 +29,13 @@ _LOGGED = {
     "completion_tokens": "gen_ai.usage.output_tokens",
     "model": "gen_ai.request.model",
     "policy": "weir.policy",
+    "revision": "weir.policy.revision",
     "key": "weir.key",
     "tenant": "weir.tenant",
 }
 """The fields of a line of the access log that the server's span has too."""
 
-_DECIDED = ("hook", "action", "reason", "mode", "policy", "channel", "output_index", "offset")
+_DECIDED = ("hook", "action", "reason", "mode", "policy", "revision", "channel", "output_index", "offset")
 
 
 def operation(request: GenerationRequest) -> str:
