@@ -199,7 +199,7 @@ class Arrival:
         """The HTTP request is read, and its answer will have this request's id."""
         span = CURRENT_SPAN.get()
         if span is not NO_SPAN:
-            self.operation = operation(request)
+            self.operation = operation(request.endpoint)
             span.set(request_attributes(request))
         self.answer_id = request.request_id
         if not self.is_client_id:

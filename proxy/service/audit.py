@@ -35,7 +35,8 @@ class Audit:
         if options.audit is None:
             return
         try:
-            file = LineFile(options.audit, options.audit_max_bytes, options.audit_files)
+            size = options.audit_max_bytes // options.audit_files
+            file = LineFile(options.audit, size, options.audit_files - 1)
         except OSError as error:
             raise ValueError(f"audit: {options.audit} cannot be written: {error.strerror}") from error
         self._journal = Journal(file, str(options.audit), writes_losses=False)

@@ -49,7 +49,7 @@ class Service:
         """Set once no new generation is taken: the server is about to stop."""
         self.metrics = Metrics(lambda: self.deployments.all)
         self.deployments = Deployments(deployment, self.stopping.is_set, self.metrics.counts.retire)
-        self.telemetry = make_telemetry(settings, self.metrics.collect)
+        self.telemetry = make_telemetry(settings, self.metrics.collect, self.metrics.genai)
         self.render_metrics: Callable[[], Awaitable[bytes]] = self.metrics.render
         """Several workers replace it, to show the metrics of all."""
         self.peers = Peers()

@@ -86,10 +86,11 @@ class AuditOptions(BaseModel):
     decisions that it has no room for are counted in weir_audit_records_lost_total"""
     audit_format: AuditFormat = "json"
     """json: the fields of a decision. ocsf: Detection Findings of OCSF 1.5, for a SIEM"""
-    audit_max_bytes: Annotated[int, Field(ge=1)] = 64 * 1024**2
-    """Bytes of the file. A full one is renamed to FILE.1, FILE.1 to FILE.2 and so on"""
-    audit_files: Annotated[int, Field(ge=0)] = 5
-    """Renamed files that are kept"""
+    audit_max_bytes: Annotated[int, Field(ge=6)] = 384 * 1024**2
+    """Most bytes of the file and of five older ones. A sixth of them full, it is renamed to FILE.1, FILE.1 to
+    FILE.2 and so on, and the oldest is removed"""
+    audit_files: ClassVar[int] = 6
+    """With the older ones."""
 
 
 class ReceiptOptions(BaseModel):
