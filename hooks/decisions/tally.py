@@ -11,6 +11,14 @@ from engine.protocol import Delta
 HELD_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0)
 """The upper ends of the buckets of `Tally.held`, in seconds. Longer times have a bucket too."""
 
+CALL_SECONDS = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+"""The upper ends of the buckets of `Tally.calls`, in seconds. Longer calls have a bucket too."""
+FIRST_BUCKET = CALL_SECONDS[0]
+"""Almost every call is shorter. Each chunk has a call, so such a one costs two additions."""
+
 UNJUDGED_TOKENS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """The upper ends of the buckets of `Tally.unjudged`, in tokens. More tokens have a bucket too."""
 
@@ -31,7 +39,13 @@ class Tally:
     others: Counter[str] = field(default_factory=Counter)
     """Other verdicts, answers to prompts (`admit`, `refuse`, `rewrite_prompt`), and `error`, by action."""
     seconds: float = 0.0
-    """Wall time from its calls to its verdicts."""
+    """Wall time from its calls to its verdicts. Of a call that fused guards share, each has an equal part."""
+    num_calls: int = 0
+    """Its calls. A call that fused guards share counts for each of them."""
+    slow_calls: Counter[int] = field(default_factory=Counter)
+    """Those that took longer than `FIRST_BUCKET`, by their bucket."""
+    shared_seconds: float = 0.0
+    """What `seconds` leaves to the other guards of shared calls."""
     num_streams: int = 0
     """Streams that the hook saw to their end, or to its own."""
     num_characters: int = 0
@@ -60,6 +74,28 @@ class Tally:
         else:
             self.others[action] += 1
 
+    def count_slow(self, seconds: float) -> None:
+        """A call took `seconds`, more than `FIRST_BUCKET`."""
+        self.slow_calls[bisect_left(CALL_SECONDS, seconds)] += 1
+
+    def count_shared(self, calls: "Tally", num_sharing: int) -> None:
+        """Count the calls that this hook shared with others: `num_sharing` hooks in all."""
+        part = calls.seconds / num_sharing
+        self.seconds += part
+        self.shared_seconds += calls.seconds - part
+        self.num_calls += calls.num_calls
+        self.slow_calls.update(calls.slow_calls)
+
+    @property
+    def calls(self) -> Counter[int]:
+        """All calls, by the bucket of their time. A shared call has the bucket of its whole time."""
+        return self.slow_calls + Counter({0: self.num_calls - self.slow_calls.total()})
+
+    @property
+    def call_seconds(self) -> float:
+        """The sum of the calls' times, those of shared calls whole."""
+        return self.seconds + self.shared_seconds
+
     def count_held(self, seconds: float) -> None:
         """Text was held for `seconds`; then it was released or withheld."""
         self.held[bisect_left(HELD_SECONDS, seconds)] += 1
@@ -75,6 +111,9 @@ class Tally:
         self.num_holds += other.num_holds
         self.others.update(other.others)
         self.seconds += other.seconds
+        self.num_calls += other.num_calls
+        self.slow_calls.update(other.slow_calls)
+        self.shared_seconds += other.shared_seconds
         self.num_streams += other.num_streams
         self.num_characters += other.num_characters
         self.held.update(other.held)
@@ -90,16 +129,23 @@ class Tally:
         return taken
 
     def repeated(self) -> "Tally":
-        """The counts to keep if the text was counted before: the time, and the verdicts that end a text."""
+        """The counts to keep if the text was counted before: the calls, and the verdicts that end a text."""
         ends = {action: self.others[action] for action in ("terminate", "error") if action in self.others}
-        return Tally(seconds=self.seconds, others=Counter(ends))
+        return Tally(
+            seconds=self.seconds,
+            num_calls=self.num_calls,
+            slow_calls=self.slow_calls.copy(),
+            shared_seconds=self.shared_seconds,
+            others=Counter(ends),
+        )
 
     def since(self, before: "Tally") -> "Tally":
         """The counts since an earlier copy of this tally was made."""
         return Tally(*(getattr(self, one.name) - getattr(before, one.name) for one in fields(self)))
 
     def copy(self) -> "Tally":
-        return replace(self, others=self.others.copy(), held=self.held.copy(), unjudged=self.unjudged.copy())
+        own = {name: getattr(self, name).copy() for name in ("others", "slow_calls", "held", "unjudged")}
+        return replace(self, **own)
 
 
 class SilentTally(Tally):

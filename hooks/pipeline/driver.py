@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from copy import copy
 from functools import partial
+from operator import attrgetter
 from time import monotonic
 from typing import Any
 
@@ -19,7 +20,7 @@ from engine.turns.prompt_threads import PromptThreads
 from hooks.api.decision import Held, Listener
 from hooks.decisions.failure import HookError, HookFailure, count_failure
 from hooks.decisions.log import DecisionLog
-from hooks.decisions.tally import Tallies, Tally
+from hooks.decisions.tally import FIRST_BUCKET, Tallies, Tally
 from hooks.loading.async_call import LateAndCancelledError
 from hooks.loading.fuse import Run
 from hooks.loading.loader import LoadedHook
@@ -144,24 +145,19 @@ class GuardDriver:
         prompt_threads: PromptThreads | None = None,
         runs: Sequence[Run] = (),
     ) -> None:
-        """`tallies`: the counts, by hook. `can_rewind`, `can_ask`: see `GuardFactory.open`.
-        `listener`: receives the decisions, as hooks that listen do. `min_held`: see `GuardFactory.open`.
-        `prompt_threads`: where thread-safe hooks read prompts that are not short; None: in this
-        thread. `runs`: the hooks that are fused."""
+        """`tallies`: the counts, by hook. `can_rewind`, `can_ask`, `min_held`: see `GuardFactory.open`.
+        `listener`: receives the decisions, as hooks that listen do. `prompt_threads`: where thread-safe hooks
+        read prompts that are not short; None: in this thread. `runs`: the hooks that are fused."""
         self._tallies = tallies
         self._timeout = options.hook_timeout
         self._prompt_threads = prompt_threads
-        self._listeners: list[LoadedHook] = []
-        self._counters: list[LoadedHook] = []
+        self._listeners = [*filter(attrgetter("on_decision"), hooks)]
+        self._counters = [*filter(attrgetter("on_usage"), hooks)]
         self.reads_prompts = self.decides_prompts = self.reads_media = self.withholds_alternatives = False
         for hook in hooks:
             if hook.withholds_alternatives and not hook.is_shadow:
                 self.withholds_alternatives = True
             self.reads_media = self.reads_media or hook.reads_media
-            if hook.on_decision is not None:
-                self._listeners.append(hook)
-            if hook.on_usage is not None:
-                self._counters.append(hook)
             if hook.on_request is not None:
                 self.reads_prompts = True
                 self.decides_prompts = self.decides_prompts or not hook.is_shadow
@@ -311,10 +307,14 @@ class GuardDriver:
     def _count(self, tally: Tally, started: float) -> float:
         """Count a call that began at `started`. Returns the seconds that it took."""
         now = monotonic()
-        tally.seconds += now - started
+        seconds = now - started
+        tally.seconds += seconds
+        tally.num_calls += 1
+        if seconds > FIRST_BUCKET:
+            tally.count_slow(seconds)
         if self._log is not None:
             self._log.now = now
-        return now - started
+        return seconds
 
     def _report(self, log: DecisionLog) -> HookError | None:
         """Report to every listener. Returns the error of the last that failed; a failed one gets no more."""

@@ -205,7 +205,7 @@ class FusedStage(HookStage):
         """Give the guards the counts. The stream has ended."""
         counts = self.tally.drain()
         for place, stage in enumerate(self._stages):
-            stage.tally.seconds += counts.seconds / self.num_fused
+            stage.tally.count_shared(counts, self.num_fused)
             for holds, num_chunks in self._reading.counts.items():
                 if holds[place]:
                     stage.tally.num_holds += num_chunks

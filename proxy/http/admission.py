@@ -147,7 +147,7 @@ class Exchange(Generic[F]):
     def listener(self) -> Listener | None:
         """Passes decisions on to the operator, as ones about this request. None: the operator does not
         listen."""
-        publish = self.service.decisions.listener(_asker(self.route))
+        publish = self.service.decisions.listener(_asker(self.service, self.route))
         if publish is None:
             return None
         request_id = self.request.request_id  # a listener may outlive the exchange, and keeps none of it
@@ -209,7 +209,7 @@ class Exchange(Generic[F]):
         route, request, feed = self.route, self.request, self.arrival.service.decisions
         info, decisions = route.model.engine.info, self.arrival.decisions
         is_heard = feed.subscribers or decisions is not None
-        listener = feed.listener(_asker(route), decisions) if is_heard else None
+        listener = feed.listener(_asker(self.service, route), decisions) if is_heard else None
         span = None if CURRENT_SPAN.get() is NO_SPAN else GuardSpan()
         if span is not None:
             listener = span.listener(listener)
@@ -291,8 +291,10 @@ async def admitted(
         limits = quotas.admitted(route.limited, arrival.headers) if route.limited else quotas.none
         try:
             async with limits as spending:
-                if is_counted and (receipt := service.receipts.begin(route, request, arrival.body_digest)):
-                    arrival.receipt, arrival.headers[GUARDS_HEADER] = receipt, receipt.guards
+                if is_counted and service.names_guards:
+                    applied = service.applied.guards(route.policy, request.hooks)
+                    arrival.receipt = service.receipts.begin(route, request, arrival.body_digest, applied)
+                    arrival.headers[GUARDS_HEADER] = applied.header
                 with service.requests.running(route, request) if is_counted else nullcontext() as running:
                     exchange = Exchange(
                         arrival, fields, route, request, engine.fields, engine.tokenizer, spending, running
@@ -303,12 +305,13 @@ async def admitted(
                         if exchange.guard is not None:
                             await exchange.guard.close()
         except LimitError as error:
-            service.limit_refusals.report(error, _asker(route), request)
+            service.limit_refusals.report(error, _asker(service, route), request)
             raise
 
 
-def _asker(route: Route) -> Asker:
-    return Asker(route.key.tenant, route.key.name, route.policy.name, route.model.name)
+def _asker(service: Service, route: Route) -> Asker:
+    key, policy = route.key, route.policy
+    return Asker(key.tenant, key.name, policy.name, service.applied.revision(policy), route.model.name)
 
 
 def under_policy(route: Route, request: GenerationRequest) -> GenerationRequest:

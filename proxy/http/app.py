@@ -233,6 +233,7 @@ class Server:
             await service.deployment.aclose()
             await self._close_state()
             await service.receipts.aclose()
+            await service.audit.aclose()
             raise
         return url
 
@@ -269,6 +270,7 @@ class Server:
         await _ended("", service.deployments.wait_until_idle(), (notify + close) / 2)
         await _ended("the collector", service.telemetry.aclose(), min(close, self._now() + TELEMETRY_SECONDS))
         await _ended("the shared state", self._close_state(), (notify + 3 * close) / 4)
+        await _ended("the audit", service.audit.aclose(), (notify + 7 * close) / 8)
         await _ended("the writer of receipts", service.receipts.aclose(), (notify + 7 * close) / 8)
         await _ended("", service.reloads.aclose(), close)
         await _ended("the hooks", service.deployments.close_hooks(), close)

@@ -199,7 +199,7 @@ class Arrival:
         """The HTTP request is read, and its answer will have this request's id."""
         span = CURRENT_SPAN.get()
         if span is not NO_SPAN:
-            self.operation = operation(request)
+            self.operation = operation(request.endpoint)
             span.set(request_attributes(request))
         self.answer_id = request.request_id
         if not self.is_client_id:
@@ -257,7 +257,9 @@ class Arrival:
         if self.owner is not NOBODY:
             said |= {"tenant": self.key.tenant, "key": self.key.name}
         if self.route is not None:
-            said |= {"model": self.route.model.name, "policy": self.route.policy.name}
+            policy = self.route.policy
+            said |= {"model": self.route.model.name, "policy": policy.name}
+            said["revision"] = self.service.applied.revision(policy)
         if self.is_client_id and self.answer_id is not None:
             said["answer_id"] = self.answer_id
         if self.fault is not None and 400 <= self.status < 500:

@@ -20,6 +20,7 @@ from proxy.deployment.counts import Counts
 from proxy.deployment.deployment import Deployment
 from proxy.telemetry.engine_metrics import engine_metrics
 from proxy.telemetry.families import Labels, counter, histogram
+from proxy.telemetry.genai_metrics import GenAICounts, GenAIMetric, genai_metrics
 from proxy.telemetry.hook_metrics import hook_metrics
 from proxy.wire.errors import APIError, CancelledByOperator
 
@@ -40,6 +41,7 @@ class EndpointMetrics:
         self.e2e_latency = Histogram(REQUEST_SECONDS)
         self.prompt_tokens = Histogram(TOKENS)
         self.generation_tokens = Histogram(TOKENS)
+        self.genai = GenAICounts()
 
 
 class TenantMetrics:
@@ -106,9 +108,12 @@ class RequestMetrics:
         if self.usage is not None:
             self._tenant.tokens["prompt"] += self.usage.prompt_tokens
             self._tenant.tokens["completion"] += self.usage.completion_tokens
+        seconds = perf_counter() - self._arrived
+        first = None if self._first is None else self._first - self._arrived
+        endpoint.genai.end(outcome, seconds, first, self.usage)
         if outcome != "finished":
             return
-        endpoint.e2e_latency.observe(perf_counter() - self._arrived)
+        endpoint.e2e_latency.observe(seconds)
         if self.usage is not None:
             endpoint.prompt_tokens.observe(self.usage.prompt_tokens)
             endpoint.generation_tokens.observe(self.usage.completion_tokens)
@@ -194,6 +199,10 @@ class Metrics(Collector):
         yield from hook_metrics(self.counts.tallies())
         for metrics in self.others:
             yield from metrics()
+
+    def genai(self) -> Iterator[GenAIMetric]:
+        """The requests by the names of OpenTelemetry's conventions."""
+        return genai_metrics((*key, one.genai) for key, one in dict(self._endpoints).items())
 
     def _requests(self, deployment: Deployment) -> Iterator[Metric]:
         each = dict(self._endpoints)

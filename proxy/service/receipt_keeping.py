@@ -10,6 +10,7 @@ from engine.protocol import GenerationRequest
 from engine.protocol.parts import load
 from engine.streams.flow import Stage
 from proxy.deployment.deployment import Route
+from proxy.service.applied_guards import AppliedGuards
 from proxy.settings.serve import ServeSettings
 from proxy.telemetry.feed import DecisionFeed
 
@@ -29,10 +30,6 @@ def body_digest(body: bytes) -> BodyDigest:
 class Receipt(Protocol):
     """The receipt of one answer, while it is made."""
 
-    @property
-    def guards(self) -> str:
-        """The guards in force, the policy and its revision, as the client reads them in a header."""
-
     def around(self, guarding: Sequence[Stage], *, is_refused: bool = False) -> list[Stage]:
         """The stages of the guard, among those that count what the hooks see and what they release.
         `is_refused`: a hook answers in the engine's place."""
@@ -45,11 +42,15 @@ class ReceiptKeeping:
     """Makes no receipts."""
 
     keeps_any = False
+    revision_secret: bytes | None = None
+    """The key of the revisions of policies, which is as old as that of the receipts. None: there is none."""
 
     def check(self) -> None:
         """Raise `APIError` 503 while receipts cannot be written: no answer comes without one."""
 
-    def begin(self, route: Route, request: GenerationRequest, prompt: BodyDigest | None) -> Receipt | None:
+    def begin(
+        self, route: Route, request: GenerationRequest, prompt: BodyDigest | None, applied: AppliedGuards
+    ) -> Receipt | None:
         """The receipt of an admitted request, which runs in this task. `prompt`: of its body."""
         return None
 

@@ -13,7 +13,9 @@ from engine.turns.prompt_threads import PromptThreads
 from proxy.deployment.deployment import Deployment
 from proxy.deployment.deployments import Deployments
 from proxy.network.tls import Certificates
+from proxy.service.applied_guards import Applied
 from proxy.service.approvals import Approvals
+from proxy.service.audit import Audit
 from proxy.service.key_refusals import KeyRefusals
 from proxy.service.limit_refusals import LimitRefusals
 from proxy.service.metrics import Metrics
@@ -47,7 +49,7 @@ class Service:
         """Set once no new generation is taken: the server is about to stop."""
         self.metrics = Metrics(lambda: self.deployments.all)
         self.deployments = Deployments(deployment, self.stopping.is_set, self.metrics.counts.retire)
-        self.telemetry = make_telemetry(settings, self.metrics.collect)
+        self.telemetry = make_telemetry(settings, self.metrics.collect, self.metrics.genai)
         self.render_metrics: Callable[[], Awaitable[bytes]] = self.metrics.render
         """Several workers replace it, to show the metrics of all."""
         self.peers = Peers()
@@ -59,8 +61,13 @@ class Service:
             self.decisions.subscribe(trace_decision)
         if settings.decision_log:
             self.decisions.subscribe(log_decision)
+        self.audit = Audit(settings, self.decisions)
+        self.metrics.others.append(self.audit.metrics)
         self.receipts = receipt_keeping(settings, self.decisions)
         self.metrics.others.append(self.receipts.metrics)
+        self.applied = Applied(lambda: self.receipts.revision_secret or self.state.salt)
+        self.names_guards = settings.guards_header or self.receipts.keeps_any
+        """Whether answers name their guards in `X-Weir-Guards`."""
         self.responses = ResponseStore(settings, self.state)
         self.operator = operator_side(settings, self.decisions, self.deployments.policies)
         self.requests = RunningRequests()

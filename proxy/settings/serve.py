@@ -35,7 +35,7 @@ from proxy.settings.operator import AdminOptions
 from proxy.settings.parser import CommandParser
 from proxy.settings.requests import BodyOptions, CallerOptions
 from proxy.settings.secrets import named_variables
-from proxy.settings.storage import DecisionOptions, ReceiptOptions, StateOptions, StoreOptions
+from proxy.settings.storage import AuditOptions, DecisionOptions, ReceiptOptions, StateOptions, StoreOptions
 from proxy.settings.telemetry import TelemetryOptions
 from proxy.settings.values import File, Keys
 
@@ -66,6 +66,7 @@ class ServeSettings(
     ApprovalOptions,
     StoreOptions,
     DecisionOptions,
+    AuditOptions,
     ReceiptOptions,
     TelemetryOptions,
     DirectorySettings,
@@ -147,6 +148,8 @@ class ServeSettings(
             raise ValueError(f"admin_port: {self.port} is the port of clients: give the operator another one")
         if not self.admin_ssl and self.admin_port is None:
             raise ValueError("admin_ssl: without --admin-port, the operator's API is on the port of clients")
+        if self.audit is None and self.model_fields_set & AuditOptions.model_fields.keys() - {"audit"}:
+            raise ValueError("audit: the options of its file need --audit FILE")
         if self.receipts_key is not None and self.receipts is None:
             raise ValueError("receipts_key: there are no receipts to sign (--receipts)")
         if self.models and self.served_model_name:

@@ -4,7 +4,7 @@ A `ClassVar` is a limit that no operator needs to set.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
@@ -73,8 +73,28 @@ class DecisionOptions(BaseModel):
     """Decisions that the store keeps; the oldest are removed. They take about a gigabyte."""
 
 
+AuditFormat = Literal["json", "ocsf"]
+
+
+class AuditOptions(BaseModel):
+    """A file of decisions."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    audit: File | None = None
+    """File for each decision of a hook, one a line, for programs that collect logs. No request waits for it;
+    decisions that it has no room for are counted in weir_audit_records_lost_total"""
+    audit_format: AuditFormat = "json"
+    """json: the fields of a decision. ocsf: Detection Findings of OCSF 1.5, for a SIEM"""
+    audit_max_bytes: Annotated[int, Field(ge=6)] = 384 * 1024**2
+    """Most bytes of the file and of five older ones. A sixth of them full, it is renamed to FILE.1, FILE.1 to
+    FILE.2 and so on, and the oldest is removed"""
+    audit_files: ClassVar[int] = 6
+    """With the older ones."""
+
+
 class ReceiptOptions(BaseModel):
-    """Receipts of answers."""
+    """Receipts of answers, and what answers say of their guards."""
 
     model_config = ConfigDict(defer_build=True)
 
@@ -84,6 +104,8 @@ class ReceiptOptions(BaseModel):
     receipts_key: File | None = None
     """PEM file with the Ed25519 key that signs receipts. By default it is receipts.key in their folder, made
     at the first start"""
+    guards_header: bool = False
+    """Answers name their guards, the policy and its revision in X-Weir-Guards, also without --receipts"""
 
 
 class StateOptions(BaseModel):

@@ -30,6 +30,8 @@ class Asker(NamedTuple):
     key: str
     """The key's name, never the key."""
     policy: str
+    revision: str
+    """Of the policy's settings."""
     model: str
 
 
@@ -42,6 +44,8 @@ class DecisionRecord(NamedTuple):
     tenant: str
     key: str
     policy: str
+    revision: str | None
+    """Of the policy's settings. None: an earlier version of Weir stored the decision."""
     model: str
     endpoint: str
     user: str | None

@@ -11,6 +11,8 @@ from engine.protocol import GenerationRequest
 from engine.protocol.tracing import Value
 from proxy.storage.records import JUDGED, DecisionRecord
 
+PROVIDER = "weir"
+"""The value of `gen_ai.provider.name`."""
 _OPERATIONS = {
     **dict.fromkeys(("chat", "responses", "messages"), "chat"),
     "completions": "text_completion",
@@ -29,16 +31,17 @@ _LOGGED = {
     "completion_tokens": "gen_ai.usage.output_tokens",
     "model": "gen_ai.request.model",
     "policy": "weir.policy",
+    "revision": "weir.policy.revision",
     "key": "weir.key",
     "tenant": "weir.tenant",
 }
 """The fields of a line of the access log that the server's span has too."""
 
-_DECIDED = ("hook", "action", "reason", "mode", "policy", "channel", "output_index", "offset")
+_DECIDED = ("hook", "action", "reason", "mode", "policy", "revision", "channel", "output_index", "offset")
 
 
-def operation(request: GenerationRequest) -> str:
-    return _OPERATIONS.get(request.endpoint, request.endpoint)
+def operation(endpoint: str) -> str:
+    return _OPERATIONS.get(endpoint, endpoint)
 
 
 def request_attributes(request: GenerationRequest) -> dict[str, Value]:
@@ -46,8 +49,8 @@ def request_attributes(request: GenerationRequest) -> dict[str, Value]:
     sampling = request.sampling
     asked = {"max_tokens": sampling.max_tokens, "temperature": sampling.temperature, "top_p": sampling.top_p}
     attributes: dict[str, Value] = {
-        "gen_ai.operation.name": operation(request),
-        "gen_ai.provider.name": "weir",
+        "gen_ai.operation.name": operation(request.endpoint),
+        "gen_ai.provider.name": PROVIDER,
         "gen_ai.request.choice.count": sampling.n,
         "gen_ai.request.stream": request.stream,
     }
@@ -72,3 +75,36 @@ def decision_attributes(record: DecisionRecord) -> dict[str, Value]:
     fields |= {"num_withheld": record.num_withheld, "held_seconds": record.held_seconds}
     fields |= {name: getattr(record, name) for name in JUDGED}
     return {f"weir.decision.{name}": value for name, value in fields.items() if value is not None}
+
+
+def guardrail_attributes(target: str) -> dict[str, Value]:
+    """The attributes of the span of a request's guards. `target`: `llm_input` or `llm_output`. The names here
+    and in `finding_attributes` are proposed, not yet accepted
+    (https://github.com/open-telemetry/semantic-conventions-genai/pull/427)."""
+    return {"gen_ai.operation.name": "run_guardrail", "gen_ai.security.target.type": target}
+
+
+_VERDICTS = {
+    **dict.fromkeys(("redact", "rewrite", "rewrite_prompt", "restore"), "modify"),
+    **dict.fromkeys(("suspect", "taint", "ask"), "warn"),
+    "approve": "allow",
+}
+"""By a decision's action. Others withhold text or end the request."""
+
+
+def finding_attributes(record: DecisionRecord) -> dict[str, Value] | None:
+    """A decision as a finding of a guardrail. None: it found nothing."""
+    if record.action == "judged" or (record.action == "hold" and not record.num_withheld):
+        return None
+    place = {"prompt": "llm_input", "tool_call": "tool_call"}.get(record.channel, "llm_output")
+    found = {
+        "gen_ai.security.guardrail.name": record.hook or record.action,
+        "gen_ai.security.target.type": place,
+        "gen_ai.security.verdict.type": _VERDICTS.get(record.action, "deny"),
+        "gen_ai.security.verdict.reason": record.reason,
+        "gen_ai.security.risk.finding": record.reason or record.action,
+        "gen_ai.security.policy.id": record.policy,
+        "gen_ai.security.policy.name": record.policy,
+        "gen_ai.security.policy.version": record.revision,
+    }
+    return {name: value for name, value in found.items() if value is not None}

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from prometheus_client.core import Metric
 
 from engine.protocol.stats import Histogram
-from hooks.decisions.tally import HELD_SECONDS, UNJUDGED_TOKENS, Tallies
+from hooks.decisions.tally import CALL_SECONDS, HELD_SECONDS, UNJUDGED_TOKENS, Tallies
 from proxy.telemetry.families import Labels, counter, histogram
 
 
@@ -22,6 +22,9 @@ def hook_metrics(policies: Mapping[str, Tallies]) -> Iterator[Metric]:
     yield counter("hook_verdicts", "Verdicts, by hook and action.", (*names, "action"), verdicts)
     seconds = [(labels, tally.seconds) for labels, tally in each]
     yield counter("hook_seconds", "Wall time of the hooks' calls.", names, seconds)
+    calls = [(labels, _histogram(CALL_SECONDS, tally.calls, tally.call_seconds)) for labels, tally in each]
+    text = "Wall time of a hook's call. A call that fused guards share counts for each of them, whole."
+    yield histogram("hook_call_seconds", text, names, calls)
     held = [(labels, _histogram(HELD_SECONDS, tally.held, tally.held_seconds)) for labels, tally in each]
     text = "How long a hook held text. Counted while somebody receives the decisions."
     yield histogram("hook_held_seconds", text, names, held)

@@ -25,6 +25,7 @@ from prometheus_client.core import Metric
 from engine.protocol.tracing import NO_SPAN, Span
 from proxy import __version__
 from proxy.settings.telemetry import TelemetryOptions
+from proxy.telemetry.genai_metrics import GenAIMetric
 from proxy.telemetry.otel_span import server_span
 from proxy.telemetry.otlp_metrics import metrics_data
 
@@ -37,9 +38,15 @@ DEFAULT_INTERVAL = 60_000
 class OTLPTelemetry:
     """Traces requests, and sends the metrics of one server."""
 
-    def __init__(self, options: TelemetryOptions, families: Callable[[], Iterable[Metric]]) -> None:
-        """`families`: the metrics as they are now. It is called on the event loop."""
+    def __init__(
+        self,
+        options: TelemetryOptions,
+        families: Callable[[], Iterable[Metric]],
+        genai: Callable[[], Iterable[GenAIMetric]] = tuple,
+    ) -> None:
+        """`families`, `genai`: the metrics as they are now. They are called on the event loop."""
         self._families = families
+        self._genai = genai
         self._began = time.time_ns()
         self._resource = _resource()
         self._provider: TracerProvider | None = None
@@ -89,7 +96,7 @@ class OTLPTelemetry:
     async def _send(self) -> None:
         exporter = self._exporter
         assert exporter is not None
-        data = metrics_data(self._families(), self._resource, self._began, time.time_ns())
+        data = metrics_data(self._families(), self._genai(), self._resource, self._began, time.time_ns())
         await _on_thread(lambda: exporter.export(data))
 
 

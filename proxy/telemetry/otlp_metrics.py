@@ -1,4 +1,5 @@
-"""The metrics of `/metrics` in OpenTelemetry's form: the same names, labels and numbers, counted once."""
+"""Metrics in OpenTelemetry's form: those of `/metrics` with the same names, labels and numbers, and those of
+the conventions for generative AI."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
@@ -21,16 +22,25 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client.core import Metric
 from prometheus_client.samples import Sample
 
+from engine.protocol.stats import Histogram as Counts
+from proxy.telemetry.genai_metrics import GenAIMetric
+
 _CUMULATIVE = AggregationTemporality.CUMULATIVE
 
 
-def metrics_data(families: Iterable[Metric], resource: Resource, began: int, now: int) -> MetricsData:
-    """`began`: when the counting began. Both times are nanoseconds since 1970."""
+def metrics_data(
+    families: Iterable[Metric], genai: Iterable[GenAIMetric], resource: Resource, began: int, now: int
+) -> MetricsData:
+    """`families`: of `/metrics`. `began`: when the counting began. Both times are nanoseconds since 1970."""
     metrics = [
         OTelMetric(family.name, family.documentation, "", _data_of(family, began, now))
         for family in families
         if family.samples
     ]
+    for name, unit, text, counted in genai:
+        points = [_point(labels, one, began, now) for labels, one in counted if any(one.counts)]
+        if points:
+            metrics.append(OTelMetric(name, text, unit, Histogram(points, _CUMULATIVE)))
     scope = ScopeMetrics(InstrumentationScope("weir"), metrics, "")
     return MetricsData([ResourceMetrics(resource, [scope], "")])
 
@@ -61,6 +71,20 @@ def _histogram_points(samples: Iterable[Sample], began: int, now: int) -> Iterat
             min=None,  # not counted
             max=None,
         )
+
+
+def _point(labels: Mapping[str, str], counted: Counts, began: int, now: int) -> HistogramDataPoint:
+    return HistogramDataPoint(
+        labels,
+        began,
+        now,
+        count=sum(counted.counts),
+        sum=counted.sum,
+        bucket_counts=[*counted.counts],
+        explicit_bounds=[*counted.bounds],
+        min=None,  # not counted
+        max=None,
+    )
 
 
 def _own_labels(sample: Sample) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ from prometheus_client.core import Metric
 from engine.protocol.parts import how_to_install
 from engine.protocol.tracing import NO_SPAN, Span
 from proxy.settings.telemetry import TelemetryOptions
+from proxy.telemetry.genai_metrics import GenAIMetric
 
 if TYPE_CHECKING:
     from proxy.telemetry.otlp import OTLPTelemetry
@@ -32,7 +33,9 @@ class NoTelemetry:
 
 
 def make_telemetry(
-    options: TelemetryOptions, families: Callable[[], Iterable[Metric]]
+    options: TelemetryOptions,
+    families: Callable[[], Iterable[Metric]],
+    genai: Callable[[], Iterable[GenAIMetric]] = tuple,
 ) -> "OTLPTelemetry | NoTelemetry":
     """Raises `ValueError` if `--otlp-endpoint` is given and its libraries are not installed."""
     if options.otlp_url("traces") is None and options.otlp_url("metrics") is None:
@@ -46,4 +49,4 @@ def make_telemetry(
         # The variables may be meant for other programs of this machine.
         logger.warning("OTEL_EXPORTER_OTLP_ENDPOINT is set, but nothing is sent. %s", reason)
         return NoTelemetry()
-    return OTLPTelemetry(options, families)
+    return OTLPTelemetry(options, families, genai)

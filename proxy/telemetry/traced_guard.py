@@ -10,12 +10,15 @@ from hooks.api.decision import Decision, Held, Listener
 from hooks.pipeline.ask import Step
 from hooks.pipeline.open_guard import OpenGuard, PassThrough
 from proxy.storage.records import DecisionRecord
-from proxy.telemetry.attributes import decision_attributes
+from proxy.telemetry.attributes import decision_attributes, finding_attributes, guardrail_attributes
 
 
 def trace_decision(record: DecisionRecord) -> None:
-    """Make the decision an event of the current span."""
-    CURRENT_SPAN.get().event("weir.decision", decision_attributes(record))
+    """Make the decision an event of the current span, by our own names and by those of the conventions."""
+    span = CURRENT_SPAN.get()
+    span.event("weir.decision", decision_attributes(record))
+    if (finding := finding_attributes(record)) is not None:
+        span.event("gen_ai.security.finding", finding)
 
 
 class GuardSpan:
@@ -36,6 +39,7 @@ class GuardSpan:
 
     def begin(self) -> None:
         self._span = self._request_span.child("guard")
+        self._span.set(guardrail_attributes("llm_output"))
 
     def end(self, seconds: float, num_deltas: int) -> None:
         span, self._span = self._span or NO_SPAN, NO_SPAN  # a guard may be closed again
@@ -81,7 +85,8 @@ class TracedGuard:
         return self._guard.may_rewind
 
     async def admit(self, shown: GenerationRequest) -> Step:
-        with part("admission"):
+        with part("admission") as span:
+            span.set(guardrail_attributes("llm_input"))
             return await self._guard.admit(shown)
 
     def feed(self, delta: Delta) -> Step | Awaitable[Step]:

@@ -41,6 +41,7 @@ _TITLES = {
     "PoolOptions": "Several upstreams",
     "ServeSettings": "The service",
     "DecisionOptions": "Decisions of hooks",
+    "AuditOptions": "A file of decisions",
     "ReceiptOptions": "Receipts of answers",
     "TelemetryOptions": "Logs and traces",
     "TLSOptions": "TLS",

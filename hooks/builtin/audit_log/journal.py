@@ -37,15 +37,20 @@ class Sink(Protocol):
 class Journal:
     """Takes records without delay, and writes them as soon as it can, in batches."""
 
-    def __init__(self, sink: Sink, name: str) -> None:
-        """`name`: the journal's name in log messages."""
+    def __init__(self, sink: Sink, name: str, *, writes_losses: bool = True) -> None:
+        """`name`: the journal's name in log messages. `writes_losses`: the sink gets a record of the records
+        that were lost before it."""
         self._sink = sink
         self._name = name
+        self._writes_losses = writes_losses
+        self.num_written = self.num_lost = 0
+        """All records that were written, and all that were lost, so far."""
         self._waiting: deque[Record] = deque()
         self._is_changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._is_closing = False
         self._num_lost = 0
+        """Records that were lost since the last write."""
         self._reminded: float | None = None
         self.error: Exception | None = None
         """The error of the last write; None: no error is known."""
@@ -55,6 +60,9 @@ class Journal:
         with self._is_changed:
             if len(self._waiting) >= LIMIT:
                 self._num_lost += 1
+                self.num_lost += 1
+                if self._num_lost == 1:
+                    logger.error("%s: records are lost from now on: %d wait to be written", self._name, LIMIT)
                 return False
             self._waiting.append(record)
             if self._thread is None:
@@ -63,6 +71,10 @@ class Journal:
                 self._thread.start()
             self._is_changed.notify()
         return True
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
 
     def close(self) -> None:
         """Return once all is written, the last try has failed, or `CLOSING` seconds have passed."""
@@ -101,9 +113,12 @@ class Journal:
             if self.error is not None:
                 self.error = self._reminded = None
                 logger.warning("%s: it can be written again", self._name)
+            self.num_written += count
             if self._num_lost:
                 lost = f"{self._num_lost} records"
-                self._waiting.append({"time": now(), "action": "lost", "reason": lost})
+                if self._writes_losses:
+                    self._waiting.append({"time": now(), "action": "lost", "reason": lost})
+                logger.warning("%s: %s are lost", self._name, lost)
                 self._num_lost = 0
 
     def _failed(self, error: Exception) -> None:

@@ -10,8 +10,8 @@ from engine.protocol import Channel, GenerationRequest
 from engine.streams.flow import Stage
 from proxy import __version__
 from proxy.deployment.deployment import Route
+from proxy.service.applied_guards import AppliedGuards
 from proxy.service.receipt_keeping import BodyDigest, body_digest
-from proxy.service.receipts.applied import AppliedGuards
 from proxy.service.receipts.texts import Place, ReleasedTexts, SeenTexts, outputs
 from proxy.storage.records import MAX_NAME, DecisionRecord
 
@@ -32,7 +32,7 @@ class AnswerReceipt:
 
     __slots__ = (
         *("_applied", "_body", "_decisions", "_num_decisions", "_outcome", "_prompt", "_put", "_request"),
-        *("_request_id", "_route", "_status", "_time", "_released", "_seen", "_written", "guards"),
+        *("_request_id", "_route", "_status", "_time", "_released", "_seen", "_written"),
     )
 
     def __init__(
@@ -44,7 +44,6 @@ class AnswerReceipt:
         put: "Callable[[AnswerReceipt], None]",
     ) -> None:
         """`put`: takes the receipt once the answer has ended."""
-        self.guards = applied.header
         self._seen: SeenTexts | None = None
         self._released = ReleasedTexts()
         self._route, self._request, self._prompt, self._applied = route, request, prompt, applied

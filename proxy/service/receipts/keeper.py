@@ -9,15 +9,14 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from prometheus_client.core import Metric
 
 from engine.protocol import GenerationRequest
-from proxy.deployment.deployment import Policy, Route
+from proxy.deployment.deployment import Route
+from proxy.service.applied_guards import AppliedGuards
 from proxy.service.receipt_keeping import BodyDigest, ReceiptKeeping
 from proxy.service.receipts.answer_receipt import AnswerReceipt, hear
-from proxy.service.receipts.applied import AppliedGuards, applied_guards
 from proxy.storage.receipts.chain import Chain
 from proxy.storage.receipts.keys import PUBLIC, SigningKey, signing_key, write_whole
 from proxy.telemetry.families import counter, gauge
@@ -130,14 +129,14 @@ class ReceiptKeeper(ReceiptKeeping):
     def __init__(self, folder: Path, key_file: Path | None, feed: DecisionFeed) -> None:
         """Raises `ValueError` and `OSError`."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._key = signing_key(key_file, folder)
-        _publish(self._key, folder / PUBLIC)
-        chain = Chain(folder, self._key.sign)
+        key = signing_key(key_file, folder)
+        _publish(key, folder / PUBLIC)
+        chain = Chain(folder, key.sign)
+        self.revision_secret = key.revision_secret
         logger.info(
             "receipts are written to %s, from number %d on; the key's fingerprint is %s",
-            *(chain.path, chain.head.number + 1, self._key.fingerprint),
+            *(chain.path, chain.head.number + 1, key.fingerprint),
         )
-        self._applied: WeakKeyDictionary[Policy, dict[Sequence[str], AppliedGuards]] = WeakKeyDictionary()
         self._writer = ReceiptWriter(chain)
         self._unsubscribe = feed.subscribe(hear, hears_holds=False)
 
@@ -147,18 +146,10 @@ class ReceiptKeeper(ReceiptKeeping):
                 503, "The receipts of answers cannot be written now.", "server_error", retry_after=1
             )
 
-    def begin(self, route: Route, request: GenerationRequest, prompt: BodyDigest | None) -> AnswerReceipt:
-        applied = self._applied_to(route.policy, request.hooks)
+    def begin(
+        self, route: Route, request: GenerationRequest, prompt: BodyDigest | None, applied: AppliedGuards
+    ) -> AnswerReceipt:
         return AnswerReceipt(route, request, prompt, applied, self._writer.put)
-
-    def _applied_to(self, policy: Policy, named: Sequence[str]) -> AppliedGuards:
-        known = self._applied.setdefault(policy, {})
-        found = known.get(()) if not named else None  # clients choose the names, so these are not kept
-        if found is None:
-            found = applied_guards(policy, named, self._key)
-            if not named:
-                known[()] = found
-        return found
 
     def metrics(self) -> Iterable[Metric]:
         writer = self._writer

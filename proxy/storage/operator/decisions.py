@@ -27,7 +27,10 @@ TABLES = (
 SINCE_2 = tuple(f"ALTER TABLE weir_decisions ADD COLUMN {column} {_type(column)}" for column in JUDGED)
 """Brings a table of schema 1 to schema 2."""
 
-FILTERS = ("tenant", "key", "policy", "model", "hook", "action", "mode", "request_id")
+SINCE_3 = (f"ALTER TABLE weir_decisions ADD COLUMN revision {_type('revision')}",)
+"""Brings a table of schema 2 to schema 3."""
+
+FILTERS = ("tenant", "key", "policy", "revision", "model", "hook", "action", "mode", "request_id")
 """The fields that rows can be found by."""
 
 MAX_SUMS = 1000

@@ -19,7 +19,7 @@ logger = logging.getLogger("weir.admin")
 DEFAULT = "sqlite:///weir.sqlite"
 """The store of a server that has an admin key, if no other is named."""
 
-SCHEMA = 2
+SCHEMA = 3
 
 _MADE_BY = "weir "
 """A fact of such a name says when a version of Weir last started with the store."""
@@ -69,8 +69,8 @@ def _start(database: Database) -> Steps[None]:
     yield Query("INSERT INTO weir_store VALUES ('schema', $1) ON CONFLICT DO NOTHING", (SCHEMA,))
     yield Query("INSERT INTO weir_store VALUES ('keys', 0) ON CONFLICT DO NOTHING")
     ((schema,),) = yield Query("SELECT value FROM weir_store WHERE name = 'schema'")
-    if schema == 1:
-        for sql in decisions.SINCE_2:
+    if schema in (1, 2):
+        for sql in (*(decisions.SINCE_2 if schema == 1 else ()), *decisions.SINCE_3):
             yield Query(sql)
         yield Query("UPDATE weir_store SET value = $1 WHERE name = 'schema'", (SCHEMA,))
     elif schema != SCHEMA:

@@ -34,18 +34,14 @@ class SigningKey:
         self.public = key.public_key()
         self.fingerprint = fingerprint(self.public)
         secret = key.private_bytes_raw()
-        self._secret = hmac.digest(secret, b"weir receipts: revisions", "sha256")
+        self.revision_secret = hmac.digest(secret, b"weir receipts: revisions", "sha256")
+        """The key of the revisions of policies."""
 
     @property
     def public_pem(self) -> bytes:
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
         return self.public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-
-    def revision(self, settings: bytes) -> str:
-        """A name of settings that only they have. Without the key, nobody can find out by guesses whether
-        these are the settings."""
-        return hmac.digest(self._secret, settings, "sha256").hex()[:16]
 
 
 def signing_key(file: Path | None, folder: Path) -> SigningKey:

@@ -3,14 +3,18 @@
 import asyncio
 import time
 from collections import Counter
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.protocol.stats import Histogram
 from hooks import Chunk, Verdict, emit
-from hooks.decisions.tally import UNJUDGED_TOKENS, JudgedTokens, Tally
-from tests.helpers import Script, examples, guard_all, make_deltas, pipeline_of, verdicts_of
+from hooks.decisions.tally import CALL_SECONDS, UNJUDGED_TOKENS, JudgedTokens, Tally
+from hooks.loading.options import PipelineOptions
+from hooks.pipeline.driver import GuardDriver
+from tests.helpers import Script, examples, guard_all, make_deltas, make_request, pipeline_of, verdicts_of
 
 PAUSE = 0.02
 
@@ -53,6 +57,34 @@ def test_the_buckets_of_unjudged_tokens_double() -> None:
     for num_tokens in (0, 1, 2, 3, 4, 512, 513):
         tally.count_unjudged(num_tokens)
     assert tally.unjudged == {0: 1, 1: 1, 2: 1, 3: 2, 10: 1, 11: 1}
+
+
+def called(tally: Tally, *times: float) -> None:
+    """A driver counts calls that took so long."""
+    guard = GuardDriver(make_request(), [], {}, PipelineOptions())
+    for seconds in times:
+        with patch("hooks.pipeline.driver.monotonic", lambda seconds=seconds: seconds):
+            guard._count(tally, 0.0)
+
+
+@given(st.lists(st.sampled_from([0.0, *CALL_SECONDS, *(1.5 * end for end in CALL_SECONDS)])))
+def test_each_call_is_in_the_bucket_of_its_time(times: list[float]) -> None:
+    tally, expected = Tally(), Histogram(CALL_SECONDS)
+    called(tally, *times)
+    for seconds in times:
+        expected.observe(seconds)
+    assert [tally.calls[place] for place in range(len(expected.counts))] == expected.counts
+    assert tally.call_seconds == pytest.approx(expected.sum)
+
+
+def test_a_call_that_three_guards_share_counts_whole_for_each() -> None:
+    reading, guards = Tally(), [Tally() for _ in range(3)]
+    called(reading, 0.003, 0.00001)
+    for guard in guards:
+        guard.count_shared(reading, 3)
+    assert sum(guard.seconds for guard in guards) == pytest.approx(0.00301)
+    assert [guard.call_seconds for guard in guards] == pytest.approx([0.00301] * 3)
+    assert [guard.calls for guard in guards] == [{0: 1, 5: 1}] * 3
 
 
 PIECES = st.lists(st.tuples(st.text("a", max_size=9), st.none() | st.integers(0, 3)), max_size=3)

@@ -252,6 +252,8 @@ def test_every_verdict_is_counted_once_a_stream_ended_early(
     assert [one.num_holds > 0 for one in pipeline.tallies.values()] == [False, True]
     assert all(one.seconds > len(deltas) / 3 for one in pipeline.tallies.values())  # each has half
     assert sum(one.seconds for one in pipeline.tallies.values()) == next(ticks) / 2
+    # Each guard is called by itself with the first chunk, and at the end.
+    assert [one.calls.total() for one in pipeline.tallies.values()] == [len(deltas) + 2] * 2
 
 
 def test_text_without_tokens_counts_as_no_released_usage() -> None:

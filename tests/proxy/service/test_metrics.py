@@ -82,6 +82,10 @@ async def test_latencies_are_measured_at_the_client(serve: Serve) -> None:
     assert samples.count("weir_inter_token_latency_seconds", endpoint="chat") == 1
     assert samples("weir_hook_verdicts_total", hook="hook0", action="hold") == 3
     assert samples("weir_hook_seconds_total", hook="hook0") > 0
+    assert samples.count("weir_hook_call_seconds", hook="hook0") == 5  # the end has a call, too
+    assert samples("weir_hook_call_seconds_sum", hook="hook0") == pytest.approx(
+        samples("weir_hook_seconds_total", hook="hook0")
+    )
 
 
 async def test_requests_are_counted_by_outcome(serve: Serve) -> None:

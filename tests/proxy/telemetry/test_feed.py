@@ -9,7 +9,7 @@ from hooks.api.decision import Decision
 from proxy.storage.records import Asker, DecisionRecord
 from proxy.telemetry.feed import DecisionFeed
 
-ASKER = Asker("acme", "alice", "strict", "small")
+ASKER = Asker("acme", "alice", "strict", "r1", "small")
 DECISION = Decision(
     request_id="r1",
     user="u",
@@ -38,7 +38,7 @@ def heard(feed: DecisionFeed, decision: Decision = DECISION) -> DecisionRecord:
 
 def test_a_record_tells_for_whom_and_under_which_policy() -> None:
     record = heard(DecisionFeed())
-    assert record[2:6] == ASKER
+    assert record[2:7] == ASKER
     assert (record.hook, record.action, record.reason, record.num_withheld) == ("pii", "redact", "EMAIL", 6)
     assert record.json()["time"].endswith("Z")
 

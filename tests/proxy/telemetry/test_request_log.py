@@ -48,6 +48,7 @@ async def test_a_request_is_one_line(serve: Serve, caplog: pytest.LogCaptureFixt
         await response.read()
     line = await line_of(caplog)
     assert 0 < line.pop("ttft_seconds") < line.pop("seconds")
+    assert len(bytes.fromhex(line.pop("revision"))) == 8
     assert line == {
         "method": "POST",
         "path": CHATS,

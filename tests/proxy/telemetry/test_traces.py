@@ -79,6 +79,9 @@ async def test_a_request_is_a_span_by_the_conventions(
         "weir.key": "anonymous",
         "weir.outcome": "finished",
         "weir.policy": "default",
+        "weir.policy.revision": client.server.service.applied.revision(
+            client.server.service.deployment.policies["default"]
+        ),
         "weir.tenant": "default",
         "weir.request.id": "r1",
     }
@@ -149,7 +152,9 @@ async def test_decisions_are_events_of_the_guard_without_text(
     else:
         await _ask(await serve(engine, pipeline=pipeline, otlp_endpoint=collector.url))
         _, children = await spans_of(collector)
-    (guard,), (_,) = children["guard"], children["admission"]
+    (guard,), (admission,) = children["guard"], children["admission"]
+    assert {one.attributes["gen_ai.operation.name"] for one in (guard, admission)} == {"run_guardrail"}
+    assert admission.attributes["gen_ai.security.target.type"] == "llm_input"
     assert not [one for one in caplog.records if one.name.startswith("opentelemetry.sdk")]
     assert guard.attributes["weir.guard.num_deltas"] >= 2
     assert 0 < guard.attributes["weir.guard.seconds"] <= (guard.end - guard.start) / 1e9
@@ -157,6 +162,17 @@ async def test_decisions_are_events_of_the_guard_without_text(
     assert [one["weir.decision.action"] for one in told] == ["redact"]
     assert told[0]["weir.decision.reason"] == "animal"
     assert told[0]["weir.decision.num_withheld"] == 5
+    (finding,) = (event.attributes for event in guard.events if event.name == "gen_ai.security.finding")
+    assert finding.pop("gen_ai.security.policy.version") == told[0]["weir.decision.revision"]
+    assert finding == {
+        "gen_ai.security.guardrail.name": "hook0",
+        "gen_ai.security.target.type": "llm_output",
+        "gen_ai.security.verdict.type": "modify",
+        "gen_ai.security.verdict.reason": "animal",
+        "gen_ai.security.risk.finding": "animal",
+        "gen_ai.security.policy.id": "default",
+        "gen_ai.security.policy.name": "default",
+    }
     assert b"zebra" not in b"".join(collector.raw)
 
 

@@ -219,6 +219,6 @@ async def test_one_of_several_processes_keeps_none_in_memory(workers: int, is_he
     await operator.start()
     operator.keep_latest_decisions()
     await asyncio.sleep(0)
-    assert (feed.listener(Asker("t", "k", "p", "m")) is not None) == is_heard
+    assert (feed.listener(Asker("t", "k", "p", "r", "m")) is not None) == is_heard
     await operator.write_decisions()
     await operator.aclose()

@@ -18,7 +18,7 @@ from proxy.service.operator.stored_keys import StoredKeys
 from proxy.settings.storage import StoreOptions
 from proxy.storage.operator import changes, decisions, keys
 from proxy.storage.operator.backup import BackupError, back_up, restore
-from proxy.storage.operator.decisions import SINCE_2
+from proxy.storage.operator.decisions import SINCE_2, SINCE_3
 from proxy.storage.operator.keys import StoredKey
 from proxy.storage.operator.store import SCHEMA, Store
 from proxy.storage.query import Steps
@@ -166,12 +166,15 @@ def test_a_server_that_runs_sees_a_restored_key_at_once(file: Path, tmp_path: Pa
         server.run(server.store.run(decisions.add([record(1)])))
 
 
-def test_a_backup_of_an_earlier_schema_is_brought_up_to_date(file: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("schema", "since"), [(1, (*SINCE_2, *SINCE_3)), (2, SINCE_3)])
+def test_a_backup_of_an_earlier_schema_is_brought_up_to_date(
+    file: Path, tmp_path: Path, schema: int, since: tuple[str, ...]
+) -> None:
     run(file, decisions.add([record(1)]))
     with closing(sqlite3.connect(file)) as database:
-        for sql in SINCE_2:
+        for sql in since:
             database.execute(sql.replace("ADD COLUMN", "DROP COLUMN").rpartition(" ")[0])
-        database.execute("UPDATE weir_store SET value = 1 WHERE name = 'schema'")
+        database.execute(f"UPDATE weir_store SET value = {schema} WHERE name = 'schema'")
         database.commit()
     back_up(file, tmp_path / "copy")
     other = tmp_path / "other.sqlite"
