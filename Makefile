@@ -221,6 +221,10 @@ NEEDS_vllm = $(VLLM_VENV)/.vllm
 NEEDS_leaks_wrappers = .venv-library/.installed
 
 PYTHON_injection = .venv-train/bin/python
+# It is a distribution of its own.
+COMMAND_streamguard = .venv-streamguard/bin/streamguard-bench run $(STREAMGUARD)/*.yaml \
+	--html build/streamguard.html --json build/streamguard.json
+
 PYTHON_vllm = $(VLLM_VENV)/bin/python
 PYTHON_leaks_wrappers = .venv-library/bin/python
 OPTIONS_links = $(GARAK)
@@ -237,12 +241,9 @@ bench:
 else ifeq ($(filter $(NAME),$(BENCHES)),)
 bench:
 	$(error There is no bench $(NAME). `make bench` lists them)
-else ifeq ($(NAME),streamguard)
-bench: $(VENV)/.dev $(NEEDS_streamguard)
-	.venv-streamguard/bin/streamguard-bench run $(STREAMGUARD)/*.yaml --html build/streamguard.html --json build/streamguard.json $(ARGS)
 else
 bench: $(VENV)/.dev $(NEEDS_$(NAME))
-	$(or $(PYTHON_$(NAME)),$(BIN)/python) -m benchmarks.$(NAME) $(OPTIONS_$(NAME)) $(ARGS)
+	$(or $(COMMAND_$(NAME)),$(or $(PYTHON_$(NAME)),$(BIN)/python) -m benchmarks.$(NAME) $(OPTIONS_$(NAME))) $(ARGS)
 endif
 
 .venv-llama/.installed:
