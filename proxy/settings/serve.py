@@ -37,6 +37,7 @@ from proxy.settings.requests import BodyOptions, CallerOptions
 from proxy.settings.secrets import named_variables
 from proxy.settings.storage import DecisionOptions, ReceiptOptions, StateOptions, StoreOptions
 from proxy.settings.telemetry import TelemetryOptions
+from proxy.settings.usage import UsageOptions
 from proxy.settings.values import File, Keys
 
 logger = logging.getLogger("weir.proxy")
@@ -67,6 +68,7 @@ class ServeSettings(
     StoreOptions,
     DecisionOptions,
     ReceiptOptions,
+    UsageOptions,
     TelemetryOptions,
     DirectorySettings,
     BaseModel,
