@@ -1,7 +1,7 @@
 """Deltas: an answer as it comes, in pieces. Functions over deltas follow their types."""
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from engine.protocol.probe_info import PromptScores, Scores
@@ -72,6 +72,8 @@ class Usage:
     """Prompt tokens that an upstream wrote to its cache, if it reports them."""
     cache_written_1h_tokens: int = 0
     """The tokens among these that the cache keeps for an hour."""
+    is_estimated: bool = field(default=False, compare=False)
+    """Whether a count is Weir's own, of an upstream's pieces: the upstream has not reported both (yet)."""
 
 
 @dataclass(slots=True)

@@ -135,5 +135,6 @@ class OutputCount:
                 used.reasoning_tokens,
                 used.cache_written_tokens,
                 used.cache_written_1h_tokens,
+                True,
             )
         return count.usage

@@ -30,6 +30,7 @@ Weir runs a language model behind guardrail hooks, on an OpenAI-compatible API.
   weir scan FILE                              what do guards find in files? With exit status, and SARIF for CI
   weir shadow report                          what would hooks in shadow mode have withheld?
   weir store backup FILE                      copy the keys and decisions of a server that runs
+  weir usage                                  who used how many tokens, and for how much money?
   weir watermark detect FILE --key KEY        did a model with this watermark write it?
 """
 
@@ -47,6 +48,7 @@ COMMANDS = Kind(
         "scan": "proxy.cli.scan.command:add_scan_arguments",
         "shadow": "proxy.cli.shadow:add_shadow_arguments",
         "store": "proxy.cli.store:add_store_arguments",
+        "usage": "proxy.cli.usage:add_usage_arguments",
         "watermark": "proxy.cli.watermark:add_watermark_arguments",
     },
 )

@@ -141,6 +141,8 @@ class Route(NamedTuple):
     """The model's name in the request, and in the answer."""
     limited: tuple[Subject, ...]
     """Who has limits: the key, the key and the tenant under the policy, and the policy."""
+    per_user: Subject | None = None
+    """The limits of each of the key's users. None: they have none."""
 
 
 class Deployment:
@@ -230,7 +232,10 @@ class Deployment:
             Subject("policy", policy.name, rules.limits),
         )
         limited = tuple(one for one in subjects if one.limits != NO_LIMITS)
-        return Route(model, policy, key, asked or "", limited)
+        per_user = Subject("key_user", own, key.limits_per_user)
+        return Route(
+            model, policy, key, asked or "", limited, None if per_user.limits == NO_LIMITS else per_user
+        )
 
     def check_room(self, key: Key, caller: str) -> None:
         """Raise `QueueFullError` if no model that the key may use takes a request of this caller now."""

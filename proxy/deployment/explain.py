@@ -28,6 +28,7 @@ def explain(directory: Directory, key: Key, asked: str | None) -> JSONObject:
     model, policy, reason = directory.choose(key, asked)
     described = explain_policy(policy)
     per = {one: limits for one in ("per_key", "per_tenant") if (limits := described.pop(f"limits_{one}"))}
+    per_user = {"per_user": limits} if (limits := _limits(key.limits_per_user)) else {}
     return {
         "key": key.name,
         "tenant": key.tenant,
@@ -37,7 +38,7 @@ def explain(directory: Directory, key: Key, asked: str | None) -> JSONObject:
         "policy": described.pop("name"),
         "reason": reason,
         **described,
-        "limits": {"key": _limits(key.limits), "policy": described["limits"], **per},
+        "limits": {"key": _limits(key.limits), "policy": described["limits"], **per, **per_user},
     }
 
 

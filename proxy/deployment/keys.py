@@ -22,6 +22,7 @@ class Key:
     models: tuple[str, ...] | None = None
     """Names of the models that the key may use. None: all."""
     limits: Limits = field(default=NO_LIMITS, hash=False)
+    limits_per_user: Limits = field(default=NO_LIMITS, hash=False)
     digest: str = field(default="", repr=False)
     """As `digest_of` gives it."""
     expires: float | None = None

@@ -62,6 +62,7 @@ def make_key(name: str, digest: str, rules: KeyRules) -> Key:
         policy=rules.policy,
         models=None if rules.models is None else tuple(rules.models),
         limits=rules.limits,
+        limits_per_user=rules.limits_per_user,
         digest=digest,
         expires=None if rules.expires is None else rules.expires.timestamp(),
     )

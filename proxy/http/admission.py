@@ -40,9 +40,10 @@ from proxy.http.access.operator import has_admin_key, is_operator
 from proxy.http.door import ARRIVAL, Arrival
 from proxy.service.metrics import RequestMetrics
 from proxy.service.prompts import check_prompts
-from proxy.service.quotas import Counting, LimitError, Spending, estimated_tokens
+from proxy.service.quotas import LimitError
 from proxy.service.running import RunningRequest
 from proxy.service.service import Service
+from proxy.service.spending import Counting, Spending, estimated_tokens
 from proxy.storage.records import Asker
 from proxy.telemetry.traced_guard import GuardSpan
 from proxy.wire.answer_decisions import AnswerDecisions, Telling
@@ -105,17 +106,14 @@ class Exchange(Generic[F]):
         model, metrics = self.route.model, self.metrics
         guard = self._opened()
         admitted = await self._admit(guard)
-        if self.spending.is_limited:
-            metrics.on_usage = partial(self.spending.settle, self.request)
+        metrics.on_usage = partial(self.spending.settle, self.request)
         receipt = self.arrival.receipt
         if not isinstance(admitted, GenerationRequest):
             answered = [] if receipt is None else receipt.around([], is_refused=True)
             return StagedFlow(partial(feed_given, admitted), guard=answered)
         if not admitted.generates:
             return StagedFlow(partial(feed_given, [Delta(finish_reason="stop")]))
-        stages: list[Stage] = []
-        if self.spending.is_limited:
-            stages.append(Counting(self.spending))
+        stages: list[Stage] = [Counting(self.spending)]
         if admitted.echo and (text := echoed_text(admitted)):
             stages.append(ChatEcho(text))
         if guard.may_rewind:
@@ -142,7 +140,7 @@ class Exchange(Generic[F]):
 
     def spend_estimate(self) -> None:
         """Count the prompt's tokens, about, for a request without usage."""
-        self.spending.spend(estimated_tokens(self.request))
+        self.spending.settle(self.request, None)
 
     def listener(self) -> Listener | None:
         """Passes decisions on to the operator, as ones about this request. None: the operator does not
@@ -284,13 +282,12 @@ async def admitted(
         if is_counted:
             if steers_end(request, engine.fields, engine.info):
                 request = replace(request, steers_end=True)
-            if route.limited or route.policy.rules_processors:
+            if route.limited or route.per_user or route.policy.rules_processors:
                 request = under_policy(route, request)
             arrival.begin(request)
-        quotas = service.quotas
-        limits = quotas.admitted(route.limited, arrival.headers) if route.limited else quotas.none
+        limited, used_by = service.quotas.subjects(route, request.user), _asker(route) if is_counted else None
         try:
-            async with limits as spending:
+            async with service.quotas.admitted(limited, arrival.headers, used_by) as spending:
                 if is_counted and service.names_guards:
                     applied = service.applied.guards(route.policy, request.hooks)
                     arrival.receipt = service.receipts.begin(route, request, arrival.body_digest, applied)
@@ -321,9 +318,10 @@ def under_policy(route: Route, request: GenerationRequest) -> GenerationRequest:
     if allowed is not None:
         _check_processors(request, allowed)
     added = route.policy.logits_processors
-    if not route.limited and not added:
+    limited = route.limited if route.per_user is None else (*route.limited, route.per_user)
+    if not limited and not added:
         return request
-    limits = (subject.limits.max_tokens for subject in route.limited)
+    limits = (subject.limits.max_tokens for subject in limited)
     limit = min((one for one in limits if one is not None), default=None)
     sampling = request.sampling
     if limit is not None:

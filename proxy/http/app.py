@@ -303,6 +303,8 @@ class Server:
             with contextlib.suppress(StateError):
                 await self.service.limits.aclose()
             with contextlib.suppress(StateError):
+                await self.service.rates.aclose()
+            with contextlib.suppress(StateError):
                 await self.service.operator.write_decisions()
         await self.service.state.aclose()
         await self.service.operator.aclose()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from engine.protocol.parts import MissingPart, load
 from proxy.deployment.deployment import Policy
 from proxy.deployment.keys import Key
+from proxy.service.usage import UsageCounts
 from proxy.settings.serve import ServeSettings
 from proxy.storage.records import Change
 from proxy.telemetry.feed import DecisionFeed
@@ -51,15 +52,15 @@ class OperatorSide:
 
 
 def operator_side(
-    settings: ServeSettings, feed: DecisionFeed, policies: Callable[[], Iterable[Policy]]
+    settings: ServeSettings, feed: DecisionFeed, policies: Callable[[], Iterable[Policy]], usage: UsageCounts
 ) -> OperatorSide:
-    """`policies`: those that requests run under now. Raises `ValueError` for a store that cannot be used, and
-    `MissingPart` for options of the operator if their code is left out."""
+    """`policies`: those that requests run under now. `usage`: what is written. Raises `ValueError` for a
+    store that cannot be used, and `MissingPart` for options of the operator if their code is left out."""
     try:
         make = load("proxy.service.operator.operator_store:OperatorStore", "the operator's store")
     except MissingPart:
         if settings.store is not None or settings.admin_key or settings.admin_port is not None:
             raise
         return OperatorSide()
-    made: OperatorSide = make(settings, feed, policies)
+    made: OperatorSide = make(settings, feed, policies, usage)
     return made

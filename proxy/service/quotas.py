@@ -1,4 +1,5 @@
-"""The limits of keys and policies: requests and tokens within a minute, and requests at the same time.
+"""The limits of keys, policies and users: requests and tokens within a minute, a day and a month, and
+requests at the same time.
 
 A request is refused before anything is generated for it. Its tokens are known, and counted, when it ends: the
 requests that run when a limit is reached may exceed it.
@@ -6,19 +7,19 @@ requests that run when a limit is reached may exceed it.
 
 import math
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from typing import NamedTuple
 
-from engine.protocol import Delta, GenerationRequest, Usage
-from engine.protocol.prompt_size import prompt_size
-from engine.streams.flow import Stage
-from proxy.service.rates import Rates
+from proxy.deployment.deployment import Route
+from proxy.service.periods import Period
+from proxy.service.rates import Count, Rates
 from proxy.service.running import RequestLimits
+from proxy.service.spending import Spending
+from proxy.service.usage import UsageCounts
+from proxy.service.users import Users
 from proxy.settings.limits import SETTINGS, WHOSE, Subject
+from proxy.storage.records import Asker
 from proxy.wire.errors import APIError
-
-CHARACTERS_PER_TOKEN = 4
-"""The estimate for a request that ends before its engine has reported the tokens."""
 
 
 class LimitError(APIError):
@@ -33,73 +34,51 @@ class LimitError(APIError):
 
 
 class _Rate(NamedTuple):
-    """One limit of a minute."""
+    """One limit of a period."""
 
     subject: Subject
     what: str
     """`requests` or `tokens`."""
+    period: Period
     limit: int
+    counted: Count
 
     @property
     def name(self) -> str:
-        return self.subject.of(self.what)
-
-
-class Spending:
-    """The spending of one admitted request."""
-
-    def __init__(self, rates: Rates, names: list[str]) -> None:
-        """`names`: its tokens count under these names."""
-        self._rates = rates
-        self._names = names
-        self.is_limited = bool(names)
-        """Whether its tokens count for a limit."""
-        self._num_generated = 0
-        """Characters, the withheld ones among them."""
-
-    def spend(self, tokens: int) -> None:
-        for name in self._names:
-            self._rates.spend(name, tokens)
-
-    def count(self, delta: Delta) -> None:
-        """Count what the engine generates. `settle` estimates by it if the request ends before its usage is
-        known."""
-        self._num_generated += len(delta.text)
-
-    def settle(self, request: GenerationRequest, usage: Usage | None) -> None:
-        """Count the tokens of the request, which ends now. `usage`: as the client got it, if it did."""
-        if usage is None:
-            self.spend(estimated_tokens(request) + self._num_generated // CHARACTERS_PER_TOKEN)
-        else:
-            self.spend(usage.prompt_tokens + usage.completion_tokens)
-
-
-class Counting(Stage):
-    """Feeds the engine's deltas, and counts them for a request with limits."""
-
-    __slots__ = ("_count",)
-
-    def __init__(self, spending: Spending) -> None:
-        self._count = spending.count
-
-    def feed(self, delta: Delta) -> None:
-        self._count(delta)
-        self.next.feed(delta)
+        """As in `Limits`."""
+        return f"{self.what}_per_{self.period}"
 
 
 class Quotas:
     """Enforces the limits of keys and policies, in all processes that share the state."""
 
-    def __init__(self, in_flight: RequestLimits, rates: Rates) -> None:
+    def __init__(self, in_flight: RequestLimits, rates: Rates, users: Users, usage: UsageCounts) -> None:
         self._in_flight = in_flight
         self._rates = rates
-        self.none = nullcontext(Spending(rates, []))
-        """As `admitted`, for a request whose key and policy have no limit."""
+        self._users = users
+        self._usage = usage
+
+    def subjects(self, route: Route, user: str | None) -> Sequence[Subject]:
+        """Who has limits for a request of this user."""
+        if route.per_user is None:
+            return route.limited
+        key = route.per_user.name
+        return (*route.limited, route.per_user._replace(name=self._users.name(key, user or "")))
+
+    def admitted(
+        self, subjects: Sequence[Subject], headers: dict[str, str], asker: Asker | None
+    ) -> AbstractAsyncContextManager[Spending]:
+        """Counts a request, to its end, for its `subjects`, which have limits. Puts these into `headers`, by
+        OpenAI's names. `asker`: whose usage it is; None: the report of usage leaves it out. Entering raises
+        `LimitError` if it is one too many."""
+        if not subjects:
+            return nullcontext(Spending(self._rates, (), self._usage.begin(asker) if asker else None))
+        return self._limited(subjects, headers, asker)
 
     @asynccontextmanager
-    async def admitted(self, subjects: Sequence[Subject], headers: dict[str, str]) -> AsyncIterator[Spending]:
-        """Counts a request, to its end, for its `subjects`, which have limits. Puts these into `headers`, by
-        OpenAI's names. Raises `LimitError` if it is one too many."""
+    async def _limited(
+        self, subjects: Sequence[Subject], headers: dict[str, str], asker: Asker | None
+    ) -> AsyncIterator[Spending]:
         rates = [rate for subject in subjects for rate in _rates_of(subject)]
         async with AsyncExitStack() as stack:
             for subject in subjects:
@@ -107,7 +86,8 @@ class Quotas:
                     await self._enter(stack, subject, limit)
             if rates:
                 await self._spend_request(rates, headers)
-            yield Spending(self._rates, [rate.name for rate in rates if rate.what == "tokens"])
+            used = self._usage.begin(asker) if asker else None
+            yield Spending(self._rates, [rate.counted for rate in rates if rate.what == "tokens"], used)
 
     async def _enter(self, stack: AsyncExitStack, subject: Subject, limit: int) -> None:
         name = subject.of("under_way")
@@ -121,12 +101,12 @@ class Quotas:
         self._check(rates, headers, own=1)
         try:
             for rate in rates:
-                self._rates.spend(rate.name, _cost(rate))
+                self._rates.spend(rate.counted, _cost(rate))
             await self._rates.settle()
             self._check(rates, headers, own=0)
         except BaseException:
             for rate in rates:
-                self._rates.spend(rate.name, -_cost(rate))
+                self._rates.spend(rate.counted, -_cost(rate))
             raise
 
     def _check(self, rates: list[_Rate], headers: dict[str, str], own: int) -> None:
@@ -135,10 +115,10 @@ class Quotas:
         for rate in rates:
             # A request that is let in may spend any number of tokens: one of them must be left.
             most = rate.limit - (own if rate.what == "requests" else 1)
-            if self._rates.used(rate.name) > most:
-                seconds = max(1, math.ceil(self._rates.seconds_until(rate.name, most)))
-                limit = f"{rate.limit} {rate.what} in a minute"
-                raise LimitError(rate.subject, f"{rate.what}_per_minute", limit, seconds)
+            if self._rates.used(rate.counted) > most:
+                seconds = max(1, math.ceil(self._rates.seconds_until(rate.counted, most)))
+                limit = f"{rate.limit} {rate.what} in {rate.period.in_words}"
+                raise LimitError(rate.subject, rate.name, limit, seconds)
 
     def _headers(self, rates: list[_Rate], own: int) -> dict[str, str]:
         """As OpenAI names them. If several subjects have a limit, the headers report the tightest one."""
@@ -149,24 +129,26 @@ class Quotas:
             if tightest is not None:
                 headers[f"x-ratelimit-limit-{what}"] = str(tightest.limit)
                 headers[f"x-ratelimit-remaining-{what}"] = str(left[tightest])
-                reset = math.ceil(self._rates.seconds_until(tightest.name, 0))
+                reset = math.ceil(self._rates.seconds_until(tightest.counted, 0))
                 headers[f"x-ratelimit-reset-{what}"] = f"{reset}s"
         return headers
 
     def _left(self, rate: _Rate, own: int) -> int:
-        used = self._rates.used(rate.name) + (own if rate.what == "requests" else 0)
+        used = self._rates.used(rate.counted) + (own if rate.what == "requests" else 0)
         return max(0, math.floor(rate.limit - used))
 
 
-def estimated_tokens(request: GenerationRequest) -> int:
-    """The tokens of a request's prompts, about."""
-    return prompt_size(request) // CHARACTERS_PER_TOKEN
-
-
 def _rates_of(subject: Subject) -> list[_Rate]:
-    limits = subject.limits
-    each = ("requests", limits.requests_per_minute), ("tokens", limits.tokens_per_minute)
-    return [_Rate(subject, what, limit) for what, limit in each if limit is not None]
+    found = []
+    for name, what, period in _KINDS:
+        limit: int | None = getattr(subject.limits, name)
+        if limit is not None:
+            found.append(_Rate(subject, what, period, limit, Count(subject.of(name), period)))
+    return found
+
+
+_KINDS = [(f"{what}_per_{period}", what, period) for period in Period for what in ("requests", "tokens")]
+"""The limits of a period, by their names in `Limits`."""
 
 
 def _cost(rate: _Rate) -> int:

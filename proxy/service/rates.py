@@ -1,8 +1,8 @@
-"""Each subject's spending within the last minute, in this process and in all that share its state.
+"""Each count's spending within its period, in this process and in all that share its state.
 
-The last minute is estimated from two calendar minutes: all spending of this minute, and the share of the
-minute before that still lies within 60 seconds. A process reports its own spending, and learns the sums. It
-does so in one call for all requests that came since the last call.
+A day and a month are the calendar's. The last minute is estimated from two of the clock's minutes: all
+spending of this one, and the share of the one before that still lies within 60 seconds. A process reports its
+own spending, and learns the sums. It does so in one call for all requests that came since the last call.
 """
 
 import asyncio
@@ -11,8 +11,10 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from proxy.storage.shared.protocol import State
+from proxy.service.periods import Period
+from proxy.storage.shared.protocol import Slot, State
 
 logger = logging.getLogger("weir.proxy")
 
@@ -21,59 +23,90 @@ RETRY = 1.0
 """Seconds between two calls of a state that does not answer. A process's own spending then decides alone."""
 LOG_INTERVAL = 60.0
 MAX_IDLE = 4096
-"""Subjects after which those that spend nothing are forgotten."""
+"""Counts after which those whose periods have passed are forgotten."""
+
+
+class Count(NamedTuple):
+    """One thing that is counted, such as the tokens of a key in a day."""
+
+    name: str
+    """No other count has it, nor one of another period."""
+    period: Period
 
 
 @dataclass(slots=True)
 class _Spent:
-    """One subject's spending."""
+    """One count's spending. Times are minutes, counted from 1970."""
 
-    minute: int
+    count: Count
+    start: int
+    end: int
     current: int = 0
-    """In this minute."""
+    """In this period."""
     previous: int = 0
-    """In the minute before."""
+    """In the period before."""
+
+    @classmethod
+    def at(cls, count: Count, minute: int) -> "_Spent":
+        start = count.period.start(minute)
+        return cls(count, start, count.period.end(start))
+
+    @property
+    def slot(self) -> Slot:
+        """A peer whose clock is late may still add to it for one more period, an hour at most."""
+        before = self.count.period.start(self.start - 1)
+        return Slot(self.count.name, before, self.start, self.end + min(60, self.end - self.start))
 
     def roll(self, minute: int) -> None:
-        """Go on to a later minute."""
-        if minute != self.minute:
-            self.previous = self.current if minute == self.minute + 1 else 0
-            self.current = 0
-            self.minute = minute
+        """Go on to a later period. A clock that is set back a little stays in this one."""
+        if self.start <= minute < self.end or 2 * self.start - self.end <= minute < self.start:
+            return
+        now = _Spent.at(self.count, minute)
+        self.previous = self.current if now.start == self.end else 0
+        self.current, self.start, self.end = 0, now.start, now.end
 
 
 class Rates:
-    """Counts requests and tokens over the last minute."""
+    """Counts requests and tokens over the last minute, the day and the month."""
 
     def __init__(self, state: State | None = None, clock: Callable[[], float] = time.time) -> None:
         """`state`: None if no other process shares the counts. `clock`: seconds since 1970."""
         self._state = state
         self._clock = clock
         self._spent: dict[str, _Spent] = {}
-        self._unsaid: Counter[str] = Counter()
+        self._many = MAX_IDLE
+        """As many counts are no reason to look for idle ones."""
+        self._unsaid: Counter[Slot] = Counter()
+        self._saying: tuple[asyncio.Task[dict[Slot, tuple[int, int]]], Counter[Slot]] | None = None
+        """The call of the state that runs, and what it reports."""
         self._waiting: list[asyncio.Future[None]] = []
         self._changed = asyncio.Event()
         self._answers = state is not None
         """Whether the state has answered the last call."""
         self._logged_at = -LOG_INTERVAL
 
-    def used(self, subject: str) -> float:
-        """The subject's spending within the last minute."""
+    def used(self, count: Count) -> float:
+        """The spending within the last minute, this day or this month."""
         now = self._clock()
-        spent = self._of(subject, int(now // MINUTE))
+        spent = self._of(count, now)
+        if count.period is not Period.MINUTE:
+            return spent.current
         return spent.current + spent.previous * (1 - now % MINUTE / MINUTE)
 
-    def spend(self, subject: str, amount: int) -> None:
+    def spend(self, count: Count, amount: int) -> None:
         """Count an amount; a negative one is subtracted."""
-        self._of(subject, int(self._clock() // MINUTE)).current += amount
+        spent = self._of(count, self._clock())
+        spent.current += amount
         if self._state is not None:
-            self._unsaid[subject] += amount
+            self._unsaid[spent.slot] += amount
             self._changed.set()
 
-    def seconds_until(self, subject: str, most: float) -> float:
-        """Seconds after which the subject has spent no more than `most`, if it spends nothing meanwhile."""
+    def seconds_until(self, count: Count, most: float) -> float:
+        """Seconds after which no more than `most` is spent, if nothing is spent meanwhile."""
         now = self._clock()
-        spent = self._of(subject, int(now // MINUTE))
+        spent = self._of(count, now)
+        if count.period is not Period.MINUTE:
+            return 0.0 if spent.current <= most else max(0.0, MINUTE * spent.end - now)
         passed = now % MINUTE
         if spent.current <= most:  # the rest of the minute before must become small enough
             over = spent.current + spent.previous - most
@@ -97,23 +130,40 @@ class Rates:
             self._changed.clear()
             await self._say(self._state)
 
+    async def aclose(self) -> None:
+        """Report what is not reported yet: a restart must not forget it. Raises `StateError`."""
+        if self._saying is not None:
+            saying, unsaid = self._saying
+            try:
+                await saying
+            except Exception:  # noqa: BLE001 - the call below says why, if it fails too
+                self._unsaid.update(unsaid)
+        if self._state is not None and self._unsaid:
+            await self._state.spend(int(self._clock() // MINUTE), self._unsaid)
+
     async def _say(self, state: State) -> None:
         unsaid, self._unsaid = self._unsaid, Counter()
         waiting, self._waiting = self._waiting, []
         minute = int(self._clock() // MINUTE)
+        # A call that runs is not cancelled: nobody would know whether it has counted.
+        saying = asyncio.get_running_loop().create_task(state.spend(minute, unsaid))
+        self._saying = saying, unsaid
         try:
-            totals = await state.spend(minute, unsaid)
+            totals = await asyncio.shield(saying)
         except Exception as error:  # noqa: BLE001 - whatever happened, no request waits for ever
             self._answers = False
             self._log(error)
-            self._unsaid.update(unsaid)
+            self._unsaid.update({slot: num for slot, num in unsaid.items() if slot.until >= minute})
             waiting += self._waiting
             self._waiting = []
         else:
             self._answers = True
-            for subject, (previous, current) in totals.items():
-                own = self._unsaid[subject]  # spent meanwhile
-                self._spent[subject] = _Spent(minute, current + own, previous)
+            for slot, (previous, current) in totals.items():
+                spent = self._spent.get(slot.name)
+                if spent is not None and spent.start == slot.start:
+                    own = self._unsaid[slot]  # spent meanwhile
+                    spent.current, spent.previous = current + own, previous
+        self._saying = None
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
@@ -121,12 +171,14 @@ class Rates:
             await asyncio.sleep(RETRY)
             self._changed.set()
 
-    def _of(self, subject: str, minute: int) -> _Spent:
-        spent = self._spent.get(subject)
+    def _of(self, count: Count, now: float) -> _Spent:
+        minute = int(now // MINUTE)
+        spent = self._spent.get(count.name)
         if spent is None:
-            if len(self._spent) >= MAX_IDLE:
-                self._spent = {name: one for name, one in self._spent.items() if one.minute >= minute - 1}
-            spent = self._spent[subject] = _Spent(minute)
+            if len(self._spent) >= self._many:
+                self._spent = {name: one for name, one in self._spent.items() if one.end >= minute}
+                self._many = max(MAX_IDLE, 2 * len(self._spent))
+            spent = self._spent[count.name] = _Spent.at(count, minute)
         spent.roll(minute)
         return spent
 
@@ -134,4 +186,4 @@ class Rates:
         now = time.monotonic()
         if now - self._logged_at >= LOG_INTERVAL:
             self._logged_at = now
-            logger.warning("%s: the limits per minute hold for this process alone", error)
+            logger.warning("%s: the limits per minute, day and month hold for this process alone", error)

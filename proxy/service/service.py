@@ -27,6 +27,8 @@ from proxy.service.receipt_keeping import receipt_keeping
 from proxy.service.reload import Reloads
 from proxy.service.running import RequestLimits, RunningRequests
 from proxy.service.stored_responses import ResponseStore
+from proxy.service.usage import UsageCounts
+from proxy.service.users import Users
 from proxy.settings.serve import ServeSettings
 from proxy.storage.connect import make_state
 from proxy.telemetry.feed import DecisionFeed, log_decision
@@ -40,8 +42,8 @@ class Service:
     def __init__(
         self, deployment: Deployment, settings: ServeSettings, clock: Callable[[], float] = time.time
     ) -> None:
-        """`settings`: those that need a restart to change. `clock`: seconds since 1970, for the limits of a
-        minute."""
+        """`settings`: those that need a restart to change. `clock`: seconds since 1970, for limits and
+        usage."""
         self.settings = settings
         self.is_draining = False
         """A load balancer should send nothing more: the server is about to stop. It serves what comes."""
@@ -69,7 +71,8 @@ class Service:
         self.names_guards = settings.guards_header or self.receipts.keeps_any
         """Whether answers name their guards in `X-Weir-Guards`."""
         self.responses = ResponseStore(settings, self.state)
-        self.operator = operator_side(settings, self.decisions, self.deployments.policies)
+        self.usage = UsageCounts(clock)
+        self.operator = operator_side(settings, self.decisions, self.deployments.policies, self.usage)
         self.requests = RunningRequests()
         self.approvals = Approvals(settings)
         self.metrics.others.append(self.approvals.metrics)
@@ -81,7 +84,7 @@ class Service:
         shared = self.state if is_shared else None
         self.limits = RequestLimits(limit, shared, self.process)
         self.rates = Rates(shared, clock)
-        self.quotas = Quotas(self.limits, self.rates)
+        self.quotas = Quotas(self.limits, self.rates, Users(lambda: self.state.salt, clock), self.usage)
         self.limit_refusals = LimitRefusals(self.decisions)
         self.key_refusals = KeyRefusals()
         self.remembered_bytes: Counter[str] = Counter()

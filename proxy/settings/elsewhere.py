@@ -6,7 +6,7 @@ from collections.abc import Collection
 _LIMITS = "; a key and a policy have it as {} under limits"
 _TOP = "; there are no groups here: the options are at the top of the file"
 _FALLBACKS = "; no other model answers in a model's place. Several servers under upstream may have one model"
-_MONEY = "; there are no budgets in money: limits of a key or a policy have tokens_per_minute"
+_MONEY = "; there are no budgets in money: limits of a key or a policy have tokens_per_month"
 
 _OPTIONS = {
     **dict.fromkeys(("tls_key", "tls_keyfile", "tls_key_file", "ssl_key", "keyfile"), ("ssl_keyfile",)),

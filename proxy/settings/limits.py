@@ -20,6 +20,14 @@ class Limits(BaseModel):
     """Requests that may begin in a minute"""
     tokens_per_minute: AtLeastOne | None = None
     """Tokens of prompts and outputs in a minute"""
+    requests_per_day: AtLeastOne | None = None
+    """Requests that may begin in a day of UTC"""
+    tokens_per_day: AtLeastOne | None = None
+    """Tokens of prompts and outputs in a day of UTC"""
+    requests_per_month: AtLeastOne | None = None
+    """Requests that may begin in a calendar month of UTC"""
+    tokens_per_month: AtLeastOne | None = None
+    """Tokens of prompts and outputs in a calendar month of UTC"""
     concurrent_requests: AtLeastOne | None = None
     """Requests at the same time"""
     max_tokens: AtLeastOne | None = None
@@ -27,14 +35,17 @@ class Limits(BaseModel):
 
 
 NO_LIMITS = Limits()
+BUDGETS = ("requests_per_day", "tokens_per_day", "requests_per_month", "tokens_per_month")
+"""The limits that outlast a restart, if the server's state does."""
 
 
-Kind = Literal["key", "policy", "policy_key", "policy_tenant"]
+Kind = Literal["key", "policy", "policy_key", "policy_tenant", "key_user"]
 WHOSE: Mapping[Kind, str] = {
     "key": "this key",
     "policy": "this policy, which all its callers share",
     "policy_key": "this key under its policy",
     "policy_tenant": "this tenant, whose keys share it",
+    "key_user": "this user of the key",
 }
 """The owner of a limit by its kind, in words for the client."""
 SETTINGS: Mapping[Kind, str] = {
@@ -42,12 +53,13 @@ SETTINGS: Mapping[Kind, str] = {
     "policy": "policies.limits",
     "policy_key": "policies.limits_per_key",
     "policy_tenant": "policies.limits_per_tenant",
+    "key_user": "keys.limits_per_user",
 }
 """The setting that holds a limit, by the limit's kind."""
 
 
 class Subject(NamedTuple):
-    """Who has limits: a key, a policy, or one key or one tenant under a policy."""
+    """Who has limits: a key, a policy, one key or one tenant under a policy, or one user of a key."""
 
     kind: Kind
     name: str

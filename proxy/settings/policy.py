@@ -79,6 +79,9 @@ class KeyRules(BaseModel):
     """Models that the key may use (default: all)"""
     limits: Limits = NO_LIMITS
     """Limits of all requests of this key together"""
+    limits_per_user: Limits = NO_LIMITS
+    """Limits of each user's requests of this key, by the request's field user. Those without one count as one
+    user's"""
     expires: AwareDatetime | None = None
     """The time from which on the key is not valid, with its time zone (default: never)"""
 

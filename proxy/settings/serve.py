@@ -37,6 +37,7 @@ from proxy.settings.requests import BodyOptions, CallerOptions
 from proxy.settings.secrets import named_variables
 from proxy.settings.storage import AuditOptions, DecisionOptions, ReceiptOptions, StateOptions, StoreOptions
 from proxy.settings.telemetry import TelemetryOptions
+from proxy.settings.usage import UsageOptions
 from proxy.settings.values import File, Keys
 
 logger = logging.getLogger("weir.proxy")
@@ -68,6 +69,7 @@ class ServeSettings(
     DecisionOptions,
     AuditOptions,
     ReceiptOptions,
+    UsageOptions,
     TelemetryOptions,
     DirectorySettings,
     BaseModel,

@@ -35,6 +35,24 @@ class Asker(NamedTuple):
     model: str
 
 
+def day_of(now: float) -> str:
+    """The day of UTC, as 2026-11-28. `now`: seconds since 1970."""
+    return datetime.fromtimestamp(max(0.0, now), UTC).date().isoformat()
+
+
+class DayUsage(NamedTuple):
+    """The requests of one asker on one day, and their tokens."""
+
+    day: str
+    """As `day_of` has it."""
+    asker: Asker
+    requests: int
+    prompt_tokens: int
+    completion_tokens: int
+    estimated_tokens: int
+    """Those among both that no engine has reported."""
+
+
 class DecisionRecord(NamedTuple):
     """The fields that `Decision` has too mean the same as there."""
 

@@ -43,7 +43,7 @@ class StreamTranslator:
         self._request = request
         self._stop = request.sampling.stop
         self._signatures = signatures
-        self._count = UsageCount(Usage(prompt_tokens=0, completion_tokens=0))
+        self._count = UsageCount(Usage(prompt_tokens=0, completion_tokens=0, is_estimated=True))
         self._output = OutputCount(request, "", options.max_upstream_output, self._count)
         self._has_begun = False
         self._num_blocks = 0
@@ -170,4 +170,7 @@ class StreamTranslator:
         if reported.get("input_tokens") is not None:
             prompt = count_of(reported, "input_tokens", 0) + read + written
         generated = count_of(reported, "output_tokens", used.completion_tokens)
-        self._count.usage = Usage(prompt, generated, read, used.reasoning_tokens, written, min(hour, written))
+        is_estimated = not prompt or count_of(reported, "output_tokens", -1) < 0
+        self._count.usage = Usage(
+            *(prompt, generated, read, used.reasoning_tokens, written, min(hour, written), is_estimated)
+        )

@@ -51,7 +51,7 @@ class StreamTranslator:
         num_prompt_tokens = 0
         for prompt in request.prompts:
             num_prompt_tokens += 0 if isinstance(prompt, str) else len(prompt)
-        self._count = UsageCount(Usage(prompt_tokens=num_prompt_tokens, completion_tokens=0))
+        self._count = UsageCount(Usage(num_prompt_tokens, completion_tokens=0, is_estimated=True))
         asks_for_prompt = request.sampling.prompt_logprobs is not None
         prompts = PromptReader(request.num_prompt_logprobs or 0) if asks_for_prompt else None
         self._outputs: list[_Output] = []
@@ -372,4 +372,5 @@ def _usage(reported: Any, counted: Usage) -> Usage:
         completion_tokens=count_of(usage, "completion_tokens", counted.completion_tokens),
         cached_tokens=count_of(prompt, "cached_tokens", counted.cached_tokens),
         reasoning_tokens=count_of(completion, "reasoning_tokens", counted.reasoning_tokens),
+        is_estimated=any(count_of(usage, name, -1) < 0 for name in ("prompt_tokens", "completion_tokens")),
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from aiohttp import web
 
 from proxy.http.access.operator import operator_middleware
-from proxy.http.admin import approvals, configuration, decisions, keys, recordings, requests
+from proxy.http.admin import approvals, configuration, decisions, keys, recordings, requests, usage
 from proxy.http.admin.live import LIVE, LiveFeed, live, shadow_hooks
 from proxy.http.admin.past import PAST, Past, past, remembering
 from proxy.http.admin.wire import operator_store
@@ -33,6 +33,7 @@ ENDPOINTS: Iterable[Endpoint] = (
     ("GET", "/changes", "What the operator changed", keys.list_changes),
     ("GET", "/decisions", "What hooks decided", decisions.list_decisions),
     ("GET", "/shadow", "What hooks in shadow mode would have done", decisions.list_shadow),
+    ("GET", "/usage", "Requests, tokens and money, by day and by who asked", usage.report_usage),
     ("GET", "/recordings", "The recordings", recordings.list_recordings),
     ("GET", "/recordings/{id}", "A recording", recordings.get_recording),
     ("DELETE", "/recordings/{id}", "Remove a recording", recordings.delete_recording),

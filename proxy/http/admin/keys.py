@@ -38,6 +38,7 @@ class KeyFields(BaseModel):
     policy: str | dict[str, str] | None = None
     models: list[str] | None = None
     limits: Limits | None = None
+    limits_per_user: Limits | None = None
     expires: AwareDatetime | None = None
 
 
@@ -184,6 +185,7 @@ def _file_object(key: Key, configured: Iterable[Key]) -> dict[str, Any]:
         "policy": key.policy,
         "models": key.models,
         "limits": key.limits.model_dump(exclude_none=True) or None,
+        "limits_per_user": key.limits_per_user.model_dump(exclude_none=True) or None,
         "expires": None if key.expires is None else _iso(key.expires),
         "previous_until": None if until is None else _iso(until),
         "created": None,

@@ -1,4 +1,4 @@
-"""Writes decisions, and the hooks' work in each hour, to the store. No request waits for it."""
+"""Writes decisions, the hooks' work in each hour and each day's usage to the store. No request waits."""
 
 import asyncio
 import logging
@@ -10,12 +10,13 @@ from itertools import islice
 
 from proxy.deployment.deployment import Policy
 from proxy.service.operator.decision_work import WorkCounts
+from proxy.service.usage import UsageCounts
 from proxy.settings.storage import DecisionOptions
-from proxy.storage.operator import decisions, hook_hours
+from proxy.storage.operator import decisions, hook_hours, usage
 from proxy.storage.operator.hook_hours import HookWork
 from proxy.storage.operator.store import Store
 from proxy.storage.query import StateError
-from proxy.storage.records import DecisionRecord
+from proxy.storage.records import DayUsage, DecisionRecord
 from proxy.telemetry.feed import DecisionFeed
 
 logger = logging.getLogger("weir.decisions.store")
@@ -27,7 +28,7 @@ BATCH = 500
 GATHER = 0.05
 """Seconds in which decisions gather for a transaction."""
 INTERVAL = 10.0
-"""Seconds between two times that the hooks' work is written."""
+"""Seconds between two times that the hooks' work and the usage are written."""
 PRUNING = 60.0
 """Seconds between two times that old rows are removed."""
 RETRY = 1.0
@@ -48,14 +49,16 @@ class DecisionWriter:
         feed: DecisionFeed,
         options: DecisionOptions,
         policies: Callable[[], Iterable[Policy]],
+        used: UsageCounts,
     ) -> None:
-        """`policies`: those that requests run under now."""
+        """`policies`: those that requests run under now. `used`: the usage that is to be written."""
         self._store = store
         self._feed = feed
         self._max_age = options.decisions_max_age * DAY
         self._max_rows = options.decisions_max_rows if store.is_kept else MAX_IN_MEMORY
         self._pruning = PRUNING if store.is_kept else 0.0
         self._work = WorkCounts(policies, feed)
+        self._usage = used
         self._waiting: deque[DecisionRecord] = deque()
         self._num_lost = 0
         self._is_changed = asyncio.Event()
@@ -130,11 +133,14 @@ class DecisionWriter:
             if now - self._worked >= INTERVAL:
                 if work := self._work.take():
                     await self._keep(work)
+                if used := self._usage.take():
+                    await self._keep_usage(used)
                 self._worked = now
             if now - self._pruned >= self._pruning:
                 before = time.time() - self._max_age
                 await self._store.run(decisions.prune(before, self._max_rows))
                 await self._store.run(hook_hours.prune(before))
+                await self._store.run(usage.prune(time.time()))
                 self._pruned = now
 
     async def _keep(self, work: list[HookWork]) -> None:
@@ -142,6 +148,13 @@ class DecisionWriter:
             await self._store.run(hook_hours.add(time.time(), work))
         except StateError:
             self._work.give_back()
+            raise
+
+    async def _keep_usage(self, used: list[DayUsage]) -> None:
+        try:
+            await self._store.run(usage.add(used))
+        except StateError:
+            self._usage.give_back(used)
             raise
 
     def _remind(self, reason: object) -> None:

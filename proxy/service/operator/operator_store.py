@@ -6,6 +6,7 @@ from proxy.deployment.deployment import Policy
 from proxy.service.operator.decision_writer import DecisionWriter
 from proxy.service.operator.stored_keys import StoredKeys
 from proxy.service.operator_side import OperatorSide
+from proxy.service.usage import UsageCounts
 from proxy.settings.serve import ServeSettings
 from proxy.storage.operator.store import Store
 from proxy.storage.records import Change
@@ -18,11 +19,15 @@ class OperatorStore(OperatorSide):
     keys: StoredKeys
 
     def __init__(
-        self, settings: ServeSettings, feed: DecisionFeed, policies: Callable[[], Iterable[Policy]]
+        self,
+        settings: ServeSettings,
+        feed: DecisionFeed,
+        policies: Callable[[], Iterable[Policy]],
+        usage: UsageCounts,
     ) -> None:
-        """`policies`: those that requests run under now. Raises as `Store`."""
+        """`policies`: those that requests run under now. `usage`: what is written. Raises as `Store`."""
         self.store = Store(settings, has_admin_key=bool(settings.admin_key))
-        self.decisions = DecisionWriter(self.store, feed, settings, policies)
+        self.decisions = DecisionWriter(self.store, feed, settings, policies, usage)
         self.keys = StoredKeys(self.store)
         self._is_alone = settings.workers == 1
 

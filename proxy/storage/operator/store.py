@@ -9,7 +9,7 @@ import time
 from proxy import __version__
 from proxy.settings.storage import StoreOptions
 from proxy.storage.connect import make_database
-from proxy.storage.operator import changes, decisions, hook_hours, keys
+from proxy.storage.operator import changes, decisions, hook_hours, keys, usage
 from proxy.storage.query import Database, Query, StateError, Steps, T
 from proxy.storage.records import Change
 from proxy.storage.sqlite import MEMORY
@@ -25,7 +25,7 @@ _MADE_BY = "weir "
 """A fact of such a name says when a version of Weir last started with the store."""
 
 _FACTS = "CREATE TABLE IF NOT EXISTS weir_store (name TEXT PRIMARY KEY, value BIGINT NOT NULL)"
-TABLES = (_FACTS, *keys.TABLES, *changes.TABLES, *decisions.TABLES, *hook_hours.TABLES)
+TABLES = (_FACTS, *keys.TABLES, *changes.TABLES, *decisions.TABLES, *hook_hours.TABLES, *usage.TABLES)
 
 
 class Store:

@@ -39,8 +39,21 @@ ItemIds = Mapping[str, int]
 """The ids of a conversation's items. The value is the item's place in the conversation, from 0."""
 
 
+class Slot(NamedTuple):
+    """One count in one period of time. Times are minutes of UTC, counted from 1970."""
+
+    name: str
+    """The count's name, which says how long its periods are."""
+    previous: int
+    """The first minute of the period before."""
+    start: int
+    """The first minute of the period."""
+    until: int
+    """The minute after which the count may be forgotten."""
+
+
 class State(Protocol):
-    """Stored responses by owner and id, and counts of requests. Methods raise `StateError`."""
+    """Stored responses by owner and id, and counts of requests and tokens. Methods raise `StateError`."""
 
     salt: bytes
     """The key of callers' digests, the same for all that share the state. Known once it has started."""
@@ -70,6 +83,6 @@ class State(Protocol):
     async def forget(self, process: str) -> None:
         """The process has no requests in flight any more."""
 
-    async def spend(self, minute: int, amounts: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-        """Add the spending of some subjects to a minute, counted from 1970. Returns the spending of each in
-        the minute before and in this one, in all processes together."""
+    async def spend(self, minute: int, amounts: Mapping[Slot, int]) -> dict[Slot, tuple[int, int]]:
+        """Add to some counts. Returns each one's sum in the period before and in its own, of all processes
+        together. `minute`: the present one."""

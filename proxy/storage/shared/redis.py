@@ -7,7 +7,7 @@ All keys begin with `{weir}:`. The braces keep them in one slot of a cluster.
 - `shelf:CALLER`: the names of a caller's responses, by last use
 - `item:CALLER:KEY:ITEM`: responses with the item, by age, as `PLACE:ID`
 - `num` and `size`: callers by the number and the bytes of their responses; `all`: both, of all callers
-- `spent:SUBJECT:MINUTE`: what a subject has spent in a minute
+- `slot:NAME:START`: a count in the period that begins with a minute
 - `process:PROCESS`: there until the process's lease ends; `under_way:CALLER`: requests by process
 
 A Redis with little memory may evict any of these keys. No script relies on one key because another is there:
@@ -24,7 +24,7 @@ from typing import Any
 from hooks.api.extras import from_extra
 from proxy.settings.storage import StateOptions
 from proxy.storage.query import StateError
-from proxy.storage.shared.protocol import LEASE, ItemIds, Owner, StoredResponse
+from proxy.storage.shared.protocol import LEASE, ItemIds, Owner, Slot, StoredResponse
 
 with from_extra("redis", "redis", needed_by="--state redis://"):
     from redis.asyncio import BlockingConnectionPool, Redis
@@ -136,12 +136,12 @@ return totals
 """
 
 _SPEND = """
-local minute, totals = tonumber(ARGV[1]), {}
-for i = 2, #ARGV, 2 do
-  local spent = P..'spent:'..ARGV[i]..':'
-  table.insert(totals, tonumber(redis.call('GET', spent..(minute - 1)) or 0))
-  table.insert(totals, redis.call('INCRBY', spent..minute, ARGV[i + 1]))
-  redis.call('EXPIRE', spent..minute, 180)
+local totals = {}
+for i = 1, #ARGV, 5 do
+  local slot = P..'slot:'..ARGV[i]..':'
+  table.insert(totals, tonumber(redis.call('GET', slot..ARGV[i + 1]) or 0))
+  table.insert(totals, redis.call('INCRBY', slot..ARGV[i + 2], ARGV[i + 4]))
+  redis.call('EXPIRE', slot..ARGV[i + 2], ARGV[i + 3])
 end
 return totals
 """
@@ -206,10 +206,13 @@ class RedisState:
             totals = await self._count(args=(process, round(LEASE), DAY, self.salt, *counts))
         return dict(zip(requests, totals, strict=True))
 
-    async def spend(self, minute: int, amounts: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-        spent = [word for one in amounts.items() for word in one]
+    async def spend(self, minute: int, amounts: Mapping[Slot, int]) -> dict[Slot, tuple[int, int]]:
+        spent = list[str | int]()
+        for slot, num in amounts.items():
+            seconds = 60 * max(1, slot.until + 1 - minute)
+            spent += slot.name, slot.previous, slot.start, seconds, num
         async with self._in_time():
-            totals = await self._spend(args=(minute, *spent))
+            totals = await self._spend(args=spent)
         return dict(zip(amounts, zip(totals[::2], totals[1::2], strict=True), strict=True))
 
     async def forget(self, process: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from proxy.settings.storage import StateOptions
 from proxy.storage.query import Database, Query, Row, Steps
-from proxy.storage.shared.protocol import LEASE, ItemIds, Owner, StoredResponse
+from proxy.storage.shared.protocol import LEASE, ItemIds, Owner, Slot, StoredResponse
 
 ALL = ""
 """The shelf that counts all responses. No caller has this name."""
@@ -48,7 +48,7 @@ class SQLState:
     async def forget(self, process: str) -> None:
         await self._run(self._forget(process))
 
-    async def spend(self, minute: int, amounts: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    async def spend(self, minute: int, amounts: Mapping[Slot, int]) -> dict[Slot, tuple[int, int]]:
         return await self._run(self._spend(minute, amounts))
 
     def _start(self) -> Steps[bytes]:
@@ -131,19 +131,19 @@ class SQLState:
             ((totals[caller],),) = yield Query(total, (caller,))
         return totals
 
-    def _spend(self, minute: int, amounts: Mapping[str, int]) -> Steps[dict[str, tuple[int, int]]]:
-        yield Query("DELETE FROM weir_spent WHERE minute < $1", (minute - 1,))
-        if spent := tuple((subject, minute, amount) for subject, amount in amounts.items() if amount):
+    def _spend(self, minute: int, amounts: Mapping[Slot, int]) -> Steps[dict[Slot, tuple[int, int]]]:
+        yield Query("DELETE FROM weir_slots WHERE until < $1", (minute,))
+        if spent := tuple((slot.name, slot.start, slot.until, num) for slot, num in amounts.items() if num):
             yield Query(
-                "INSERT INTO weir_spent VALUES ($1, $2, $3)"
-                " ON CONFLICT (subject, minute) DO UPDATE SET amount = weir_spent.amount + $3",
+                "INSERT INTO weir_slots VALUES ($1, $2, $3, $4)"
+                " ON CONFLICT (name, start) DO UPDATE SET amount = weir_slots.amount + $4",
                 many=spent,
             )
         totals = {}
-        for subject in amounts:
-            rows = yield Query("SELECT minute, amount FROM weir_spent WHERE subject = $1", (subject,))
+        for slot in amounts:
+            rows = yield Query("SELECT start, amount FROM weir_slots WHERE name = $1", (slot.name,))
             found: dict[int, int] = dict(rows)
-            totals[subject] = found.get(minute - 1, 0), found.get(minute, 0)
+            totals[slot] = found.get(slot.previous, 0), found.get(slot.start, 0)
         return totals
 
     def _forget(self, process: str) -> Steps[None]:
@@ -205,8 +205,9 @@ _TABLES = (
     "CREATE INDEX IF NOT EXISTS weir_shelves_num ON weir_shelves (num, caller)",
     "CREATE INDEX IF NOT EXISTS weir_shelves_size ON weir_shelves (size, caller)",
     "CREATE TABLE IF NOT EXISTS weir_processes (process TEXT PRIMARY KEY, expires BIGINT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS weir_spent (subject TEXT, minute BIGINT, amount BIGINT NOT NULL,"
-    " PRIMARY KEY (subject, minute))",
+    "CREATE TABLE IF NOT EXISTS weir_slots (name TEXT, start BIGINT, until BIGINT NOT NULL,"
+    " amount BIGINT NOT NULL, PRIMARY KEY (name, start))",
+    "CREATE INDEX IF NOT EXISTS weir_slots_until ON weir_slots (until)",
     "CREATE TABLE IF NOT EXISTS weir_under_way (caller TEXT, process TEXT, num BIGINT NOT NULL,"
     " PRIMARY KEY (caller, process))",
 )

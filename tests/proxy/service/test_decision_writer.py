@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -11,6 +12,7 @@ from proxy.deployment.deployment import Policy
 from proxy.deployment.directory import PolicyEntry
 from proxy.service.operator import decision_writer as writer
 from proxy.service.operator.decision_writer import DecisionWriter
+from proxy.service.usage import UsageCounts
 from proxy.settings.policy import PolicySettings
 from proxy.settings.storage import DecisionOptions, StoreOptions
 from proxy.storage.operator import decisions, hook_hours
@@ -45,7 +47,9 @@ def strict() -> Policy:
 
 
 def make(store: Store, feed: DecisionFeed, *policies: Policy, **options: float) -> DecisionWriter:
-    return DecisionWriter(store, feed, options_with(DecisionOptions, **options), lambda: policies)
+    return DecisionWriter(
+        store, feed, options_with(DecisionOptions, **options), lambda: policies, UsageCounts(time.time)
+    )
 
 
 async def stored(store: Store) -> int:
@@ -109,7 +113,7 @@ async def test_hooks_work_is_written_once_and_also_that_of_a_retired_pipeline(st
     feed = DecisionFeed()
     end = feed.subscribe(lambda record: None)
     policies = [strict()]
-    one = DecisionWriter(store, feed, DecisionOptions(), lambda: policies)
+    one = DecisionWriter(store, feed, DecisionOptions(), lambda: policies, UsageCounts(time.time))
     tally = policies[0].pipeline.tallies["hook0"]
 
     def works(count: int) -> None:

@@ -1,6 +1,7 @@
 """`/admin/decisions` and `/admin/shadow`."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hooks.loading.loader import LoadedHook
 from hooks.pipeline.pipeline import Pipeline
 from proxy.service.operator import decision_writer
 from proxy.service.operator.operator_store import OperatorStore
+from proxy.service.usage import UsageCounts
 from proxy.settings.serve import ServeSettings
 from proxy.storage.records import Asker
 from proxy.telemetry.feed import DecisionFeed
@@ -215,7 +217,9 @@ async def test_a_newcomers_server_keeps_the_latest_decisions_from_the_first_look
 @pytest.mark.parametrize(("workers", "is_heard"), [(1, True), (2, False)])
 async def test_one_of_several_processes_keeps_none_in_memory(workers: int, is_heard: bool) -> None:
     feed = DecisionFeed()
-    operator = OperatorStore(ServeSettings(engine="echo", workers=workers), feed, lambda: ())
+    operator = OperatorStore(
+        ServeSettings(engine="echo", workers=workers), feed, lambda: (), UsageCounts(time.time)
+    )
     await operator.start()
     operator.keep_latest_decisions()
     await asyncio.sleep(0)
