@@ -285,7 +285,10 @@ async def admitted(
             if route.limited or route.per_user or route.policy.rules_processors:
                 request = under_policy(route, request)
             arrival.begin(request)
-        limited, used_by = service.quotas.subjects(route, request.user), _asker(route) if is_counted else None
+        limited, used_by = (
+            service.quotas.subjects(route, request.user),
+            _asker(service, route) if is_counted else None,
+        )
         try:
             async with service.quotas.admitted(limited, arrival.headers, used_by) as spending:
                 if is_counted and service.names_guards:
