@@ -67,7 +67,7 @@ LEAVES = {
     "the page and the operator's store": Leaf(
         (
             *("proxy.http.page", "proxy.http.admin", "proxy.service.operator", "proxy.storage.operator"),
-            *("proxy.cli.shadow", "proxy.cli.store"),
+            *("proxy.cli.report_source", "proxy.cli.shadow", "proxy.cli.store", "proxy.cli.usage"),
         ),
         ECHO,
         (
