@@ -15,19 +15,15 @@ CHARACTERS_PER_TOKEN = 4
 class Spending:
     """The spending of one request, for limits and for the report of usage."""
 
-    __slots__ = ("_counts", "_num_generated", "_rates", "_used")
+    __slots__ = ("_counts", "_rates", "_used", "num_generated")
 
     def __init__(self, rates: Rates, counts: Sequence[Count], used: Used | None) -> None:
         """`counts`: its tokens count there. `used`: and there, if the report has the request."""
         self._rates = rates
         self._counts = counts
         self._used = used
-        self._num_generated = 0
-        """Characters, the withheld ones among them."""
-
-    def count(self, delta: Delta) -> None:
-        """Count what the engine generates. `settle` estimates by it."""
-        self._num_generated += len(delta.text)
+        self.num_generated = 0
+        """Characters that the engine has generated, the withheld ones among them. `settle` estimates by it."""
 
     def settle(self, request: GenerationRequest, usage: Usage | None) -> None:
         """Count the tokens of the request, which ends now. `usage`: the last one that came, if any. Counts
@@ -38,7 +34,7 @@ class Spending:
             is_estimated = usage.is_estimated
         if is_estimated:
             prompt = prompt or estimated_tokens(request)
-            completion = max(completion, self._num_generated // CHARACTERS_PER_TOKEN)
+            completion = max(completion, self.num_generated // CHARACTERS_PER_TOKEN)
         for count in self._counts:
             self._rates.spend(count, prompt + completion)
         if self._used is not None:
@@ -48,13 +44,13 @@ class Spending:
 class Counting(Stage):
     """Feeds the engine's deltas, and counts them."""
 
-    __slots__ = ("_count",)
+    __slots__ = ("_spending",)
 
     def __init__(self, spending: Spending) -> None:
-        self._count = spending.count
+        self._spending = spending
 
     def feed(self, delta: Delta) -> None:
-        self._count(delta)
+        self._spending.num_generated += len(delta.text)
         self.next.feed(delta)
 
 
