@@ -23,7 +23,7 @@ class Spending:
         self._counts = counts
         self._used = used
         self.num_generated = 0
-        """Characters that the engine has generated, the withheld ones among them. `settle` estimates by it."""
+        """Characters that the engine generated, the withheld ones among them. `settle` estimates by it."""
 
     def settle(self, request: GenerationRequest, usage: Usage | None) -> None:
         """Count the tokens of the request, which ends now. `usage`: the last one that came, if any. Counts
