@@ -16,6 +16,8 @@ from hooks.api import hold
 
 MAX_STEPS = 50_000
 """Most steps that an automaton keeps. Then it forgets them all."""
+_WORD = 64
+"""Bits of a whole number that takes no more memory than a place in a table."""
 
 
 class Mark(NamedTuple):
@@ -93,6 +95,7 @@ class JointScreen:
         self.width = max(1, *(screen.width for screen in screens))
         self._screens = tuple(screens)
         self._states: dict[tuple[Mark, ...], State] = {}
+        self._sets: dict[int, int] = {}
         self._num_steps = 0
         self.start = State(self, tuple(screen.start for screen in screens))
         self.anywhere = State(self, tuple(screen.anywhere for screen in screens))
@@ -136,13 +139,24 @@ class JointScreen:
     def _state(self, marks: tuple[Mark, ...]) -> State:
         state = self._states.get(marks)
         if state is None:
+            marks = self._with_shared_sets(marks)
             state = self._states[marks] = State(self, marks)
         return state
+
+    def _with_shared_sets(self, value: Any) -> Any:
+        """The value with one object for each set of rules. A screen writes such a set as a whole number of
+        thousands of bits, and makes it anew at each step: most of the memory of all states."""
+        if isinstance(value, int):
+            return self._sets.setdefault(value, value) if value.bit_length() > _WORD else value
+        if not isinstance(value, tuple):
+            return value
+        make = getattr(type(value), "_make", tuple)  # a named tuple's own
+        return make(map(self._with_shared_sets, value))
 
     def _count_step(self) -> None:
         self._num_steps += 1
         if self._num_steps > MAX_STEPS:
-            states, self._states, self._num_steps = self._states, {}, 0
+            states, self._states, self._sets, self._num_steps = self._states, {}, {}, 0
             for state in (self.start, self.anywhere, *states.values()):
                 state.clear()
                 state.over.clear()
