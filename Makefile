@@ -188,7 +188,9 @@ NEEDS_real_answers = build/models/smollm2.gguf
 NEEDS_served = $(VLLM_VENV)/.vllm
 NEEDS_vllm = $(VLLM_VENV)/.vllm
 
+RUN_streamguard = .venv-streamguard/bin/streamguard-bench run
 PYTHON_vllm = $(VLLM_VENV)/bin/python
+OPTIONS_streamguard = $(wildcard $(STREAMGUARD)/*.yaml) --html build/streamguard.html --json build/streamguard.json
 OPTIONS_links = $(GARAK)
 OPTIONS_gguf = build/models/smollm2.gguf --llama-python .venv-llama/bin/python
 OPTIONS_served = --vllm-python $(VLLM_VENV)/bin/python
@@ -203,12 +205,9 @@ bench:
 else ifeq ($(filter $(NAME),$(BENCHES)),)
 bench:
 	$(error There is no bench $(NAME). `make bench` lists them)
-else ifeq ($(NAME),streamguard)
-bench: $(VENV)/.dev $(NEEDS_streamguard)
-	.venv-streamguard/bin/streamguard-bench run $(STREAMGUARD)/*.yaml --html build/streamguard.html --json build/streamguard.json $(ARGS)
 else
 bench: $(VENV)/.dev $(NEEDS_$(NAME))
-	$(or $(PYTHON_$(NAME)),$(BIN)/python) -m benchmarks.$(NAME) $(OPTIONS_$(NAME)) $(ARGS)
+	$(or $(RUN_$(NAME)),$(or $(PYTHON_$(NAME)),$(BIN)/python) -m benchmarks.$(NAME)) $(OPTIONS_$(NAME)) $(ARGS)
 endif
 
 .venv-llama/.installed:

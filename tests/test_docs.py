@@ -286,7 +286,9 @@ def test_make_lists_the_benches_of_the_page_and_runs_each() -> None:
     (rows,) = re.findall(r"^\| `NAME=` \|.*\n\|.*\n((?:\|.*\n)+)", page, re.MULTILINE)
     assert sorted(listed) == sorted(re.findall(r"^\| `(\w+)` \|", rows, re.MULTILINE))
     for name in listed:
-        assert re.search(rf"python -m benchmarks\.{name}\b", make("-n", "bench", f"NAME={name}").stdout)
+        assert re.search(
+            rf"python -m benchmarks\.{name}\b|/{name}-bench run ", make("-n", "bench", f"NAME={name}").stdout
+        )
     refused = make("-n", "bench", "NAME=no_such")
     assert refused.returncode != 0
     assert "There is no bench no_such" in refused.stderr
