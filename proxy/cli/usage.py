@@ -8,7 +8,7 @@ from typing import Any
 from proxy.cli.leaving import leaving
 from proxy.cli.report_source import ReportError, Rows, add_source_arguments, rows_of
 from proxy.storage.operator import usage
-from proxy.storage.records import Asker, day_of
+from proxy.storage.records import Account, day_of
 from proxy.wire.usage_csv import csv_of
 
 
@@ -22,7 +22,7 @@ def add_usage_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FIELDS",
         help=f"some of {','.join(usage.BY)}, with commas (default: all)",
     )
-    for name in Asker._fields:
+    for name in Account._fields:
         parser.add_argument(f"--{name}", help=f"only this {name}'s")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print CSV")
@@ -32,7 +32,7 @@ def add_usage_arguments(parser: argparse.ArgumentParser) -> None:
 
 def report_usage(options: argparse.Namespace) -> None:
     """Exits with 1 if there is no report. A store alone knows no prices: a server's report has money."""
-    equal = {name: value for name in Asker._fields if (value := getattr(options, name)) is not None}
+    equal = {name: value for name in Account._fields if (value := getattr(options, name)) is not None}
     since = None if options.since is None else day_of(options.since)
     with leaving("weir usage", ReportError, status=1):
         steps = usage.report(options.by, equal, since)

@@ -44,7 +44,7 @@ from proxy.service.quotas import LimitError
 from proxy.service.running import RunningRequest
 from proxy.service.service import Service
 from proxy.service.spending import Counting, Spending, estimated_tokens
-from proxy.storage.records import Asker
+from proxy.storage.records import Account, Asker
 from proxy.telemetry.traced_guard import GuardSpan
 from proxy.wire.answer_decisions import AnswerDecisions, Telling
 from proxy.wire.errors import APIError
@@ -287,7 +287,7 @@ async def admitted(
             arrival.begin(request)
         limited, used_by = (
             service.quotas.subjects(route, request.user),
-            _asker(service, route) if is_counted else None,
+            _account(route) if is_counted else None,
         )
         try:
             async with service.quotas.admitted(limited, arrival.headers, used_by) as spending:
@@ -307,6 +307,10 @@ async def admitted(
         except LimitError as error:
             service.limit_refusals.report(error, _asker(service, route), request)
             raise
+
+
+def _account(route: Route) -> Account:
+    return Account(route.key.tenant, route.key.name, route.policy.name, route.model.name)
 
 
 def _asker(service: Service, route: Route) -> Asker:

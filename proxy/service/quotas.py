@@ -18,7 +18,7 @@ from proxy.service.spending import Spending
 from proxy.service.usage import UsageCounts
 from proxy.service.users import Users
 from proxy.settings.limits import SETTINGS, WHOSE, Subject
-from proxy.storage.records import Asker
+from proxy.storage.records import Account
 from proxy.wire.errors import APIError
 
 
@@ -66,18 +66,18 @@ class Quotas:
         return (*route.limited, route.per_user._replace(name=self._users.name(key, user or "")))
 
     def admitted(
-        self, subjects: Sequence[Subject], headers: dict[str, str], asker: Asker | None
+        self, subjects: Sequence[Subject], headers: dict[str, str], account: Account | None
     ) -> AbstractAsyncContextManager[Spending]:
         """Counts a request, to its end, for its `subjects`, which have limits. Puts these into `headers`, by
-        OpenAI's names. `asker`: whose usage it is; None: the report of usage leaves it out. Entering raises
+        OpenAI's names. `account`: whose usage it is; None: the report of usage leaves it out. Entering raises
         `LimitError` if it is one too many."""
         if not subjects:
-            return nullcontext(Spending(self._rates, (), self._usage.begin(asker) if asker else None))
-        return self._limited(subjects, headers, asker)
+            return nullcontext(Spending(self._rates, (), self._usage.begin(account) if account else None))
+        return self._limited(subjects, headers, account)
 
     @asynccontextmanager
     async def _limited(
-        self, subjects: Sequence[Subject], headers: dict[str, str], asker: Asker | None
+        self, subjects: Sequence[Subject], headers: dict[str, str], account: Account | None
     ) -> AsyncIterator[Spending]:
         rates = [rate for subject in subjects for rate in _rates_of(subject)]
         async with AsyncExitStack() as stack:
@@ -86,7 +86,7 @@ class Quotas:
                     await self._enter(stack, subject, limit)
             if rates:
                 await self._spend_request(rates, headers)
-            used = self._usage.begin(asker) if asker else None
+            used = self._usage.begin(account) if account else None
             yield Spending(self._rates, [rate.counted for rate in rates if rate.what == "tokens"], used)
 
     async def _enter(self, stack: AsyncExitStack, subject: Subject, limit: int) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
-from proxy.storage.records import Asker, DayUsage, day_of
+from proxy.storage.records import Account, DayUsage, day_of
 
 
 @dataclass(slots=True, eq=False)
@@ -17,39 +17,39 @@ class _Sums:
 
 class UsageCounts:
     """Counts each request on the day when it begins, and its tokens on the day when it ends, both of UTC. The
-    names of askers are the configuration's, so they are few."""
+    names of accounts are the configuration's, so they are few."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock`: seconds since 1970."""
         self._clock = clock
-        self._sums: dict[tuple[str, Asker], _Sums] = {}
+        self._sums: dict[tuple[str, Account], _Sums] = {}
 
-    def begin(self, asker: Asker) -> "Used":
+    def begin(self, account: Account) -> "Used":
         """Count a request. Its tokens are to be counted in the result."""
-        self.today(asker).requests += 1
-        return Used(self, asker)
+        self.today(account).requests += 1
+        return Used(self, account)
 
-    def today(self, asker: Asker) -> _Sums:
-        return self._of(day_of(self._clock()), asker)
+    def today(self, account: Account) -> _Sums:
+        return self._of(day_of(self._clock()), account)
 
     def take(self) -> list[DayUsage]:
         """The usage since the last time."""
         taken, self._sums = self._sums, {}
-        return [DayUsage(day, asker, *astuple(sums)) for (day, asker), sums in taken.items()]
+        return [DayUsage(day, account, *astuple(sums)) for (day, account), sums in taken.items()]
 
     def give_back(self, taken: Iterable[DayUsage]) -> None:
         """Say that this was not written. The next `take` returns it again."""
-        for day, asker, requests, prompt, completion, estimated in taken:
-            sums = self._of(day, asker)
+        for day, account, requests, prompt, completion, estimated in taken:
+            sums = self._of(day, account)
             sums.requests += requests
             sums.prompt_tokens += prompt
             sums.completion_tokens += completion
             sums.estimated_tokens += estimated
 
-    def _of(self, day: str, asker: Asker) -> _Sums:
-        sums = self._sums.get((day, asker))
+    def _of(self, day: str, account: Account) -> _Sums:
+        sums = self._sums.get((day, account))
         if sums is None:
-            sums = self._sums[day, asker] = _Sums()
+            sums = self._sums[day, account] = _Sums()
         return sums
 
 
@@ -57,10 +57,10 @@ class Used(NamedTuple):
     """Where one request's tokens are counted."""
 
     counts: UsageCounts
-    asker: Asker
+    account: Account
 
     def add(self, prompt: int, completion: int, *, is_estimated: bool) -> None:
-        sums = self.counts.today(self.asker)
+        sums = self.counts.today(self.account)
         sums.prompt_tokens += prompt
         sums.completion_tokens += completion
         if is_estimated:

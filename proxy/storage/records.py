@@ -35,17 +35,27 @@ class Asker(NamedTuple):
     model: str
 
 
+class Account(NamedTuple):
+    """The client and the model that usage is told by. A policy keeps its account when its settings change."""
+
+    tenant: str
+    key: str
+    """The key's name, never the key."""
+    policy: str
+    model: str
+
+
 def day_of(now: float) -> str:
     """The day of UTC, as 2026-11-28. `now`: seconds since 1970."""
     return datetime.fromtimestamp(max(0.0, now), UTC).date().isoformat()
 
 
 class DayUsage(NamedTuple):
-    """The requests of one asker on one day, and their tokens."""
+    """The requests of one account on one day, and their tokens."""
 
     day: str
     """As `day_of` has it."""
-    asker: Asker
+    account: Account
     requests: int
     prompt_tokens: int
     completion_tokens: int

@@ -8,7 +8,7 @@ from proxy.http.admin.decisions import filters
 from proxy.http.admin.wire import listing, moment, operator_store
 from proxy.service.service import SERVICE
 from proxy.storage.operator import usage
-from proxy.storage.records import Asker, day_of
+from proxy.storage.records import Account, day_of
 from proxy.wire.errors import APIError
 from proxy.wire.usage_csv import csv_of
 
@@ -20,8 +20,8 @@ async def report_usage(http: web.Request) -> web.Response:
     operator, prices = operator_store(http), http.config_dict[SERVICE].settings.prices
     wants_csv = _wants_csv(http)
     by = _by(http)
-    found = filters(http, *Asker._fields, "by", "format")
-    equal = {name: found[name] for name in Asker._fields if name in found}
+    found = filters(http, *Account._fields, "by", "format")
+    equal = {name: found[name] for name in Account._fields if name in found}
     since, until = (_day(moment(http, name)) for name in ("since", "until"))
     await operator.decisions.flush()
     rows = await operator.store.run(usage.report(by, equal, since, until, prices or None), alone=False)

@@ -5,9 +5,9 @@ from typing import Any
 
 from proxy.settings.usage import Price
 from proxy.storage.query import Query, Steps
-from proxy.storage.records import Asker, DayUsage, day_of
+from proxy.storage.records import Account, DayUsage, day_of
 
-BY = ("day", *Asker._fields)
+BY = ("day", *Account._fields)
 """The fields that usage is told by."""
 COUNTS = ("requests", "prompt_tokens", "completion_tokens", "estimated_tokens")
 MONEY = ("cost", "unpriced_tokens")
@@ -33,7 +33,7 @@ def add(used: Iterable[DayUsage]) -> Steps[None]:
     more = ", ".join(f"{name} = weir_usage.{name} + ${i}" for i, name in enumerate(COUNTS, 1 + len(BY)))
     yield Query(
         f"INSERT INTO weir_usage VALUES ({marks}) ON CONFLICT ({', '.join(BY)}) DO UPDATE SET {more}",
-        many=tuple((one.day, *one.asker, *one[2:]) for one in used),
+        many=tuple((one.day, *one.account, *one[2:]) for one in used),
     )
 
 

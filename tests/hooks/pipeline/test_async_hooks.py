@@ -208,7 +208,8 @@ def everything_told(seed: int, *, are_async: bool) -> Any:
     except (HookError, EngineError) as raised:
         error = repr(raised)
     counts = [
-        replace(one, seconds=0.0, held_seconds=0.0, held=Counter()) for one in pipeline.tallies.values()
+        replace(one, seconds=0.0, slow_calls=Counter(), held_seconds=0.0, held=Counter())
+        for one in pipeline.tallies.values()
     ]
     told = [replace(one, held_seconds=0.0) for one in decisions]
     return released, error, [hook.shown for hook in hooks], told, counts

@@ -55,7 +55,7 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_no_more_options_are_offered_than_somebody_needs() -> None:
-    assert len(options_of(ServeSettings)) <= 109
+    assert len(options_of(ServeSettings)) <= 111
 
 
 def test_limits_of_stored_responses_follow_from_their_number() -> None:

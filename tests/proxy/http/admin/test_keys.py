@@ -148,6 +148,7 @@ async def test_keys_of_the_settings_file_are_listed_and_cannot_be_changed(serve:
         "policy": None,
         "models": ["m"],
         "limits": {"max_tokens": 5},
+        "limits_per_user": None,
         "expires": None,
         "previous_until": None,
         "created": None,

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from proxy.cli.cli import main
 from proxy.service.usage import UsageCounts
 from proxy.storage.operator import usage
-from proxy.storage.records import Asker, DayUsage, day_of
+from proxy.storage.records import Account, DayUsage, day_of
 from tests.helpers import ScriptedEngine
 from tests.proxy.conftest import CHAT, Client, Serve
 from tests.proxy.http.admin.conftest import ADMIN, OPERATOR, ask, store_of
@@ -96,7 +96,7 @@ async def test_a_restart_forgets_none_and_old_days_are_removed(serve: Serve, tmp
     store = SecretStr(f"sqlite:///{tmp_path}/weir.sqlite")
     client = await serve(ScriptedEngine(ten_tokens), admin_key=[SecretStr(ADMIN)], store=store)
     counts = UsageCounts(lambda: NOW)
-    counts.begin(Asker("acme", "alice", "default", "m")).add(1, 2, is_estimated=True)
+    counts.begin(Account("acme", "alice", "default", "m")).add(1, 2, is_estimated=True)
     run = store_of(client.server.service).run
     await run(usage.add(counts.take()))
     for days, rows in ((0, [[3, 9, 14, 3]]), (1, [])):
@@ -106,12 +106,12 @@ async def test_a_restart_forgets_none_and_old_days_are_removed(serve: Serve, tmp
 
 
 def test_usage_that_was_not_written_is_given_back() -> None:
-    counts, asker = UsageCounts(lambda: NOW), Asker("acme", "alice", "default", "m")
-    first = counts.begin(asker)
+    counts, account = UsageCounts(lambda: NOW), Account("acme", "alice", "default", "m")
+    first = counts.begin(account)
     taken = counts.take()
     first.add(4, 6, is_estimated=False)
     counts.give_back(taken)
-    assert counts.take() == [DayUsage(DAY, asker, 1, 4, 6, 0)]
+    assert counts.take() == [DayUsage(DAY, account, 1, 4, 6, 0)]
     assert counts.take() == []
 
 

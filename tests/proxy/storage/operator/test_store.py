@@ -62,7 +62,7 @@ async def test_a_store_of_the_first_schema_keeps_its_decisions(tmp_path: Path) -
     """Decisions then did not tell what judges had judged."""
 
     def go_back() -> Steps[None]:
-        for column in JUDGED:
+        for column in (*JUDGED, "revision"):
             yield Query(f"ALTER TABLE weir_decisions DROP COLUMN {column}")
         yield Query("INSERT INTO weir_decisions (time, request_id, num_withheld) VALUES (1.0, 'r0', 2)")
         yield Query("UPDATE weir_store SET value = 1 WHERE name = 'schema'")
