@@ -36,7 +36,7 @@ mmdebstrap --quiet --variant=minbase --format=tar \
   --customize-hook='chroot "$1" useradd --uid 10001 --gid weir --no-create-home --home-dir /var/lib/weir --shell /usr/sbin/nologin weir' \
   --customize-hook='chroot "$1" install -d -o weir -g weir -m 0750 /var/lib/weir' \
   --customize-hook='chroot "$1" dpkg-query --show > "$1/opt/weir/debian-packages.txt"' \
-  --customize-hook='chroot "$1" apt-get --quiet --quiet --yes --allow-remove-essential purge python3-venv python3.11-venv python3-pip-whl python3-setuptools-whl apt' \
+  --customize-hook='chroot "$1" apt-get --quiet --quiet --yes --allow-remove-essential purge "^python3[.0-9]*-venv\$" "^python3-(pip|setuptools)-whl\$" apt' \
   --customize-hook='find "$1" -xdev -perm /6000 -exec chmod a-s {} +' \
   --customize-hook='rm -rf "$1/tmp/build" "$1"/var/lib/apt/* "$1"/var/cache/*' \
   "$suite" "$out"

@@ -45,7 +45,7 @@ class Tally:
     slow_calls: Counter[int] = field(default_factory=Counter)
     """Those that took longer than `FIRST_BUCKET`, by their bucket."""
     shared_seconds: float = 0.0
-    """What `seconds` leaves to the other guards of shared calls."""
+    """The part of shared calls that `seconds` leaves to the other guards."""
     num_streams: int = 0
     """Streams that the hook saw to their end, or to its own."""
     num_characters: int = 0

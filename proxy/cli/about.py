@@ -1,4 +1,4 @@
-"""What is installed: the version, its commit, and whether its files are as they were built."""
+"""The installed version, its commit, and whether its files are as they were built."""
 
 import base64
 import hashlib

@@ -35,7 +35,7 @@ class Applied:
         self._secret = secret
         self._revisions: WeakKeyDictionary[Policy, str] = WeakKeyDictionary()
         self._guards: WeakKeyDictionary[Policy, AppliedGuards] = WeakKeyDictionary()
-        """Of requests that name no hooks."""
+        """The guards of each policy, for requests that name no hooks."""
 
     def revision(self, policy: Policy) -> str:
         found = self._revisions.get(policy)

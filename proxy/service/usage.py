@@ -54,7 +54,7 @@ class UsageCounts:
 
 
 class Used(NamedTuple):
-    """Where one request's tokens are counted."""
+    """One request's place in the counts: its tokens are added there."""
 
     counts: UsageCounts
     account: Account

@@ -10,7 +10,7 @@ Money = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Price(BaseModel):
-    """What a million tokens of one model cost, in any currency."""
+    """The price of a million tokens of one model, in any currency."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 

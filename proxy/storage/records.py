@@ -31,7 +31,7 @@ class Asker(NamedTuple):
     """The key's name, never the key."""
     policy: str
     revision: str
-    """Of the policy's settings."""
+    """The revision of the policy's settings."""
     model: str
 
 
@@ -73,7 +73,7 @@ class DecisionRecord(NamedTuple):
     key: str
     policy: str
     revision: str | None
-    """Of the policy's settings. None: an earlier version of Weir stored the decision."""
+    """The revision of the policy's settings. None: an earlier version of Weir stored the decision."""
     model: str
     endpoint: str
     user: str | None

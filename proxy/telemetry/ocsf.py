@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from proxy import __version__
 from proxy.storage.records import DecisionRecord
 
-VERSION = "1.5.0"
-"""Of the schema."""
+SCHEMA_VERSION = "1.5.0"
 
 _SEVERITIES = {1: "Informational", 2: "Low", 3: "Medium", 4: "High"}
 _ACTIONS = {1: "Allowed", 2: "Denied", 3: "Observed", 4: "Modified"}
@@ -67,7 +66,7 @@ def detection_finding(record: DecisionRecord) -> dict[str, Any]:
         "disposition": _DISPOSITIONS[effect.disposition],
         "message": f"{guard}: {record.action}",
         "metadata": {
-            "version": VERSION,
+            "version": SCHEMA_VERSION,
             "profiles": ["security_control"],
             "product": {"name": "Weir", "vendor_name": "Weir", "version": __version__},
             "log_name": "decisions",

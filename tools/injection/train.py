@@ -140,7 +140,7 @@ def _worst(linear: Linear, text: str) -> list[str]:
 
 
 def _stored(kind: Kind, linear: Linear, harmless: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """What is kept for a kind: its weights as small whole numbers, and its thresholds by length."""
+    """The arrays that are kept for a kind: its weights as small whole numbers, its thresholds by length."""
     scale = np.float32(np.quantile(np.abs(linear.weights[linear.weights != 0]), 0.9999) / 127)
     weights = np.clip(np.round(linear.weights / scale), -127, 127).astype(np.int8)
     small = Linear(weights * scale, linear.bias)

@@ -21,7 +21,7 @@ Kind = Literal["PERSON", "LOCATION", "ORGANIZATION"]
 KINDS: tuple[Kind, ...] = ("PERSON", "LOCATION", "ORGANIZATION")
 """The kinds of names, by Presidio's names for entities. In a row, the weight for no name is before theirs."""
 OFFSET = 128
-"""What is added to each weight in the table, so that none is negative."""
+"""The number that is added to each weight in the table, so that none is negative."""
 _LANES = 16 * len(KINDS)
 _LANE = (1 << 16) - 1
 _WORDS = 1 << 14

@@ -105,15 +105,16 @@ def _innermost(pid: int) -> int:
     return pid
 
 
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+@pytest.fixture(scope="module", params=["bookworm", "trixie"])
+def image(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     folder = tmp_path_factory.mktemp("image")
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)],
         check=True,
     )
     (wheel,) = folder.glob("*.whl")
-    subprocess.run([str(ROOT / "deploy/image.sh"), str(wheel), str(folder / "weir.tar")], check=True)
+    command = [str(ROOT / "deploy/image.sh"), str(wheel), str(folder / "weir.tar")]
+    subprocess.run(command, check=True, env={**os.environ, "SUITE": request.param})
     (folder / "root").mkdir()
     subprocess.run(["tar", "-xf", str(folder / "weir.tar"), "-C", str(folder / "root")], check=True)
     (folder / "data").mkdir(mode=0o777)
@@ -223,7 +224,7 @@ def test_it_says_what_is_inside(image: Image) -> None:
     said = image.run("weir", "--version", "--verbose").stdout
     assert "files: as built" in said
     packages = (image.root / "opt/weir/debian-packages.txt").read_text().splitlines()
-    assert any(line.startswith("python3.11-minimal\t") for line in packages)
+    assert any(line.startswith("python3-minimal\t") for line in packages)
 
 
 async def test_a_store_is_backed_up_and_restored(image: Image, upstream: tuple[str, asyncio.Event]) -> None:

@@ -15,7 +15,7 @@ from hooks.builtin.audit_log import journal
 from hooks.builtin.audit_log.sinks import LineFile
 from proxy.settings.serve import ServeSettings
 from proxy.storage.records import ACTIONS, MODES, DecisionRecord
-from proxy.telemetry.ocsf import VERSION, detection_finding
+from proxy.telemetry.ocsf import SCHEMA_VERSION, detection_finding
 from tests.helpers import ScriptedEngine, make_deltas, until
 from tests.proxy.conftest import Client, Serve
 
@@ -25,7 +25,7 @@ CHAT = {"messages": [{"role": "user", "content": "Hi"}], "user": "ann"}
 
 @pytest.fixture(scope="module")
 def finding_schema() -> jsonschema.Draft202012Validator:
-    schemas = OcsfJsonSchemaEmbedded(get_ocsf_schema(version=VERSION))
+    schemas = OcsfJsonSchemaEmbedded(get_ocsf_schema(version=SCHEMA_VERSION))
     return jsonschema.Draft202012Validator(
         schemas.get_class_schema(class_name="detection_finding", profiles=["security_control"])
     )
