@@ -79,8 +79,12 @@ async def harmless(model: str, folder: Path) -> list[Labelled]:
 def said_by(*arguments: str) -> str:
     """What a `weir` command prints. A status says that a guard failed on some answers, which do not count."""
     out = io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
-        weir(list(arguments))
+    try:
+        with contextlib.redirect_stdout(out):
+            weir(list(arguments))
+    except SystemExit:
+        if not out.getvalue():
+            raise
     return out.getvalue()
 
 
@@ -155,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         policy = options.folder.absolute() / "policy.md"
         policy.write_text(POLICY)
         # A model of 135M parameters writes neither verdict by itself: its judge would fail closed.
-        asked = {"model": options.model, "policy": str(policy), "window": 64, "least_mass": 1e-6}
+        asked = {"model": options.model, "policy": str(policy), "window": 64, "least_mass": 0.0001}
         judge = {"path": "judge", "args": asked}
         print(guarded("judge, the same small model", judge, options.folder), flush=True)
 

@@ -1,5 +1,6 @@
 """Reads a settings file. Messages quote nothing of it: a line may hold a key."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,12 +8,21 @@ from typing import Any
 import yaml
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads numbers such as `1e-6` too, as JSON and YAML 1.2 have them. PyYAML takes them for texts."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(?:\.\d*)?[eE][-+]?\d+\Z", re.ASCII), list("-+0123456789")
+)
+
+
 def read_yaml(file: Path) -> tuple[dict[str, Any], yaml.Node | None]:
     """The file's options by name, and its tree, which has the lines. Raises `ValueError` with the reason if
     there are none."""
     try:
         text = file.read_text(encoding="utf-8")
-        content, tree = yaml.safe_load(text), yaml.compose(text, Loader=yaml.SafeLoader)
+        content, tree = yaml.load(text, _Loader), yaml.compose(text, _Loader)
     except OSError as error:
         raise ValueError(f"{file} cannot be read ({error.strerror})") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
