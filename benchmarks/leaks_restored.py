@@ -1,9 +1,10 @@
 """Do values leave, or others come back? A part of `make bench NAME=leaks`.
 
 Random prompts hold e-mail addresses, card numbers and names. The model writes their placeholders, those of
-other callers, beginnings and other forms of both, the values themselves, and values that were never sent. One
-of its outputs is whole, and the others are cut at random. No value may reach the model, no placeholder of
-another request may come back, and the outputs must be the same.
+other callers, beginnings and other forms of both, the values themselves, values that were never sent, and
+numbers that are a value of the caller's and more. One of its outputs is whole, and the others are cut at
+random. No value may reach the model, no placeholder of another request may come back, and the outputs must be
+the same.
 """
 
 import json
@@ -31,12 +32,15 @@ NEVER_SENT = ("eve@initech.org", "5555 5555 5555 4444", "black rook")
 REPLACED = ("[EMAIL_ADDRESS]", "[CREDIT_CARD]", "[name]")
 FILLERS = ("and", "then \\ ", "[", "[EMAIL_ADDRESS", "]", "mail:", "é", "[[", "E")
 _NAMES = 'the "Blue" bird|black rook'
+_REST = " 7391"
+"""What makes a number of any value."""
+_NUMBERED = r"(?:4111 1111 1111 1111|initech\.(?:org|net)|[Rr]ed [Kk]ite|bird) 7391\b"
 
 
 @cache
 def pipeline() -> Pipeline:
     pii = Pii(entities=["EMAIL_ADDRESS", "CREDIT_CARD"], prompt="redact", restore=True)
-    names = Patterns({"name": _NAMES}, prompt="redact", restore=True)
+    names = Patterns({"name": _NAMES, "number": _NUMBERED}, prompt="redact", restore=True)
     return Pipeline(load([pii, names, Phrases(["red kite"], prompt="redact", restore=True)]))
 
 
@@ -48,13 +52,14 @@ def issued(request: GenerationRequest) -> list[str]:
 def answer(rng: random.Random, own: list[str], sent: list[str]) -> Iterator[tuple[str, str]]:
     """Pieces of an answer: as the model writes each, and as the client should get it."""
     for _ in range(rng.randint(1, 6)):
-        kind, i = rng.randint(0, 6), rng.randrange(len(own))
+        kind, i = rng.randint(0, 7), rng.randrange(len(own))
         other = placeholder_for("EMAIL_ADDRESS", rng.choice(SENT), "another")
         never = rng.randrange(len(NEVER_SENT))
         yield (
             (own[i], sent[i]),
             (own[i], sent[i]),
             (other, other),
+            (f"{own[i]}{_REST}", f"{sent[i]}[number]"),
             (own[i].replace("_", "-"), own[i].replace("_", "-")),
             (sent[i], sent[i]),
             (NEVER_SENT[never], REPLACED[never]),

@@ -10,8 +10,9 @@ from dataclasses import InitVar, dataclass, field
 from hooks.detect.detector import Match, going_on, moved
 from hooks.detect.found_again import FoundAgain
 from hooks.detect.lead import Lead
-from hooks.detect.placeholders import Placeholders
+from hooks.detect.placeholders import CallerValues, Placeholders
 from hooks.detect.restoring import acted_on
+from hooks.detect.unmasked import Unmasked
 from hooks.detect.view import View
 from hooks.json.editing import JsonText
 
@@ -31,11 +32,15 @@ class Excerpt:
     """The searches that begin in the lead, one for each form that the lead may have in the prompt. A search
     that can find nothing more is not among them."""
     placeholders: Placeholders | None = None
-    """The placeholders that come back in this stream. None: there are none."""
+    """The placeholders that this guard brings back in this stream. None: there are none."""
+    values: CallerValues | None = None
+    """The values that any guard brings back. None: there are none."""
     restored: list[tuple[int, int]] = field(default_factory=list)
     """The places at which guards before this one brought values back."""
     again: FoundAgain | None = None
     """The values to find where they come again by themselves. None: there are none."""
+    unmasked: Unmasked | None = None
+    """The search of the text with the values of its placeholders. None: it finds the same as the detector."""
     keeps_alternatives: bool = True
     """Whether the released tokens keep their top alternatives."""
     text: str = ""
@@ -67,8 +72,10 @@ class Excerpt:
             is_json=False,
             leads=self.leads[:],
             placeholders=self.placeholders,
+            values=self.values,
             restored=self.restored[:],
             again=self.again and self.again.copied(),
+            unmasked=self.unmasked and self.unmasked.copied(),
             keeps_alternatives=self.keeps_alternatives,
             text=self.text,
             start=self.start,
@@ -116,7 +123,7 @@ class Excerpt:
         others: Iterable[Match] = (),
     ) -> tuple[list[Match], int]:
         """Add the detector's new `matches`, and have it continue from `undecided`. `others`: new matches of
-        the searches that begin in the lead, and of values that come again.
+        the searches that begin in the lead, of values that come again, and of text with values.
 
         Returns the matches to act on, and the start of the text that must wait. In JSON two more things wait:
         a number or word at the end of the text, because it may continue, with the part of a match that
@@ -151,11 +158,12 @@ class Excerpt:
 
     def open_from(self, undecided: int) -> int:
         """The first pending place at which a match may have begun that is not decided. `undecided`: what the
-        detector leaves undecided; the searches that begin in the lead, and those for values that come
-        again, may leave more."""
+        detector leaves undecided; the other searches may leave more."""
         places = [undecided, *(lead.start for lead in self.leads)]
         if self.again is not None:
             places.append(self.again.start)
+        if self.unmasked is not None:
+            places.append(self.unmasked.start)
         return max(self.pending, min(places))
 
     def _open_value(self, found: Iterable[Match], undecided: int, text: str) -> int:
@@ -175,7 +183,7 @@ class Excerpt:
     ) -> list[Match]:
         if self.placeholders is None or not (matches or restored):
             return matches
-        return acted_on(matches, restored, undecided, lambda match: self._is_value(match, text))
+        return acted_on(matches, restored, self.restored, undecided, lambda one: self._is_value(one, text))
 
     def widened(self, text: str, match: Match) -> tuple[int, int]:
         """The place to replace for a match: in JSON, whole numbers and words."""
@@ -208,6 +216,10 @@ class Excerpt:
         if self.again is not None:
             gone = max(0, min(gone, self.again.start - reach))
             self.again.move(gone)
+        if self.unmasked is not None:
+            self.unmasked.forget(gone)
+            if self.unmasked.is_idle(self.start - gone, self.taken):
+                self.unmasked = None
         if self.restored:
             self.restored = [(start - gone, end - gone) for start, end in self.restored if end > gone]
         self.text = text[gone:]
@@ -221,7 +233,7 @@ class Excerpt:
             self.taken = moved(self.taken, -gone)
         if gone and self._waiting:
             self._waiting = moved(self._waiting, -gone)
-        matters = self._json or self.leads or self.taken or self._waiting or self.restored
+        matters = self._json or self.leads or self.taken or self._waiting or self.restored or self.unmasked
         self.is_plain = not matters and self.covered <= self.start
 
     def go_on(self, text: str, undecided: int, reach: int) -> None:

@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 from bisect import bisect_left
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -47,7 +47,8 @@ class Placeholders:
         """The entity and the value, by placeholder."""
         self._issued: dict[tuple[str, str], str] = {}
         """The placeholder, by entity and value."""
-        self._sorted: list[str] = []
+        self._issued_ones: CallerValues | None = None
+        """What `scan` looks for. None: it is not made yet."""
         self.passing: Container[str] = frozenset()
         """The values that an answer may have, in the form in which a guard reads a stream's text. The guard
         sets it."""
@@ -74,7 +75,7 @@ class Placeholders:
         if placeholder is None:
             placeholder = self._issued[entity, value] = self._new(entity, value)
             self._values[placeholder] = (entity, value)
-            self._sorted = []
+            self._issued_ones = None
         return placeholder
 
     def _new(self, entity: str, value: str) -> str:
@@ -87,20 +88,37 @@ class Placeholders:
 
     def scan(self, text: str, start: int, is_final: bool) -> tuple[list[Match], int]:
         """The issued placeholders in `text[start:]`, and the place from which on the text may become one."""
-        found: list[Match] = []
+        if self._issued_ones is None:
+            self._issued_ones = CallerValues(self.by_placeholder)
+        places, open_from = self._issued_ones.scan(text, start, is_final)
+        return [Match(*place, self._values[text[slice(*place)]][0], RESTORED) for place in places], open_from
+
+
+class CallerValues:
+    """The values that guards of a request bring back, by their placeholders (see `Chunk.caller_values`)."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+        self._sorted = sorted(values)
+
+    def value(self, placeholder: str) -> str:
+        return self._values[placeholder]
+
+    def scan(self, text: str, start: int, is_final: bool) -> tuple[list[tuple[int, int]], int]:
+        """The places of the placeholders in `text[start:]`, and the place from which on the text may become
+        one."""
+        found: list[tuple[int, int]] = []
         begin = text.find("[", start)
         while begin >= 0:
             end = text.find("]", begin, begin + LONGEST) + 1
             if end and text[begin:end] in self._values:
-                found.append(Match(begin, end, self._values[text[begin:end]][0], RESTORED))
+                found.append((begin, end))
             elif not end and not is_final and self._is_beginning(text[begin : begin + LONGEST]):
                 return found, begin
             begin = text.find("[", begin + 1)
         return found, len(text)
 
     def _is_beginning(self, text: str) -> bool:
-        if not self._sorted:
-            self._sorted = sorted(self._values)
         place = bisect_left(self._sorted, text)
         return place < len(self._sorted) and self._sorted[place].startswith(text)
 

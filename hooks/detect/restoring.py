@@ -62,28 +62,34 @@ def _value(written: str, put: str, *, is_json: bool) -> str:
 
 
 def acted_on(
-    matches: Sequence[Match], restored: Sequence[Match], undecided: int, is_value: Callable[[Match], bool]
+    matches: Sequence[Match],
+    restored: Sequence[Match],
+    others: Iterable[tuple[int, int]],
+    undecided: int,
+    is_value: Callable[[Match], bool],
 ) -> list[Match]:
     """The matches to act on, with the placeholders `restored` that come back now.
 
     A match that is a value of the caller's passes, with the rule `PASSED`, and so do matches inside it. No
-    match covers a placeholder, and one that a match reaches comes back with it.
+    match covers a placeholder, and one that a match reaches comes back with it. Nor does a match cover one of
+    `others`, the places at which other guards brought values back.
     """
     passed = {m[:2]: m._replace(rule=PASSED) for m in matches if is_value(m)}
-    others = [m for m in matches if not any(start <= m.start and m.end <= end for start, end in passed)]
-    passed = {p: m for p, m in passed.items() if not any(m.start < p[1] and m.end > p[0] for m in others)}
-    end = max([undecided, *(match.end for match in others)])
+    found = [m for m in matches if not any(start <= m.start and m.end <= end for start, end in passed)]
+    passed = {p: m for p, m in passed.items() if not any(m.start < p[1] and m.end > p[0] for m in found)}
+    end = max([undecided, *(match.end for match in found)])
     back = [one for one in restored if one.start < end]
-    return [*(part for match in others for part in _parts_outside(match, back)), *back, *passed.values()]
+    places = sorted([*others, *(one[:2] for one in back)])
+    return [*(part for match in found for part in parts_outside(match, places)), *back, *passed.values()]
 
 
-def _parts_outside(match: Match, restored: Iterable[Match]) -> Iterator[Match]:
-    """The parts of a match that are in no placeholder."""
+def parts_outside(match: Match, places: Iterable[tuple[int, int]]) -> Iterator[Match]:
+    """The parts of a match that are in none of the places, which are sorted."""
     start = match.start
-    for one in restored:
-        if one.end > start and one.start < match.end:
-            if start < one.start:
-                yield match._replace(start=start, end=one.start)
-            start = one.end
+    for begin, end in places:
+        if end > start and begin < match.end:
+            if start < begin:
+                yield match._replace(start=start, end=begin)
+            start = end
     if start < match.end or match.start == match.end:
         yield match._replace(start=start)

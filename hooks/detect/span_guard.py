@@ -4,7 +4,7 @@ The released text never depends on where the stream was cut. A detector decides 
 cannot change the decision, and reads only a bounded text around the place.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from typing import Any, Literal, Unpack
@@ -29,10 +29,11 @@ from hooks.detect.excerpt import Excerpt
 from hooks.detect.found_again import FoundAgain
 from hooks.detect.known_texts import KnownTexts
 from hooks.detect.lead import MAX_LEAD, Lead
-from hooks.detect.placeholders import LONGEST, Placeholders, operator_key
+from hooks.detect.placeholders import LONGEST, CallerValues, Placeholders, operator_key
 from hooks.detect.readings import Reader
 from hooks.detect.refused_before import RefusedBefore
-from hooks.detect.restoring import MARK, masked
+from hooks.detect.restoring import MARK, expanded, masked
+from hooks.detect.unmasked import MOST_IN_MATCH, Unmasked
 from hooks.json.editing import asks_for_json
 from hooks.loading.screen import Screen, Screened
 from hooks.prompts.lead import leads_of
@@ -81,13 +82,14 @@ class SpanGuard(ActingGuard, Screened):
         **options: Unpack[Options],
     ) -> None:
         """Raises `ValueError` for `restore` and `known` with options that they do not fit."""
-        longest = max(detector.longest, LONGEST) if restore else detector.longest
         self._closing = None if calls is None else options.get("text")
         if calls is not None and options.get("prompt") not in ("refuse", "refuse_new"):
             options["text"] = (
                 None if options.get("action", "redact") in ("redact", "suppress") else self._closing
             )
-        super().__init__(detector.reach, longest, **options)
+        super().__init__(detector.reach, detector.longest, **options)
+        if self.max_hold is not None:
+            self.max_hold += MOST_IN_MATCH * LONGEST
         self._withholds_calls = self._withholds_calls or calls == "suppress"
         if restore:
             if options.get("prompt") != "redact" or options.get("action") == "suspect":
@@ -115,14 +117,15 @@ class SpanGuard(ActingGuard, Screened):
             return self._vetted(chunk)
         known, piece = excerpt.text, chunk.text_diff
         text = known + (piece if piece.isascii() else self._plain(piece))
+        if self._may_come_back(excerpt, text, len(known)):
+            return self._vetted(chunk)
         if (reader := self._reader) is not None:
             matches, undecided = reader.follow(excerpt, text, is_final)
         else:
             matches, undecided = self.detector.scan(text, excerpt.start, is_final)
         has_again = bool(matches) or excerpt.again is not None
         again = self._found_again(excerpt, text, matches, is_final) if has_again else ()
-        may_come_back = excerpt.placeholders is not None and excerpt.placeholders.are_issued
-        if matches or again or (may_come_back and "[" in text[excerpt.pending :]):
+        if matches or again:
             return self._act(
                 chunk, excerpt, text, *excerpt.settled(text, matches, undecided, is_final, again)
             )
@@ -148,7 +151,7 @@ class SpanGuard(ActingGuard, Screened):
             and excerpt.is_plain
             and excerpt.again is None
             and (excerpt.view is None or excerpt.view.is_even)
-            and not (excerpt.placeholders is not None and excerpt.placeholders.are_issued)
+            and excerpt.values is None
             and excerpt.keeps_alternatives
         )
 
@@ -196,7 +199,7 @@ class SpanGuard(ActingGuard, Screened):
         piece, restored, start = chunk.text_diff, chunk.restored_diff, -1
         while excerpt.start > start:
             start = excerpt.start
-            excerpt.text, found, undecided = self._scan(excerpt, piece, is_final=False, restored=restored)
+            excerpt.text, found, undecided = self._scan(excerpt, piece, False, restored, is_cut=True)
             piece, restored = "", ()
             matches += found
         text, whole, end = self._scan(excerpt, "", is_final=True)
@@ -208,8 +211,10 @@ class SpanGuard(ActingGuard, Screened):
         if placeholders is None and self._known is not None:
             placeholders = chunk.request_state[_PLACEHOLDERS] = Placeholders(chunk.request.caller)
             placeholders.passing = KnownTexts(chunk.request, self._known, self._plain, self.detector.longest)
-        leads = [*map(self._searched, self._leads(chunk))]
-        return Excerpt(is_json=is_json, leads=leads, placeholders=placeholders)
+        known = chunk.caller_values
+        leads = [self._searched(expanded(lead, known)) for lead in self._leads(chunk)]
+        values = CallerValues(known) if known else None
+        return Excerpt(is_json=is_json, leads=leads, placeholders=placeholders, values=values)
 
     def _leads(self, chunk: Chunk) -> tuple[str, ...]:
         """The forms of the lead. The outputs of a chat have the same, which are found once."""
@@ -297,16 +302,36 @@ class SpanGuard(ActingGuard, Screened):
 
     def _reach_of(self, excerpt: Excerpt, text: str) -> int:
         # The searches that begin in the lead have no view of their own.
-        return self._reader.reach_in(text) if self._reader is not None and excerpt.leads else self._reach
+        return self._reach_in(text) if excerpt.leads else self._reach
+
+    def _reach_in(self, text: str) -> int:
+        """Most characters to the left of a place in `text` that a search without a view reads."""
+        return self._reach if self._reader is None else self._reader.reach_in(text)
+
+    def _may_come_back(self, excerpt: Excerpt, text: str, start: int) -> bool:
+        """Whether a placeholder may begin in `text[start:]`: a cheap check."""
+        return excerpt.values is not None and "[" in text[start:]
+
+    def _unmasked(self, excerpt: Excerpt) -> Unmasked:
+        assert excerpt.values is not None
+        passing: Container[str] = frozenset() if (own := excerpt.placeholders) is None else own.passing
+        at = (excerpt.start, excerpt.taken)
+        return Unmasked(self.detector, excerpt.values, passing, self._plain, self._reach_in, *at)
 
     def _plain(self, text: str) -> str:
         return text if self._reader is None else self._reader.dressed(text)
 
     def _scan(
-        self, excerpt: Excerpt, piece: str, is_final: bool, restored: Iterable[tuple[int, int]] = ()
+        self,
+        excerpt: Excerpt,
+        piece: str,
+        is_final: bool,
+        restored: Iterable[tuple[int, int]] = (),
+        *,
+        is_cut: bool = False,
     ) -> tuple[str, list[Match], int]:
         """The excerpt's text with the new piece, the matches to act on, and where the decided text ends.
-        `restored`: see `Chunk.restored_diff`."""
+        `restored`: see `Chunk.restored_diff`. `is_cut`: no placeholder goes on after the piece."""
         text = excerpt.text
         done = 0
         for start, end in restored if excerpt.placeholders is not None else ():
@@ -315,6 +340,8 @@ class SpanGuard(ActingGuard, Screened):
             text += self._read(excerpt, piece[start:end], len(text))
             excerpt.came_back(begin, len(text))
         text += self._read(excerpt, piece[done:], len(text), is_final=is_final)
+        if excerpt.unmasked is None and self._may_come_back(excerpt, text, len(excerpt.text)):
+            excerpt.unmasked = self._unmasked(excerpt)
         if self._reader is not None:
             matches, undecided = self._reader.follow(excerpt, text, is_final)
         else:
@@ -324,6 +351,9 @@ class SpanGuard(ActingGuard, Screened):
             excerpt.leads[i], found = lead.read(self.detector, text, is_final=is_final)
             after_lead += found
         after_lead += self._found_again(excerpt, text, [*matches, *after_lead], is_final)
+        if excerpt.unmasked is not None:
+            others = excerpt.restored
+            after_lead += excerpt.unmasked.read(text, others, is_final=is_final, is_cut=is_cut)
         return text, *excerpt.settled(text, matches, undecided, is_final, after_lead)
 
     def _found_again(

@@ -55,7 +55,7 @@ async def test_a_value_comes_back_on_every_channel(case: Case, channel: Channel)
     for size in (1, 7, 100):
         fields = {"echo": True} if channel == "echo" else {}
         engine = says(channel, "to {}!", size)
-        answer = await case.answer(engine, MASKS, prompt=f"write to {MAIL}", **fields)
+        answer = await case.answer(engine, MASKS, prompt=f"write to {MAIL}: ", **fields)
         assert answer.only.said(channel) == f"to {MAIL}!"
         (request,) = case.engine.requests
         assert not any(MAIL in text.text for text in prompt_texts(request))
@@ -63,7 +63,7 @@ async def test_a_value_comes_back_on_every_channel(case: Case, channel: Channel)
 
 @everywhere("outputs")
 async def test_a_value_comes_back_in_every_output(case: Case) -> None:  # contract 9.2
-    answer = await case.answer(says("content", "to {}!"), MASKS, prompt=f"write to {MAIL}", n=3)
+    answer = await case.answer(says("content", "to {}!"), MASKS, prompt=f"write to {MAIL}: ", n=3)
     assert [one.content for one in answer.outputs] == [f"to {MAIL}!"] * 3
 
 
@@ -85,7 +85,7 @@ async def test_a_placeholder_of_another_request_stays_one(case: Case) -> None:  
 @everywhere()
 async def test_only_the_caller_s_own_values_pass(case: Case) -> None:  # contract 3.18, 9.4
     client = await case.start(says("content", f"{MAIL}, {OTHER}."), MASKS, **settings())
-    answer = await case.ask(client, f"write to {MAIL}", headers=OPERATOR)
+    answer = await case.ask(client, f"write to {MAIL}: ", headers=OPERATOR)
     assert answer.only.content == f"{MAIL}, [EMAIL_ADDRESS]."
     decisions = [one for name, one in answer.told if name == "weir.decision"]
     assert {"restore", "redact", "rewrite_prompt"} <= {one["action"] for one in decisions}
@@ -108,11 +108,23 @@ async def test_a_value_has_one_placeholder_and_a_typed_one_stays(case: Case) -> 
     assert answer.only.content == typed
 
 
+@every_channel()
+async def test_a_value_completes_no_match(case: Case, channel: Channel) -> None:  # contract 9.12
+    """The model writes the rest of a key whose beginning is the caller's."""
+    forms = {"number": r"\bAB\d{4}\b", "key": r"\bAB\d{8}\b"}
+    codes = HookSpec("patterns", {"patterns": forms, "prompt": "redact", "restore": True})
+    case.withholds("AB12345678")
+    for size in (1, 7, 100):
+        fields = {"echo": True} if channel == "echo" else {}
+        answer = await case.answer(says(channel, "so {}5678!", size), codes, prompt="for AB1234: ", **fields)
+        assert answer.only.said(channel) == "so AB1234[key]!"
+
+
 @everywhere()
 async def test_text_waits_only_while_it_begins_a_placeholder(case: Case) -> None:  # contract 9.6
     looks = guard("Looks")
     form = "[E] [EMAIL_ADDRESS_] {} and on"
-    answer = await case.answer(says("content", form, 1), MASKS, looks, prompt=f"write to {MAIL}")
+    answer = await case.answer(says("content", form, 1), MASKS, looks, prompt=f"write to {MAIL}: ")
     assert answer.only.content == form.replace("{}", MAIL)
     assert len(masked(case.engine.requests[0])[0]) <= 43
     (_, seen) = case.hooks
@@ -122,7 +134,7 @@ async def test_text_waits_only_while_it_begins_a_placeholder(case: Case) -> None
 
 @everywhere("logprobs")
 async def test_tokens_of_a_placeholder_are_withheld(case: Case) -> None:  # contract 3.18, 9.7
-    fields = {"rewritten_tokens": "keep", "prompt": f"write to {MAIL}"}
+    fields = {"rewritten_tokens": "keep", "prompt": f"write to {MAIL}: "}
     answer = await case.answer(says("content", "to {}", 4), MASKS, **fields)
     assert answer.only.content == f"to {MAIL}"
     assert answer.only.tokens == []
@@ -134,7 +146,7 @@ async def test_a_cut_placeholder_is_not_completed(case: Case) -> None:  # contra
     engine = says("content", "{}")
     script = engine.script
     engine.script = lambda request: [*[*script(request)][:5], end("length")]
-    answer = await case.answer(engine, MASKS, prompt=f"write to {MAIL}")
+    answer = await case.answer(engine, MASKS, prompt=f"write to {MAIL}: ")
     assert answer.only.finish == "length"
     assert answer.only.content == ""
 
@@ -145,7 +157,7 @@ async def test_the_order_says_who_sees_the_values(case: Case) -> None:  # contra
     before, behind = [
         HookSpec(one.path, one.args, name=name) for one, name in ((hooks[0], "a"), (hooks[2], "b"))
     ]
-    await case.answer(says("content", "to {}!", 100), before, MASKS, behind, prompt=f"write to {MAIL}")
+    await case.answer(says("content", "to {}!", 100), before, MASKS, behind, prompt=f"write to {MAIL}: ")
     first, _, last = case.hooks
     assert MAIL in first.prompt
     assert MAIL not in last.prompt
@@ -195,7 +207,7 @@ async def test_values_come_back_from_workers(serve: Serve, caplog: pytest.LogCap
     for endpoint in ENDPOINTS:
         for streams in (False, True):
             case = Case(endpoint, streams, serve, caplog, clients=[client])
-            answer = await case.ask(client, f"write to {MAIL}")
+            answer = await case.ask(client, f"write to {MAIL}: ")
             assert answer.only.content == f"to {MAIL}!"
 
 

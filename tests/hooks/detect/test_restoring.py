@@ -76,7 +76,7 @@ def pieces(text: str, cuts: Sequence[int], **fields: Any) -> list[Delta]:
 
 def echoing(cuts: Sequence[int] = (), form: str = "{}", **fields: Any) -> Model:
     """A model that repeats what it is asked."""
-    return lambda masked: pieces(form.format(asked(masked)), cuts, **fields)
+    return lambda masked: pieces(form.replace("{}", asked(masked)), cuts, **fields)
 
 
 def test_the_model_gets_placeholders_and_the_caller_the_values() -> None:
@@ -270,6 +270,90 @@ def test_a_match_around_a_placeholder_of_another_guard_leaves_it_whole() -> None
     assert "soon" not in asked(released.request)
     assert MAIL not in asked(released.request)
     assert released.content == prompt
+
+
+def codes(**options: Any) -> Patterns:
+    """A guard that masks short codes, and acts on longer ones, of which a short one may be a part."""
+    patterns = {"short": r"\bAB\d{4}\b", "long": r"\bAB\d{8}\b", "marked": r"key=AB\d{4}\b"}
+    return Patterns(patterns, prompt="redact", restore=True, **options)
+
+
+WRITTEN = {
+    "the rest after it": ("{}5678.", "AB1234[long]."),
+    "a word before it": ("key={}.", "[marked]AB1234."),
+    "both": ("a key={}5678, {}", "a key=AB1234[long], AB1234"),
+    "no match": ("{} 5678, {}567 {}.", "AB1234 5678, AB1234567 AB1234."),
+    "twice": ("{}5678 {}5678", "AB1234[long] AB1234[long]"),
+}
+"""What the model writes, and what the caller of AB1234 gets."""
+
+
+@pytest.mark.parametrize("channel", ["content", "reasoning", "echo"])
+@pytest.mark.parametrize("form", WRITTEN.values(), ids=WRITTEN)
+@given(cuts=st.lists(st.integers(0, 200), max_size=30))
+def test_a_value_completes_no_match(form: tuple[str, str], channel: Any, cuts: list[int]) -> None:
+    written, wanted = form  # contract 9.12
+    model = lambda masked: pieces(written.replace("{}", asked(masked)), cuts, channel=channel)  # noqa: E731
+    assert answered([codes()], request_for("AB1234"), model).text(channel) == wanted
+
+
+@given(cuts=st.lists(st.integers(0, 200), max_size=30))
+def test_a_value_completes_no_match_in_arguments(cuts: list[int]) -> None:  # contract 9.12
+    def call(masked: GenerationRequest) -> Sequence[Delta]:
+        arguments = json.dumps({"text": f"{asked(masked)}5678"})
+        return pieces(arguments, cuts, channel="tool_call", tool_call=ToolCall(0, "send"))
+
+    ((_, arguments),) = answered([codes()], request_for("AB1234"), call).tool_calls
+    assert json.loads(arguments) == {"text": "AB1234[long]"}
+
+
+@given(cuts=st.lists(st.integers(0, 200), max_size=30))
+def test_an_answer_that_completes_a_value_ends_after_it(cuts: list[int]) -> None:  # contract 9.12
+    released = answered([codes(action="terminate")], request_for("AB1234"), echoing(cuts, "so {}, {}5678"))
+    assert released.content == "so AB1234, AB1234"
+
+
+@given(cuts=st.lists(st.integers(0, 200), max_size=30))
+def test_a_cut_answer_has_no_beginning_of_a_match_with_a_value(cuts: list[int]) -> None:
+    def model(masked: GenerationRequest) -> Sequence[Delta]:
+        return [*pieces(f"so {asked(masked)}56", cuts)[:-1], Delta(finish_reason="length")]
+
+    assert answered([codes()], request_for("AB1234"), model).content == "so AB1234"  # contract 9.7, 9.12
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+@pytest.mark.parametrize("restores", [True, False])
+@given(cuts=st.lists(st.integers(0, 200), max_size=30))
+def test_a_value_of_another_guard_completes_no_match(
+    is_before: bool, restores: bool, cuts: list[int]
+) -> None:
+    mask = Patterns({"short": r"\bAB\d{4}\b"}, prompt="redact", restore=True)
+    more: dict[str, Any] = {"prompt": "redact", "restore": True} if restores else {}
+    keys = Patterns({"long": r"\bAB\d{8}\b"}, **more)
+    order = [keys, mask] if is_before else [mask, keys]
+    released = answered(order, request_for("AB1234"), echoing(cuts, "so {}5678, {}"))
+    assert released.content == ("so AB1234[long], AB1234" if is_before or restores else "so [long], AB1234")
+
+
+def test_a_completion_goes_on_after_the_caller_s_value() -> None:  # contract 2.8, 9.12
+    request = replace(request_for(""), endpoint="completions", prompts=("the code is AB1234",), messages=())
+    released = answered([codes()], request, lambda _: pieces("5678, or 5678", [2]))
+    assert released.content == "[long], or 5678"
+
+
+def test_values_side_by_side_leave_though_they_may_all_be_one_match() -> None:
+    """What waits has a bound (contract 9.12): with a form that has no end, four values wait."""
+    endless = Patterns({"line": r"\bAB[AB\d]{4,4000}X"}, prompt="redact", restore=True)
+    seen: list[str] = []
+
+    def looks(chunk: Chunk) -> Verdict:
+        seen.append(chunk.text_diff)
+        return emit(chunk.pending)
+
+    request = request_for("say AB1234X")
+    model: Model = lambda masked: pieces(asked(masked)[4:] * 80, range(0, 4000, 9))  # noqa: E731
+    assert answered([endless, looks], request, model).content == "AB1234X" * 80
+    assert max(map(len, seen)) <= 7 * 5
 
 
 @pytest.mark.parametrize(
