@@ -191,7 +191,7 @@ test-gpu-compile: $(VENV)/.dev
 NAME =
 BENCHES = hooks guards library real_answers guard_models engine_hooks guard_api relay relay_streams first_token operations receipts peers \
 	streamguard leaks leaks_wrappers leak_judge detection names injection harm links link_readers agents agent_files rewind \
-	engine gguf served vllm streams processors speculation quantization simulated_device \
+	engine gguf served vllm streams processors speculation quantization simulated_device fronts \
 	prompt_caching pool fleet start workers lost_workers page
 
 # The package whose templates the guard `links` is measured with: it is read, not installed.

@@ -1,6 +1,6 @@
-"""A client that costs as little as it can: `python -m benchmarks.simulated_device.client URL N BODY`.
+"""A client that costs as little as it can: `python -m benchmarks.simulated_device.client URL[,URL] N BODY`.
 
-It reads N streams at a time. It prints their seconds and their events as JSON.
+It reads N streams at a time, of all URLs in turn. It prints their seconds and their events as JSON.
 """
 
 import asyncio
@@ -28,11 +28,12 @@ async def count_events(url: str, body: bytes) -> int:
     return num_events
 
 
-async def main(url: str, num_streams: int, body: str) -> None:
+async def main(urls: list[str], num_streams: int, body: str) -> None:
     begin = time.perf_counter()
-    counts = await asyncio.gather(*(count_events(url, body.encode()) for _ in range(num_streams)))
+    each = (count_events(urls[i % len(urls)], body.encode()) for i in range(num_streams))
+    counts = await asyncio.gather(*each)
     print(json.dumps({"seconds": time.perf_counter() - begin, "events": sum(counts)}))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3]))
+    asyncio.run(main(sys.argv[1].split(","), int(sys.argv[2]), sys.argv[3]))

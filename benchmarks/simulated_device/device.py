@@ -78,10 +78,11 @@ class HostClock:
 class SimulatedDevice:
     """Its time, and what was asked of it."""
 
-    def __init__(self, clock: WallClock | HostClock, *, takes_time: bool = True) -> None:
-        """`takes_time`: False to measure the host alone."""
+    def __init__(self, clock: WallClock | HostClock, *, takes_time: bool = True, speed: float = 1.0) -> None:
+        """`takes_time`: False to measure the host alone. `speed`: 2 for a device that is twice as fast."""
         self.clock = clock
         self.takes_time = takes_time
+        self._speed = speed
         self._free_at: dict[str, float] = {}
         """When each stream has done all that it was given."""
         self._stream = ""
@@ -109,6 +110,7 @@ class SimulatedDevice:
     def _work(self, seconds: float) -> None:
         self.num_steps += 1
         self.num_ahead += self._num_unread > 0
+        seconds /= self._speed
         if self.takes_time:
             begin = max(self._free_at.get(self._stream, 0.0), self.clock.now())
             self._free_at[self._stream] = begin + seconds

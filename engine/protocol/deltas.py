@@ -2,7 +2,8 @@
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple
 
 from engine.protocol.probe_info import PromptScores, Scores
 
@@ -75,6 +76,9 @@ class Usage:
     is_estimated: bool = field(default=False, compare=False)
     """Whether a count is Weir's own, of an upstream's pieces: the upstream has not reported both (yet)."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Usage, _usage_values(self)
+
 
 @dataclass(slots=True)
 class Delta:
@@ -109,10 +113,18 @@ class Delta:
     is_blocked: bool = False
     """On an output's last delta: a hook ended the output."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Delta, _delta_values(self)
+
     @property
     def num_output_tokens(self) -> int:
         """The generated tokens. Tokens of an echoed prompt do not count."""
         return 0 if self.channel == "echo" else len(self.tokens)
+
+
+# Deltas go from process to process, which takes a third of the time by their fields' values in order.
+_usage_values = attrgetter(*Usage.__slots__)
+_delta_values = attrgetter(*Delta.__slots__)
 
 
 @dataclass(frozen=True, slots=True)

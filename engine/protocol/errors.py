@@ -59,8 +59,8 @@ Failure = Callable[[], EngineError]
 class DeviceLostError(DeadEngineError):
     """No call on the device can work any more, for any model of the process."""
 
-    def __init__(self) -> None:
-        super().__init__("The engine's device has failed.")
+    def __init__(self, message: str = "The engine's device has failed.") -> None:
+        super().__init__(message)
 
 
 class LogitsProcessorError(EngineError):

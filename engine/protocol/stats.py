@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 ReplicaState = Literal["closed", "half_open", "open", "draining"]
@@ -87,3 +87,28 @@ class EngineStats:
     def kv_cache_usage(self) -> float:
         """The share of the key-value cache in use, from 0 to 1."""
         return self.kv_blocks_used / self.kv_blocks if self.kv_blocks else 0.0
+
+
+def counted_since(stats: EngineStats, before: EngineStats) -> EngineStats:
+    """The stats of an engine, whose counters and histograms have what was added to those of `before`."""
+    counters = {
+        one.name: getattr(stats, one.name) - getattr(before, one.name)
+        for one in fields(EngineStats)
+        if one.name.endswith("_total")
+    }
+    return replace(
+        stats,
+        **counters,
+        step_seconds=_added(stats.step_seconds, before.step_seconds),
+        histograms=_added(stats.histograms, before.histograms),
+    )
+
+
+def _added(all_: Mapping[str, Histogram], before: Mapping[str, Histogram]) -> dict[str, Histogram]:
+    added: dict[str, Histogram] = {}
+    for name, histogram in all_.items():
+        known = before.get(name) or Histogram(histogram.bounds)
+        added[name] = one = Histogram(histogram.bounds)
+        one.counts = [now - then for now, then in zip(histogram.counts, known.counts, strict=True)]
+        one.sum = histogram.sum - known.sum
+    return added

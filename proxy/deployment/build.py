@@ -1,6 +1,9 @@
 """Builds a deployment from settings: imports hooks, makes engines, starts nothing."""
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
 
 from engine.protocol import Engine
 from engine.turns.prompt_threads import PromptThreads
@@ -21,15 +24,18 @@ PROMPT_THREADS = 1
 of the time, so that more threads would make no prompt faster."""
 
 
-async def build(settings: ServeSettings, older: Deployment | None = None) -> Deployment:
+async def build(
+    settings: ServeSettings, older: Deployment | None = None, *, engine_process: Path | None = None
+) -> Deployment:
     """`older`: the one to replace. Models keep their engines if their settings are the same. Hooks are built
-    anew: their code may have changed.
+    anew: their code may have changed. `engine_process`: see `make_engine`; an older deployment's stays.
 
     Raises `HookLoadError`, `ImportError` for libraries that are not installed, and `ValueError` for settings
     that name what there is not, or that an engine cannot run with. The hooks that were built are then closed.
     """
     check_directory(settings)
     directory = directory_of(settings)
+    make = partial(make_engine, engine_process=older.engine_process if older else engine_process)
     policies = directory.policies.values()
     can_withhold = any(one.settings.hooks or one.settings.allowed_hooks for one in policies)
     pipelines: dict[str, GuardFactory] = {}
@@ -37,18 +43,29 @@ async def build(settings: ServeSettings, older: Deployment | None = None) -> Dep
         for policy in policies:
             pipelines[policy.name] = pipeline = await _pipeline(policy)
             built.push_async_callback(pipeline.aclose)
-        engines = {model.name: _engine(model, can_withhold, older) for model in directory.models.values()}
+        engines = {
+            model.name: _engine(make, model, can_withhold, older) for model in directory.models.values()
+        }
         built.pop_all()
     number = 1 if older is None else older.number + 1
-    return Deployment(directory, engines, pipelines, can_withhold=can_withhold, number=number)
+    return Deployment(
+        directory,
+        engines,
+        pipelines,
+        can_withhold=can_withhold,
+        number=number,
+        engine_process=make.keywords["engine_process"],
+    )
 
 
-def _engine(model: ModelSettings, can_withhold: bool, older: Deployment | None) -> Engine:
+def _engine(
+    make: Callable[..., Engine], model: ModelSettings, can_withhold: bool, older: Deployment | None
+) -> Engine:
     same = older and older.models.get(model.name)
     if same and same.can_withhold == can_withhold and _alike(same.settings, model):
         return same.engine
     log_engine(model)
-    return make_engine(model, can_withhold=can_withhold)
+    return make(model, can_withhold=can_withhold)
 
 
 async def _pipeline(policy: PolicyEntry) -> GuardFactory:

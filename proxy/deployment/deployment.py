@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import NamedTuple
 
 from engine.parsers import Parsers
@@ -22,6 +23,7 @@ from engine.protocol.processor_specs import PolicyProcessorSpec
 from engine.streams.feeding import feed
 from hooks.pipeline.open_guard import GuardFactory
 from proxy.deployment.directory import Directory, PolicyEntry, no_model
+from proxy.deployment.engines import make_engine
 from proxy.deployment.guard_models import DeployedModels, Model, fault_of
 from proxy.deployment.keys import Key
 from proxy.settings.limits import NO_LIMITS, Subject
@@ -156,13 +158,17 @@ class Deployment:
         *,
         can_withhold: bool = True,
         number: int = 1,
+        engine_process: Path | None = None,
     ) -> None:
-        """`engines` by model, `pipelines` by policy. `number`: how often the configuration was loaded."""
+        """`engines` by model, `pipelines` by policy. `number`: how often the configuration was loaded.
+        `engine_process`: see `make_engine`."""
         self.directory = directory
         self.models = {
             name: ServedModel(model, engines[name], can_withhold) for name, model in directory.models.items()
         }
-        self.guard_models = DeployedModels(directory, engines)
+        self.engine_process = engine_process
+        make_guard = partial(make_engine, engine_process=engine_process)
+        self.guard_models = DeployedModels(directory, engines, make_generator=make_guard)
         """Implements `GuardModels`; it starts all models."""
         self.policies = {name: Policy(entry, pipelines[name]) for name, entry in directory.policies.items()}
         self.number = number

@@ -1,6 +1,7 @@
 """Makes the engine that the settings ask for. An engine's code is imported when one is made."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,20 +14,28 @@ from engine.sources.names import check_name, served_name
 from engine.upstream.address import UpstreamConfig
 from engine.upstream.dialects import DIALECTS
 from proxy.deployment.engine_choice import engine_of, with_engine
-from proxy.settings.model import OPTIONS_OF, ModelSettings
+from proxy.deployment.engine_process.messages import OpenEngine
+from proxy.deployment.engine_process.remote import RemoteEngine
+from proxy.settings.model import OPTIONS_OF, WITH_LOGITS, ModelSettings
 
 if TYPE_CHECKING:
     from engine.upstream.engine import UpstreamEngine
 
 
-def make_engine(settings: ModelSettings, *, can_withhold: bool = True) -> Engine:
-    """The engine, not yet started. `can_withhold`: whether a hook may ever see its output.
+def make_engine(
+    settings: ModelSettings, *, can_withhold: bool = True, engine_process: Path | None = None
+) -> Engine:
+    """The engine, not yet started. `can_withhold`: whether a hook may ever see its output. `engine_process`:
+    the socket of the process that runs models, if it is not this one.
 
     Raises `ImportError` if the in-process engine's libraries are not installed, and `ValueError` for settings
     that the engine cannot run with.
     """
     settings = with_engine(settings)
-    engine = _backend(settings, can_withhold)
+    if engine_process is not None and settings.engine in WITH_LOGITS:
+        engine = _remote(engine_process, settings, can_withhold)
+    else:
+        engine = _backend(settings, can_withhold)
     if settings.record is not None:
         from engine.streams.recorder import RecordingEngine
 
@@ -53,6 +62,19 @@ def _backend(settings: ModelSettings, can_withhold: bool) -> Engine:
         case _:
             made = engine(**settings.engine_options)
     return made
+
+
+def make_hosted(asked: OpenEngine) -> Engine:
+    """An engine of the process that runs models. The processes that serve record its streams. Raises as
+    `make_engine` does."""
+    return _backend(with_engine(asked.settings), asked.can_withhold)
+
+
+def _remote(path: Path, settings: ModelSettings, can_withhold: bool) -> Engine:
+    from engine.text.tokenizer import LocalTokenizer
+
+    load_tokenizer = partial(LocalTokenizer.of, engine_config(settings))
+    return RemoteEngine(path, settings, load_tokenizer, can_withhold=can_withhold)
 
 
 def _upstreams(engine: Any, settings: ModelSettings) -> Engine:

@@ -101,8 +101,8 @@ class ServeSettings(
     api_key: Annotated[Keys, Field(validate_default=True)] = []
     """Key that clients must send; several may be given. Better in a file, or set as WEIR_API_KEY"""
     workers: Annotated[int, Field(ge=1)] = 1
-    """Processes that serve the same port, one for each core (upstreams, replay, echo). --hook-workers and the
-    limits of connections are for each of them"""
+    """Processes that serve the same port, one for each core. One more has the models on this machine.
+    --hook-workers and the limits of connections are for each of them"""
     keep_alive_interval: ClassVar[float] = 15.0
     """Seconds of silence after which a stream gets a comment line. Proxies wait for 30 seconds or more."""
     drain_delay: Annotated[float, Field(ge=0)] = 0.0
@@ -138,12 +138,6 @@ class ServeSettings(
     def _parts_fit(self) -> "ServeSettings":
         if not self.models:  # else these options are defaults only
             self.base_model.checked()
-        served = [model.engine for model in self.models.values() if not model.only_guards]
-        for engine in served if self.models else [self.base_model.engine]:
-            if self.workers > 1 and engine in WITH_LOGITS:
-                raise ValueError(
-                    f"workers: engine '{engine}' has its model in one process, which serves alone"
-                )
         if self.policies and (self.hook_specs or self.base_policy.allowed_hooks):
             raise ValueError("hooks: with policies, hooks and allowed_hooks belong in the policies")
         if self.admin_port and self.admin_port == self.port and self._shares_an_address():
@@ -162,6 +156,12 @@ class ServeSettings(
         """Whether the operator's port is on an address that clients' port is on, too."""
         hosts = {self.host, self.admin_host}
         return len(hosts) == 1 or not hosts.isdisjoint(("0.0.0.0", "::", ""))
+
+
+def has_own_models(settings: ServeSettings) -> bool:
+    """Whether a model runs on this machine."""
+    models = settings.models.values() if settings.models else (settings.base_model,)
+    return any(model.engine in WITH_LOGITS for model in models)
 
 
 _PLURALS = ("hooks", "allowed_hooks", "logits_processors", "probes", "trusted_forwarders", "cors_origins")

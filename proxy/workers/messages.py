@@ -28,6 +28,23 @@ class Start:
     operator's port if there is one."""
     is_draining: bool = False
     """The service is about to stop (`Drain`)."""
+    engine_process: Path | None = None
+    """The socket of the process that runs models. None: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartEngines:
+    """The first message to the process that runs models."""
+
+    log_level: str
+    log_format: str
+    socket: Path
+    """It listens there."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnginesReady:
+    """The process that runs models accepts connections."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from engine.protocol import DeadEngineError
 from hooks.loading.async_call import open_calls
@@ -32,10 +33,14 @@ def freeze_objects() -> None:
 
 @asynccontextmanager
 async def running(
-    settings: ServeSettings, *, shared: Sequence[SharedPort] = (), salt: bytes | None = None
+    settings: ServeSettings,
+    *,
+    shared: Sequence[SharedPort] = (),
+    salt: bytes | None = None,
+    engine_process: Path | None = None,
 ) -> AsyncIterator[tuple[Server, str]]:
     """The started server and its base URL. At the end it stops, and the process ends if a hook does not.
-    `shared`: as in `Server`. `salt`: as in `Server.start`.
+    `shared`: as in `Server`. `salt`: as in `Server.start`. `engine_process`: as in `make_engine`.
 
     Raises `START_ERRORS` if the service cannot start.
     """
@@ -44,7 +49,7 @@ async def running(
         await check_free(settings.host, settings.port)
         if settings.admin_port is not None:
             await check_free(settings.admin_host, settings.admin_port)
-    deployment = await build(settings)
+    deployment = await build(settings, engine_process=engine_process)
     try:
         server = Server(deployment, settings, shared=shared)
     except BaseException:

@@ -1,7 +1,8 @@
 """The process that supervises: it starts the workers, kills those that hang, replaces those that die, and
 ends all of them.
 
-It runs no engine and no hook, and takes no connection. A worker that dies costs its own requests only.
+It runs no engine and no hook, and takes no connection. A worker that dies costs its own requests only. Models
+on this machine run in one process more, without which the service ends.
 """
 
 import asyncio
@@ -9,22 +10,22 @@ import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import SecretStr
 
-from hooks.workers.process import Child
 from proxy.http.app import Ending
 from proxy.network.listener import base_url, reserved_sockets
 from proxy.service.peers import Questions
 from proxy.service.reload import Read, ReloadError, check_reloadable, read_again
-from proxy.settings.serve import ServeSettings
+from proxy.settings.serve import ServeSettings, has_own_models
 from proxy.workers.board import Board, create_board
+from proxy.workers.engine_process import EngineProcess
 from proxy.workers.folder import own_folder
-from proxy.workers.messages import Answer, AskAll, Asked, Drain, Failed, Question, Ready, Start
+from proxy.workers.messages import Answer, AskAll, Asked, Drain, Failed, Question, Start, StartEngines
 from proxy.workers.metrics import forget_gauges
 from proxy.workers.reload import (
     RELOAD_SECONDS,
@@ -35,6 +36,7 @@ from proxy.workers.reload import (
     Reloaded,
 )
 from proxy.workers.run import in_
+from proxy.workers.worker_process import LOOK_INTERVAL, WorkerError, WorkerProcess
 
 logger = logging.getLogger("weir.proxy")
 
@@ -43,77 +45,12 @@ T = TypeVar("T")
 BACKOFF = 0.1
 """Seconds before the first attempt to replace a worker. They double with each that follows."""
 MAX_BACKOFF = 5.0
+ENGINES = "engines.sock"
+"""The socket of the process that runs models, in the folder that the processes share."""
 SUPERVISOR = 0
 """The supervisor's number where workers have theirs."""
 MAX_FAILURES = 5
 """Attempts in a row to start a worker, while no other one serves, after which the service ends."""
-LOOK_INTERVAL = 0.5
-"""Seconds between two looks at the workers' signs of life."""
-MAX_SILENCE = 20
-"""Looks in a row without a new sign of a worker, after which it is killed. They are counted, instead of time,
-so that a service that is stopped as a whole, or a machine that sleeps, costs no worker."""
-
-
-class WorkerError(OSError):
-    """A worker cannot start, for the reason in the message."""
-
-
-class WorkerProcess(Child):
-    """One worker, seen from the supervisor."""
-
-    def __init__(self, start: Start, take: Callable[[int, object], None]) -> None:
-        """`take` gets the worker's number and each message that it sends once it serves."""
-        super().__init__()
-        self._start = start
-        self._take = take
-        self._sign: int | None = None
-        self.silence = 0
-        """Looks in a row without a new sign of life."""
-
-    async def start(self) -> Ready:
-        """Start the process, and wait until it accepts connections. Raises `WorkerError`."""
-        await self.spawn("proxy.workers.worker", chain.from_iterable(self._start.sockets))
-        self.connection.send(self._start)
-        try:
-            answer, *_ = await self.connection.receive()
-        except EOFError:
-            answer = Failed(f"worker {self._start.number} {await self.ended()}")
-        except BaseException:
-            await self.stop_within(0)
-            raise
-        if isinstance(answer, Failed):
-            await self.stop()
-            raise WorkerError(answer.reason)
-        assert isinstance(answer, Ready)
-        return answer
-
-    async def run(self) -> str:
-        """Returns how the process ended, once it is gone."""
-        with suppress(EOFError):
-            while True:
-                for message in await self.connection.receive():
-                    self._take(self._start.number, message)
-        return await self.ended()
-
-    def look(self, sign: int) -> None:
-        """Kill the process if its sign of life has not changed for too long. SIGTERM would not end a process
-        that is stopped."""
-        self.silence = self.silence + 1 if sign == self._sign else 0
-        self._sign = sign
-        if self.is_silent:
-            self.kill()
-
-    @property
-    def is_silent(self) -> bool:
-        """The process showed no sign of life for so long that it is killed."""
-        return self.silence >= MAX_SILENCE
-
-    async def ended(self) -> str:
-        assert self.process is not None
-        code = await self.process.wait()
-        if self.is_silent:
-            return f"was silent for {MAX_SILENCE * LOOK_INTERVAL:g} seconds and is killed"
-        return f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
 
 
 class Supervisor:
@@ -144,6 +81,8 @@ class Supervisor:
         self._questions = Questions()
         self._read = read
         self._folder = folder
+        self._engines = EngineProcess() if has_own_models(settings) else None
+        """The process that runs models. None: no model is on this machine."""
         self._serving: dict[int, WorkerProcess] = {}
         self._working: list[asyncio.Task[None]] = []
         """The tasks that keep the workers. They end with an error alone."""
@@ -157,6 +96,11 @@ class Supervisor:
     async def start(self) -> None:
         """Start every worker. Raises `WorkerError` if one of them cannot start."""
         create_board(self._folder, self._settings.workers)
+        if self._engines is not None:
+            settings = self._settings
+            await self._engines.start(
+                StartEngines(settings.log_level, settings.log_format, self._folder / ENGINES)
+            )
         numbers = range(1, self._settings.workers + 1)
         starting = [_task(self._start(number)) for number in numbers]
         try:
@@ -168,6 +112,8 @@ class Supervisor:
             raise
         self._working = [_task(self._keep(number)) for number in numbers]
         self._working.append(_task(self._watch()))
+        if self._engines is not None:
+            self._working.append(_task(self._keep_engines(self._engines)))
 
     async def wait(self, signalled: asyncio.Event) -> None:
         """Returns once `signalled` is set. Raises `WorkerError` if no worker serves and none can start."""
@@ -197,6 +143,8 @@ class Supervisor:
             sock.close()  # else clients would wait for a worker that does not come
         seconds = (self.ending.close + self.ending.leave) / 2
         await asyncio.gather(*(worker.stop_within(seconds) for worker in self._serving.values()))
+        if self._engines is not None and self._engines.process is not None:
+            await self._engines.stop()
 
     async def _start(self, number: int) -> None:
         """Start the worker, again if a reload comes meanwhile."""
@@ -210,6 +158,7 @@ class Supervisor:
                 self._folder,
                 tuple(tuple(sock.fileno() for sock in port) for port in self._sockets),
                 self._is_draining,
+                None if self._engines is None else self._folder / ENGINES,
             )
             worker = WorkerProcess(start, self._take)
             ready = await worker.start()
@@ -222,6 +171,10 @@ class Supervisor:
         self._serving[number] = worker
         assert worker.process is not None
         logger.info("worker %d serves (process %d)", number, worker.process.pid)
+
+    async def _keep_engines(self, engines: EngineProcess) -> None:
+        """Raises `WorkerError` once the process of the engines is gone."""
+        raise WorkerError(await engines.run())
 
     async def _watch(self) -> None:
         """Look for the workers' signs of life."""

@@ -56,7 +56,8 @@ async def _serve(start: Start, connection: Connection) -> None:
     board, index = Board(start.folder), start.number - 1
     shared = [SharedPort(_inherited_sockets(port), board.connections, index) for port in start.sockets]
     try:
-        async with board.living(index), running(settings, shared=shared, salt=start.salt) as (server, _):
+        serving = running(settings, shared=shared, salt=start.salt, engine_process=start.engine_process)
+        async with board.living(index), serving as (server, _):
             service = server.service
             service.deployment.number = start.configuration
             service.is_draining = start.is_draining

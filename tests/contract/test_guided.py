@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from engine.local.engine import LocalEngine
+from engine.protocol import Engine
 from engine.protocol.demo import MODEL_DIR
 from engine.text.tokenizer import LocalTokenizer
 from tests.contract.case import Case, everywhere, guard
@@ -43,7 +43,7 @@ def id_of(text: str) -> int:
 @everywhere()
 @pytest.mark.parametrize("guarded", [False, True])
 async def test_limits_that_allow_no_first_token_are_a_400(
-    case: Case, guarded: bool, demo: LocalEngine
+    case: Case, guarded: bool, demo: Engine
 ) -> None:  # contract 7.5
     fields, name = format_of(case, CONSTANT)
     hooks = [guard("Looks")] if guarded else []
@@ -60,7 +60,7 @@ async def test_limits_that_allow_no_first_token_are_a_400(
 @everywhere()
 @pytest.mark.parametrize("guarded", [False, True])
 async def test_limits_that_allow_no_later_token_fail_the_request_closed(
-    case: Case, guarded: bool, demo: LocalEngine
+    case: Case, guarded: bool, demo: Engine
 ) -> None:
     """Contract 4.2, 7.5: the caller is at fault, and is told so by a status or one event."""
     fields, name = format_of(case, CONSTANT)
@@ -76,9 +76,7 @@ async def test_limits_that_allow_no_later_token_fail_the_request_closed(
 
 
 @everywhere()
-async def test_objects_have_no_other_properties_than_their_schema_names(
-    case: Case, demo: LocalEngine
-) -> None:
+async def test_objects_have_no_other_properties_than_their_schema_names(case: Case, demo: Engine) -> None:
     fields, _ = format_of(case, OPEN)
     client = await case.start(demo)
     for seed in range(4):

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from engine.local.engine import LocalEngine
-from engine.protocol import Channel, Delta, GenerationRequest, ModelInfo
+from engine.protocol import Channel, Delta, Engine, GenerationRequest, ModelInfo
 from engine.protocol.demo import MODEL_DIR
 from engine.text.tokenizer import LocalTokenizer
 from tests.contract.case import Case, end, every_channel, everywhere, guard, said
@@ -114,7 +113,7 @@ async def test_a_rewind_that_leaves_no_other_token_is_a_terminate(
 @everywhere()
 @pytest.mark.parametrize("mask", ["grammar", "allowed tokens"])
 async def test_a_rewind_that_no_mask_leaves_another_token_for_is_a_terminate(
-    case: Case, mask: str, demo: LocalEngine
+    case: Case, mask: str, demo: Engine
 ) -> None:  # contract 8.3
     """With the in-process engine. The log has no error."""
     (letter,) = LocalTokenizer.load(str(MODEL_DIR)).encode("a", add_special_tokens=False)

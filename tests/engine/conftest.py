@@ -44,6 +44,7 @@ from engine.protocol.options import EngineConfig
 from engine.scheduling.sequence import SequenceGroup
 from engine.text.tokenizer import LocalTokenizer
 from tests.engine.core.block_accounting import check_blocks
+from tests.engine_process import remote_engine
 
 TEXT = "the quick brown fox jumps over the lazy dog. Grüße, 你好 世界! hello world, how are you today? "
 TEMPLATE = (
@@ -265,6 +266,18 @@ async def start_engine(tiny_model: Callable[[str], TinyModel]) -> AsyncIterator[
             stack.push_async_callback(engine.aclose)
             await engine.start()
             return engine
+
+        yield start
+
+
+@pytest.fixture
+async def start_remote(tiny_model: Callable[[str], TinyModel]) -> AsyncIterator[EngineFactory]:
+    """As `start_engine`, for an engine that a host runs."""
+    async with AsyncExitStack() as stack:
+
+        async def start(family: str = "llama", **settings: Any) -> Any:
+            settings = {"max_num_seqs": 8, "num_threads": 1, "model": str(tiny_model(family).path)} | settings
+            return await stack.enter_async_context(remote_engine(EngineConfig(**settings)))
 
         yield start
 

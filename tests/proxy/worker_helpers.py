@@ -15,8 +15,8 @@ import orjson
 
 from engine.protocol import Delta, Usage
 from engine.streams.recording import Recording, TimedDelta
-from proxy.workers import supervisor
-from proxy.workers.supervisor import MAX_SILENCE
+from proxy.workers import worker_process
+from proxy.workers.worker_process import MAX_SILENCE
 from tests.helpers import make_request
 from tests.processes import WAIT_LIMIT, killed_at_end
 from tests.weir import PipedWeir
@@ -79,7 +79,7 @@ def _open_files(pid: int) -> set[str]:
 
 
 def _kill_after(max_silence: int) -> None:
-    supervisor.MAX_SILENCE = max_silence
+    worker_process.MAX_SILENCE = max_silence
 
 
 @contextmanager

@@ -21,6 +21,8 @@ ROOT_PAGES = {
     "CHANGELOG.md": "changelog.md",
 }
 _LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
+_BINARY = (".npz", ".npy")
+"""The endings of files that are no text."""
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml"}
 
 
@@ -76,6 +78,8 @@ def _shown(path: str) -> str:
     head = f"---\nsearch:\n  exclude: true\nhide: [navigation, toc]\n---\n\n# {path}\n\n"
     if file.is_dir():
         return head + "\n".join(map(_listed, sorted(file.glob("[!_.]*"))))
+    if file.suffix in _BINARY:
+        return f"{head}{file.stat().st_size:,} bytes that are no text."
     text = file.read_text(encoding="utf-8")
     return head + (
         text if file.suffix == ".md" else f"````{_LANGUAGES.get(file.suffix, 'text')}\n{text}\n````\n"

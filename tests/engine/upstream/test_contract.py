@@ -90,13 +90,13 @@ def messages(engine: Engine) -> Backend:
     return Backend(engine, bad, {"chat": chat(5), "one token": chat(1)}, chat(400))
 
 
-BACKENDS = ["echo", "replay", "openai", "messages", "pool", "local"]
+BACKENDS = ["echo", "replay", "openai", "messages", "pool", "local", "remote"]
 BACKENDS += [*(f"recorded {name}" for name in BACKENDS), "local ahead"]
 
 
 @pytest.fixture(params=BACKENDS)
 async def backend(
-    request: pytest.FixtureRequest, upstream: Any, start_engine: Any, tmp_path: Path
+    request: pytest.FixtureRequest, upstream: Any, start_engine: Any, start_remote: Any, tmp_path: Path
 ) -> AsyncIterator[Backend]:
     bad = globals()["request"](prompts=((10**9,),))
     name = request.param.removeprefix("recorded ")
@@ -116,11 +116,13 @@ async def backend(
             made = Backend(PoolEngine([Replica(name, OpenAIEngine(upstream.url)) for name in "ab"]), bad)
         case "local":
             made = Backend(await start_engine(), bad)
+        case "remote":
+            made = Backend(await start_remote(), bad)
         case "local ahead":
             made = Backend(await start_engine(async_scheduling=True), bad)
     if name != request.param:
         made.engine = RecordingEngine(made.engine, tmp_path, max_bytes=10**9)
-    if not name.startswith("local"):  # which has started
+    if not name.startswith(("local", "remote")):  # which have started
         await made.engine.start()
     yield made
     await made.engine.aclose()

@@ -17,7 +17,8 @@ from proxy.settings.serve import ServeSettings, load_settings
 from proxy.workers.board import Board, create_board
 from proxy.workers.messages import Start
 from proxy.workers.reload import PrepareReload, ReloadAnswers, Reloaded
-from proxy.workers.supervisor import MAX_SILENCE, WorkerProcess, supervised
+from proxy.workers.supervisor import supervised
+from proxy.workers.worker_process import MAX_SILENCE, WorkerProcess
 from tests.helpers import until
 from tests.proxy.http.admin.test_reload import Reloadable
 from tests.proxy.worker_helpers import Workers, begin, let_end, waiting, workers
