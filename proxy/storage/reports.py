@@ -5,7 +5,7 @@ from typing import NamedTuple
 from proxy.storage.query import Query, Steps
 
 REMEMBERED = 24 * 60
-"""Minutes for which the last report of a source is known. An operation that is late by more may count twice."""
+"""Minutes for which the last report of a source is known. An operation late by more may count twice."""
 
 TABLES = (
     "CREATE TABLE IF NOT EXISTS weir_reports (source TEXT PRIMARY KEY, number BIGINT NOT NULL,"
