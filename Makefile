@@ -358,7 +358,7 @@ $(VENV)/.docs: pyproject.toml constraints.txt
 release: .venv-release/.installed
 	.venv-release/bin/python -m tools.release $(ARGS)
 
-test-release: .venv-release/.installed
+test-release: .venv-release/.installed $(VENV)/.engine
 	.venv-release/bin/python -m pytest --confcutdir tests/release -m slow tests/release $(ARGS)
 
 .venv-release/.installed: tools/release/requirements.txt

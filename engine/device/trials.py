@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from pydantic import PositiveFloat, TypeAdapter, ValidationError
 
-from engine.device.kernels.cpu import native_library
+from engine.device.kernels.cpu import native_levels, native_library
 
 logger = logging.getLogger("weir.engine")
 
@@ -86,7 +86,7 @@ class TrialRecord:
                 *(os.environ.get(name, "") for name in SETTINGS),
             ]
         )
-        parts = [*native_library.sources(), native_library.processor(), settings.encode()]
+        parts = [*native_levels.sources(), native_library.processor(), settings.encode()]
         digest = hashlib.sha256(b"\0".join(parts)).hexdigest()[:24]
         try:
             return cls(native_library.cache_folder() / f"trials-{digest}.json")

@@ -2,18 +2,20 @@
 
 A day and a month are the calendar's. The last minute is estimated from two of the clock's minutes: all
 spending of this one, and the share of the one before that still lies within 60 seconds. A process reports its
-own spending, and learns the sums. It does so in one call for all requests that came since the last call.
+own spending, and learns the sums. It does so in one call for all requests that came since the last call. What
+a failed call reported is reported again under the same name, because the state may have counted it.
 """
 
 import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from proxy.service.periods import Period
+from proxy.storage.reports import Report
 from proxy.storage.shared.protocol import Slot, State
 
 logger = logging.getLogger("weir.proxy")
@@ -69,16 +71,24 @@ class _Spent:
 class Rates:
     """Counts requests and tokens over the last minute, the day and the month."""
 
-    def __init__(self, state: State | None = None, clock: Callable[[], float] = time.time) -> None:
-        """`state`: None if no other process shares the counts. `clock`: seconds since 1970."""
+    def __init__(
+        self, state: State | None = None, clock: Callable[[], float] = time.time, process: str = ""
+    ) -> None:
+        """`state`: None if no other process shares the counts. `clock`: seconds since 1970. `process`: a name
+        that no other process with this state has."""
         self._state = state
         self._clock = clock
         self._spent: dict[str, _Spent] = {}
         self._many = MAX_IDLE
         """As many counts are no reason to look for idle ones."""
         self._unsaid: Counter[Slot] = Counter()
-        self._saying: tuple[asyncio.Task[dict[Slot, tuple[int, int]]], Counter[Slot]] | None = None
-        """The call of the state that runs, and what it reports."""
+        """Spent since the last report."""
+        self._report = Report(f"rates {process}", 0)
+        """The last report."""
+        self._said: Counter[Slot] = Counter()
+        """What it reports, until it is known to have arrived."""
+        self._saying: asyncio.Task[dict[Slot, tuple[int, int]]] | None = None
+        """The call of the state that runs."""
         self._waiting: list[asyncio.Future[None]] = []
         self._changed = asyncio.Event()
         self._answers = state is not None
@@ -133,31 +143,38 @@ class Rates:
     async def aclose(self) -> None:
         """Report what is not reported yet: a restart must not forget it. Raises `StateError`."""
         if self._saying is not None:
-            saying, unsaid = self._saying
-            try:
-                await saying
-            except Exception:  # noqa: BLE001 - the call below says why, if it fails too
-                self._unsaid.update(unsaid)
-        if self._state is not None and self._unsaid:
-            await self._state.spend(int(self._clock() // MINUTE), self._unsaid)
+            await asyncio.wait([self._saying])
+            if self._saying.exception() is None:
+                self._said = Counter()
+        while self._state is not None and (self._said or self._unsaid):
+            await self._next_report(self._state)
+            self._said = Counter()
+
+    def _next_report(self, state: State) -> Coroutine[Any, Any, dict[Slot, tuple[int, int]]]:
+        """The call that reports what is not reported, or the last report again."""
+        if not self._said:
+            self._report = self._report._replace(number=self._report.number + 1)
+            self._said, self._unsaid = self._unsaid, Counter()
+        return state.spend(self._report, int(self._clock() // MINUTE), self._said)
 
     async def _say(self, state: State) -> None:
-        unsaid, self._unsaid = self._unsaid, Counter()
         waiting, self._waiting = self._waiting, []
-        minute = int(self._clock() // MINUTE)
         # A call that runs is not cancelled: nobody would know whether it has counted.
-        saying = asyncio.get_running_loop().create_task(state.spend(minute, unsaid))
-        self._saying = saying, unsaid
+        self._saying = asyncio.get_running_loop().create_task(self._next_report(state))
         try:
-            totals = await asyncio.shield(saying)
+            totals = await asyncio.shield(self._saying)
         except Exception as error:  # noqa: BLE001 - whatever happened, no request waits for ever
             self._answers = False
             self._log(error)
-            self._unsaid.update({slot: num for slot, num in unsaid.items() if slot.until >= minute})
+            minute = int(self._clock() // MINUTE)
+            self._unsaid = Counter({slot: num for slot, num in self._unsaid.items() if slot.until >= minute})
             waiting += self._waiting
             self._waiting = []
         else:
             self._answers = True
+            self._said = Counter()
+            if self._unsaid:
+                self._changed.set()
             for slot, (previous, current) in totals.items():
                 spent = self._spent.get(slot.name)
                 if spent is not None and spent.start == slot.start:

@@ -71,19 +71,19 @@ class Service:
         self.names_guards = settings.guards_header or self.receipts.keeps_any
         """Whether answers name their guards in `X-Weir-Guards`."""
         self.responses = ResponseStore(settings, self.state)
-        self.usage = UsageCounts(clock)
+        self.process = secrets.token_hex(8)
+        """A name that no other process has."""
+        self.usage = UsageCounts(clock, self.process)
         self.operator = operator_side(settings, self.decisions, self.deployments.policies, self.usage)
         self.requests = RunningRequests()
         self.approvals = Approvals(settings)
         self.metrics.others.append(self.approvals.metrics)
         self.peers.answers.update(self.requests.answers | self.approvals.answers)
-        self.process = secrets.token_hex(8)
-        """A name that no other process has."""
         is_shared = settings.state is not None
         limit = settings.max_requests_per_caller
         shared = self.state if is_shared else None
         self.limits = RequestLimits(limit, shared, self.process)
-        self.rates = Rates(shared, clock)
+        self.rates = Rates(shared, clock, self.process)
         self.quotas = Quotas(self.limits, self.rates, Users(lambda: self.state.salt, clock), self.usage)
         self.limit_refusals = LimitRefusals(self.decisions)
         self.key_refusals = KeyRefusals()

@@ -1,10 +1,11 @@
 """The usage of this process that is not written yet, by day and by who asked."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 from proxy.storage.records import Account, DayUsage, day_of
+from proxy.storage.reports import Report
 
 
 @dataclass(slots=True, eq=False)
@@ -19,10 +20,12 @@ class UsageCounts:
     """Counts each request on the day when it begins, and its tokens on the day when it ends, both of UTC. The
     names of accounts are the configuration's, so they are few."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock`: seconds since 1970."""
+    def __init__(self, clock: Callable[[], float], process: str) -> None:
+        """`clock`: seconds since 1970. `process`: a name that no other process has."""
         self._clock = clock
         self._sums: dict[tuple[str, Account], _Sums] = {}
+        self._report = Report(f"usage {process}", 1)
+        self._reported: list[DayUsage] = []
 
     def begin(self, account: Account) -> "Used":
         """Count a request. Its tokens are to be counted in the result."""
@@ -32,19 +35,19 @@ class UsageCounts:
     def today(self, account: Account) -> _Sums:
         return self._of(day_of(self._clock()), account)
 
-    def take(self) -> list[DayUsage]:
-        """The usage since the last time."""
-        taken, self._sums = self._sums, {}
-        return [DayUsage(day, account, *astuple(sums)) for (day, account), sums in taken.items()]
-
-    def give_back(self, taken: Iterable[DayUsage]) -> None:
-        """Say that this was not written. The next `take` returns it again."""
-        for day, account, requests, prompt, completion, estimated in taken:
-            sums = self._of(day, account)
-            sums.requests += requests
-            sums.prompt_tokens += prompt
-            sums.completion_tokens += completion
-            sums.estimated_tokens += estimated
+    def reports(self) -> Iterator[tuple[Report, list[DayUsage]]]:
+        """The usage to write now: what was reported before and may not have arrived, and what came since.
+        Each report has arrived once the next one is asked for."""
+        while self._reported or self._sums:
+            is_last = not self._reported
+            if is_last:
+                taken, self._sums = self._sums, {}
+                self._reported = [DayUsage(day, who, *astuple(sums)) for (day, who), sums in taken.items()]
+            yield self._report, self._reported
+            self._report = self._report._replace(number=self._report.number + 1)
+            self._reported = []
+            if is_last:
+                return
 
     def _of(self, day: str, account: Account) -> _Sums:
         sums = self._sums.get((day, account))

@@ -2,10 +2,10 @@
 
     python -m tools.release [--ref v0.2.0] [--out build/release] [--key release-key.pem]
 
-The folder then has the sdist, the wheel, a bill of materials of each extra (CycloneDX 1.6), the list of
-licences, the provenance (SLSA 1.0, as an in-toto statement), and SHA256SUMS of all these. `--key` is an
-Ed25519 key in PEM: it signs SHA256SUMS, as `openssl pkeyutl -sign -rawin` does. The bills need the package
-index.
+The folder then has the sdist, a wheel for every machine, a wheel for x86-64 with the kernels in C compiled, a
+bill of materials of each extra (CycloneDX 1.6), the list of licences, the provenance (SLSA 1.0, as an in-toto
+statement), and SHA256SUMS of all these. `--key` is an Ed25519 key in PEM: it signs SHA256SUMS, as `openssl
+pkeyutl -sign -rawin` does. The bills need the package index.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import tomllib
 from pathlib import Path
 
 from tools.release.bill import BillError, Package, bills, licences
+from tools.release.kernels import KernelError, wheel_with_kernels
 from tools.release.provenance import statement
 
 ROOT = Path(__file__).parents[2]
@@ -42,12 +43,12 @@ def main() -> None:
     options = parser.parse_args()
     try:
         release(options.ref, options.out, options.key, options.extras)
-    except (ReleaseError, BillError) as error:
+    except (ReleaseError, BillError, KernelError) as error:
         parser.exit(1, f"{error}\n")
 
 
 def release(ref: str, out: Path, key: Path | None, extras: str | None = None) -> None:
-    """Raises `ReleaseError` and `BillError`."""
+    """Raises `ReleaseError`, `BillError` and `KernelError`."""
     commit = _git("rev-parse", f"{ref}^{{commit}}")
     seconds = int(_git("log", "-1", "--format=%ct", commit))
     if out.exists() and any(out.iterdir()):
@@ -59,7 +60,7 @@ def release(ref: str, out: Path, key: Path | None, extras: str | None = None) ->
             raise ReleaseError(f"two builds of {commit} differ: {', '.join(different)}")
         for path in builds[0].iterdir():
             (out / path.name).write_bytes(path.read_bytes())
-    (wheel,) = out.glob("*.whl")
+    (wheel,) = out.glob("*-none-any.whl")
     chosen = extras.split(",") if extras is not None else _extras()
     resolved: dict[str, Package] = {}
     for name, bill, needed in bills(wheel, chosen, seconds):
@@ -77,7 +78,7 @@ def release(ref: str, out: Path, key: Path | None, extras: str | None = None) ->
 
 
 def built(commit: str, seconds: int, folder: Path) -> Path:
-    """Build the sdist and the wheel of a commit in a folder of its own. Returns the folder with the two."""
+    """Build the sdist and the wheels of a commit in a folder of its own. Returns the folder of all."""
     source, dist = folder / "weir", folder / "dist"
     source.mkdir(parents=True)
     archive = subprocess.run(
@@ -93,6 +94,8 @@ def built(commit: str, seconds: int, folder: Path) -> Path:
         raise ReleaseError(f"the build failed:\n{made.stdout[-2000:]}{made.stderr[-2000:]}")
     for sdist in dist.glob("*.tar.gz"):
         write_sdist(sdist, seconds)
+    (pure,) = dist.glob("*.whl")
+    wheel_with_kernels(pure, source, environment)
     return dist
 
 

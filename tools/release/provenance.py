@@ -10,9 +10,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from tools.release.kernels import compiler_version
+
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
-TOOLS = ("build", "setuptools")
+TOOLS = ("build", "setuptools", "wheel")
 
 
 def statement(packages: Sequence[Path], commit: str, ref: str, seconds: int) -> str:
@@ -28,6 +30,7 @@ def statement(packages: Sequence[Path], commit: str, ref: str, seconds: int) -> 
                 {"uri": f"{source}@{ref}", "digest": {"gitCommit": commit}},
                 *({"uri": f"pkg:pypi/{name}@{version(name)}"} for name in TOOLS),
                 {"uri": f"pkg:generic/python@{platform.python_version()}"},
+                {"uri": "pkg:generic/cc", "annotations": {"version": compiler_version()}},
             ],
         },
         "runDetails": {"builder": {"id": _builder()}, "metadata": _metadata(seconds)},

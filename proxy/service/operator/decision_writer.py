@@ -16,7 +16,7 @@ from proxy.storage.operator import decisions, hook_hours, usage
 from proxy.storage.operator.hook_hours import HookWork
 from proxy.storage.operator.store import Store
 from proxy.storage.query import StateError
-from proxy.storage.records import DayUsage, DecisionRecord
+from proxy.storage.records import DecisionRecord
 from proxy.telemetry.feed import DecisionFeed
 
 logger = logging.getLogger("weir.decisions.store")
@@ -133,8 +133,8 @@ class DecisionWriter:
             if now - self._worked >= INTERVAL:
                 if work := self._work.take():
                     await self._keep(work)
-                if used := self._usage.take():
-                    await self._keep_usage(used)
+                for report, used in self._usage.reports():
+                    await self._store.run(usage.add(time.time(), report, used))
                 self._worked = now
             if now - self._pruned >= self._pruning:
                 before = time.time() - self._max_age
@@ -148,13 +148,6 @@ class DecisionWriter:
             await self._store.run(hook_hours.add(time.time(), work))
         except StateError:
             self._work.give_back()
-            raise
-
-    async def _keep_usage(self, used: list[DayUsage]) -> None:
-        try:
-            await self._store.run(usage.add(used))
-        except StateError:
-            self._usage.give_back(used)
             raise
 
     def _remind(self, reason: object) -> None:

@@ -4,8 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from proxy.settings.usage import Price
+from proxy.storage import reports
 from proxy.storage.query import Query, Steps
 from proxy.storage.records import Account, DayUsage, day_of
+from proxy.storage.reports import Report
 
 BY = ("day", *Account._fields)
 """The fields that usage is told by."""
@@ -25,10 +27,14 @@ TABLES = (
     + ", ".join(f"{name} TEXT" for name in BY)
     + "".join(f", {name} BIGINT NOT NULL" for name in COUNTS)
     + f", PRIMARY KEY ({', '.join(BY)}))",
+    *reports.TABLES,
 )
 
 
-def add(used: Iterable[DayUsage]) -> Steps[None]:
+def add(now: float, report: Report, used: Iterable[DayUsage]) -> Steps[None]:
+    """Add usage, unless this report has done so already. `now`: seconds since 1970."""
+    if not (yield from reports.is_new(report, int(now // 60))):
+        return
     marks = ", ".join(f"${i}" for i in range(1, 1 + len(BY) + len(COUNTS)))
     more = ", ".join(f"{name} = weir_usage.{name} + ${i}" for i, name in enumerate(COUNTS, 1 + len(BY)))
     yield Query(

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from proxy.storage.reports import Report
+
 LEASE = 15.0
 """Seconds after which the requests of a process that says nothing no longer count."""
 
@@ -83,6 +85,8 @@ class State(Protocol):
     async def forget(self, process: str) -> None:
         """The process has no requests in flight any more."""
 
-    async def spend(self, minute: int, amounts: Mapping[Slot, int]) -> dict[Slot, tuple[int, int]]:
-        """Add to some counts. Returns each one's sum in the period before and in its own, of all processes
-        together. `minute`: the present one."""
+    async def spend(
+        self, report: Report, minute: int, amounts: Mapping[Slot, int]
+    ) -> dict[Slot, tuple[int, int]]:
+        """Add to some counts, unless this report has done so already. Returns each one's sum in the period
+        before and in its own, of all processes together. `minute`: the present one."""

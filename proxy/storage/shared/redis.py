@@ -8,6 +8,7 @@ All keys begin with `{weir}:`. The braces keep them in one slot of a cluster.
 - `item:CALLER:KEY:ITEM`: responses with the item, by age, as `PLACE:ID`
 - `num` and `size`: callers by the number and the bytes of their responses; `all`: both, of all callers
 - `slot:NAME:START`: a count in the period that begins with a minute
+- `report:SOURCE`: the number of the last report that added to counts
 - `process:PROCESS`: there until the process's lease ends; `under_way:CALLER`: requests by process
 
 A Redis with little memory may evict any of these keys. No script relies on one key because another is there:
@@ -24,6 +25,7 @@ from typing import Any
 from hooks.api.extras import from_extra
 from proxy.settings.storage import StateOptions
 from proxy.storage.query import StateError
+from proxy.storage.reports import REMEMBERED, Report
 from proxy.storage.shared.protocol import LEASE, ItemIds, Owner, Slot, StoredResponse
 
 with from_extra("redis", "redis", needed_by="--state redis://"):
@@ -136,12 +138,17 @@ return totals
 """
 
 _SPEND = """
-local totals = {}
-for i = 1, #ARGV, 5 do
+local totals, report, number = {}, P..'report:'..ARGV[1], tonumber(ARGV[2])
+local is_new = tonumber(redis.call('GET', report) or 0) < number
+if is_new then redis.call('SET', report, number, 'EX', ARGV[3]) end
+for i = 4, #ARGV, 5 do
   local slot = P..'slot:'..ARGV[i]..':'
+  if is_new then
+    redis.call('INCRBY', slot..ARGV[i + 2], ARGV[i + 4])
+    redis.call('EXPIRE', slot..ARGV[i + 2], ARGV[i + 3])
+  end
   table.insert(totals, tonumber(redis.call('GET', slot..ARGV[i + 1]) or 0))
-  table.insert(totals, redis.call('INCRBY', slot..ARGV[i + 2], ARGV[i + 4]))
-  redis.call('EXPIRE', slot..ARGV[i + 2], ARGV[i + 3])
+  table.insert(totals, tonumber(redis.call('GET', slot..ARGV[i + 2]) or 0))
 end
 return totals
 """
@@ -206,8 +213,10 @@ class RedisState:
             totals = await self._count(args=(process, round(LEASE), DAY, self.salt, *counts))
         return dict(zip(requests, totals, strict=True))
 
-    async def spend(self, minute: int, amounts: Mapping[Slot, int]) -> dict[Slot, tuple[int, int]]:
-        spent = list[str | int]()
+    async def spend(
+        self, report: Report, minute: int, amounts: Mapping[Slot, int]
+    ) -> dict[Slot, tuple[int, int]]:
+        spent: list[str | int] = [*report, 60 * REMEMBERED]
         for slot, num in amounts.items():
             seconds = 60 * max(1, slot.until + 1 - minute)
             spent += slot.name, slot.previous, slot.start, seconds, num

@@ -5,7 +5,9 @@ import time
 from collections.abc import Iterable, Mapping
 
 from proxy.settings.storage import StateOptions
+from proxy.storage import reports
 from proxy.storage.query import Database, Query, Row, Steps
+from proxy.storage.reports import Report
 from proxy.storage.shared.protocol import LEASE, ItemIds, Owner, Slot, StoredResponse
 
 ALL = ""
@@ -48,12 +50,14 @@ class SQLState:
     async def forget(self, process: str) -> None:
         await self._run(self._forget(process))
 
-    async def spend(self, minute: int, amounts: Mapping[Slot, int]) -> dict[Slot, tuple[int, int]]:
-        return await self._run(self._spend(minute, amounts))
+    async def spend(
+        self, report: Report, minute: int, amounts: Mapping[Slot, int]
+    ) -> dict[Slot, tuple[int, int]]:
+        return await self._run(self._spend(report, minute, amounts))
 
     def _start(self) -> Steps[bytes]:
         """Make the tables. Returns the salt. Raises `ValueError` for tables that another version made."""
-        for sql in _TABLES:
+        for sql in (*_TABLES, *reports.TABLES):
             yield Query(sql.format(blob=self._database.blob))
         for name, value in (("schema", SCHEMA), ("salt", secrets.token_hex(16))):
             yield Query("INSERT INTO weir_facts VALUES ($1, $2) ON CONFLICT DO NOTHING", (name, value))
@@ -131,9 +135,12 @@ class SQLState:
             ((totals[caller],),) = yield Query(total, (caller,))
         return totals
 
-    def _spend(self, minute: int, amounts: Mapping[Slot, int]) -> Steps[dict[Slot, tuple[int, int]]]:
+    def _spend(
+        self, report: Report, minute: int, amounts: Mapping[Slot, int]
+    ) -> Steps[dict[Slot, tuple[int, int]]]:
         yield Query("DELETE FROM weir_slots WHERE until < $1", (minute,))
-        if spent := tuple((slot.name, slot.start, slot.until, num) for slot, num in amounts.items() if num):
+        spent = tuple((slot.name, slot.start, slot.until, num) for slot, num in amounts.items() if num)
+        if spent and (yield from reports.is_new(report, minute)):
             yield Query(
                 "INSERT INTO weir_slots VALUES ($1, $2, $3, $4)"
                 " ON CONFLICT (name, start) DO UPDATE SET amount = weir_slots.amount + $4",

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import count, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,12 +32,12 @@ STEPS = st.lists(
 async def test_a_days_and_a_months_sums_are_those_of_all_that_was_spent_in_them(
     steps: list[tuple[str, int, int]],
 ) -> None:
-    now = START
+    now, numbers = START, count()
     state = make_state(StateOptions())
     await state.start()
 
     def begin() -> tuple[Rates, asyncio.Task[None]]:
-        rates = Rates(state, lambda: now)
+        rates = Rates(state, lambda: now, f"process {next(numbers)}")
         return rates, asyncio.get_running_loop().create_task(rates.run())
 
     async def end(process: tuple[Rates, asyncio.Task[None]]) -> None:

@@ -15,23 +15,28 @@ from proxy.service.operator.decision_writer import DecisionWriter
 from proxy.service.usage import UsageCounts
 from proxy.settings.policy import PolicySettings
 from proxy.settings.storage import DecisionOptions, StoreOptions
-from proxy.storage.operator import decisions, hook_hours
+from proxy.storage.operator import decisions, hook_hours, usage
 from proxy.storage.operator.store import Store
 from proxy.storage.query import StateError
+from proxy.storage.records import Account
 from proxy.telemetry.feed import DecisionFeed
 from tests.helpers import options_with, pipeline_of, until
 from tests.proxy.telemetry.test_feed import ASKER, DECISION, heard
 
 
 class Fragile(Store):
-    """A store that does not answer while it is broken."""
+    """A store that does not answer while it is broken, and loses its answers while those are lost."""
 
     is_broken = False
+    loses_answers = False
 
     async def run(self, steps, *, alone=True):
         if self.is_broken:
             raise StateError("the store does not answer")
-        return await super().run(steps, alone=alone)
+        answer = await super().run(steps, alone=alone)
+        if self.loses_answers:
+            raise StateError("the store's answer is lost")
+        return answer
 
 
 @pytest.fixture
@@ -48,7 +53,11 @@ def strict() -> Policy:
 
 def make(store: Store, feed: DecisionFeed, *policies: Policy, **options: float) -> DecisionWriter:
     return DecisionWriter(
-        store, feed, options_with(DecisionOptions, **options), lambda: policies, UsageCounts(time.time)
+        store,
+        feed,
+        options_with(DecisionOptions, **options),
+        lambda: policies,
+        UsageCounts(time.time, "process"),
     )
 
 
@@ -113,7 +122,7 @@ async def test_hooks_work_is_written_once_and_also_that_of_a_retired_pipeline(st
     feed = DecisionFeed()
     end = feed.subscribe(lambda record: None)
     policies = [strict()]
-    one = DecisionWriter(store, feed, DecisionOptions(), lambda: policies, UsageCounts(time.time))
+    one = DecisionWriter(store, feed, DecisionOptions(), lambda: policies, UsageCounts(time.time, "process"))
     tally = policies[0].pipeline.tallies["hook0"]
 
     def works(count: int) -> None:
@@ -135,3 +144,22 @@ async def test_hooks_work_is_written_once_and_also_that_of_a_retired_pipeline(st
     end()
     assert (work.policy, work.hook, work.mode) == ("strict", "hook0", "enforce")
     assert (work.num_requests, work.num_streams, work.num_characters, work.seconds) == (2, 2, 15, 1.0)
+
+
+@pytest.mark.parametrize("fault", ["is_broken", "loses_answers"])
+async def test_usage_counts_once_although_a_write_seems_to_fail(store: Fragile, fault: str) -> None:
+    """Nobody knows whether a store whose answer is lost has written."""
+    feed, counts = DecisionFeed(), UsageCounts(time.time, "process")
+    one = DecisionWriter(store, feed, DecisionOptions(), lambda: (), counts)
+    used = counts.begin(Account("acme", "alice", "default", "m"))
+    for _ in range(2):
+        setattr(store, fault, True)
+        for _ in range(2):
+            used.add(4, 6, is_estimated=False)
+            with pytest.raises(StateError):
+                await one.flush()
+        setattr(store, fault, False)
+        await one.flush()
+    await one.flush()
+    (row,) = await store.run(usage.report(["key"], {}))
+    assert [row[name] for name in usage.COUNTS] == [1, 16, 24, 0]

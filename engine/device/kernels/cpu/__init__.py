@@ -1,1 +1,1 @@
-"""Kernels for CPUs in C. `native_library` compiles them at first use, where there is a compiler."""
+"""Kernels for CPUs in C. `native_library` loads those that a wheel brings, or compiles them at first use."""

@@ -1,4 +1,4 @@
-"""Compiles the kernels in C at first use, loads them, and keeps the result for later starts.
+"""Loads the kernels in C: those that a wheel brings, or else those that it compiles at first use and keeps.
 
 The compiler optimizes for the processor at hand. The compiled file's name is therefore a hash of the source,
 the compiler and the processor's features.
@@ -20,12 +20,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from engine.device.kernels.cpu.native_levels import COMMON_FLAGS, DEFINES, FOLDER, shipped, sources
+
 logger = logging.getLogger("weir.engine")
 
-FOLDER = Path(__file__).parent
-FAST_MATH = ("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math")
-FLAGS = ("-O3", "-march=native", "-mprefer-vector-width=512", "-fopenmp", *FAST_MATH, "-shared", "-fPIC")
-DEFINES = {torch.float32: "-DSCALAR_F32", torch.bfloat16: "-DSCALAR_BF16"}
+FLAGS = ("-march=native", *COMMON_FLAGS)
 QUICK = 2**23
 """A kernel reads this many elements in about half a millisecond."""
 
@@ -33,14 +32,19 @@ QUICK = 2**23
 @functools.cache
 def load(dtype: torch.dtype) -> "Library | None":
     """The kernels for an element type. None if they cannot be compiled or loaded; the log says why."""
-    if dtype not in DEFINES:
+    name = str(dtype).removeprefix("torch.")
+    if name not in DEFINES:
         return None
-    try:
-        library = Library(_build(dtype), dtype)
-    except (OSError, subprocess.SubprocessError) as error:
-        logger.info("no kernels in C, torch's own operators do the work: %s", error)
-        return None
-    logger.info("kernels in C for %s, by %s", str(dtype).removeprefix("torch."), library.instructions)
+    library = _shipped(dtype, name)
+    origin = "as they came"
+    if library is None:
+        try:
+            library = Library(_build(name), dtype)
+        except (OSError, subprocess.SubprocessError) as error:
+            logger.info("no kernels in C, torch's own operators do the work: %s", error)
+            return None
+        origin = "compiled for this processor"
+    logger.info("kernels in C for %s, by %s, %s", name, library.instructions, origin)
     return library
 
 
@@ -107,7 +111,20 @@ def _declared(functions: ctypes.CDLL) -> ctypes.CDLL:
     return functions
 
 
-def _build(dtype: torch.dtype) -> Path:
+def _shipped(dtype: torch.dtype, name: str) -> "Library | None":
+    """The kernels that came compiled. None if there are none for this processor, or if `CC` names a compiler:
+    whoever does so wants its code."""
+    path = None if os.environ.get("CC") else shipped(name, processor().decode().split())
+    if path is None:
+        return None
+    try:
+        return Library(path, dtype)
+    except OSError as error:
+        logger.info("%s cannot be loaded: %s", path.name, error)
+        return None
+
+
+def _build(dtype: str) -> Path:
     """The compiled library, from the cache if it is there. Raises `OSError` or `SubprocessError`."""
     name, *options = shlex.split(os.environ.get("CC", "")) or ["cc"]
     compiler = shutil.which(name)
@@ -127,11 +144,6 @@ def _build(dtype: torch.dtype) -> Path:
             subprocess.run(command, capture_output=True, check=True)
             made.replace(library)  # atomic: another process may compile the same file now
     return library
-
-
-def sources() -> list[bytes]:
-    """The text of the kernels."""
-    return [path.read_bytes() for path in sorted(FOLDER.glob("*.[ch]"))]
 
 
 def cache_folder() -> Path:

@@ -218,7 +218,7 @@ async def test_a_newcomers_server_keeps_the_latest_decisions_from_the_first_look
 async def test_one_of_several_processes_keeps_none_in_memory(workers: int, is_heard: bool) -> None:
     feed = DecisionFeed()
     operator = OperatorStore(
-        ServeSettings(engine="echo", workers=workers), feed, lambda: (), UsageCounts(time.time)
+        ServeSettings(engine="echo", workers=workers), feed, lambda: (), UsageCounts(time.time, "process")
     )
     await operator.start()
     operator.keep_latest_decisions()

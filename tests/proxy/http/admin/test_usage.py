@@ -15,6 +15,7 @@ from proxy.cli.cli import main
 from proxy.service.usage import UsageCounts
 from proxy.storage.operator import usage
 from proxy.storage.records import Account, DayUsage, day_of
+from proxy.storage.reports import Report
 from tests.helpers import ScriptedEngine
 from tests.proxy.conftest import CHAT, Client, Serve
 from tests.proxy.http.admin.conftest import ADMIN, OPERATOR, ask, store_of
@@ -95,24 +96,27 @@ async def test_a_restart_forgets_none_and_old_days_are_removed(serve: Serve, tmp
     await (await used(serve, tmp_path)).server.stop()
     store = SecretStr(f"sqlite:///{tmp_path}/weir.sqlite")
     client = await serve(ScriptedEngine(ten_tokens), admin_key=[SecretStr(ADMIN)], store=store)
-    counts = UsageCounts(lambda: NOW)
+    counts = UsageCounts(lambda: NOW, "another process")
     counts.begin(Account("acme", "alice", "default", "m")).add(1, 2, is_estimated=True)
     run = store_of(client.server.service).run
-    await run(usage.add(counts.take()))
+    for report, used_meanwhile in counts.reports():
+        await run(usage.add(NOW, report, used_meanwhile))
     for days, rows in ((0, [[3, 9, 14, 3]]), (1, [])):
         await run(usage.prune(NOW + 86400.0 * (usage.MAX_DAYS + days)))
         found = await run(usage.report(usage.BY, {}))
         assert [[row[name] for name in usage.COUNTS] for row in found] == rows
 
 
-def test_usage_that_was_not_written_is_given_back() -> None:
-    counts, account = UsageCounts(lambda: NOW), Account("acme", "alice", "default", "m")
+def test_a_report_that_may_not_have_arrived_is_made_again_before_the_next() -> None:
+    counts, account = UsageCounts(lambda: NOW, "p"), Account("acme", "alice", "default", "m")
     first = counts.begin(account)
-    taken = counts.take()
+    begun = DayUsage(DAY, account, 1, 0, 0, 0)
+    assert next(counts.reports()) == (Report("usage p", 1), [begun])
     first.add(4, 6, is_estimated=False)
-    counts.give_back(taken)
-    assert counts.take() == [DayUsage(DAY, account, 1, 4, 6, 0)]
-    assert counts.take() == []
+    ended = DayUsage(DAY, account, 0, 4, 6, 0)
+    reports = [(Report("usage p", 1), [begun]), (Report("usage p", 2), [ended])]
+    assert list(counts.reports()) == reports
+    assert list(counts.reports()) == []
 
 
 TABLE = """\

@@ -23,7 +23,7 @@ from proxy.storage.shared.protocol import State
 from tests.helpers import options_with
 from tests.processes import WAIT_LIMIT, killed_at_end
 
-TABLES = "facts", "responses", "items", "shelves", "processes", "under_way", "slots"
+TABLES = "facts", "responses", "items", "shelves", "processes", "under_way", "slots", "reports"
 
 
 class Place:

@@ -4,13 +4,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.service import rates as module
 from proxy.service.periods import Period
 from proxy.service.rates import Count, Rates
 from proxy.storage.query import StateError
+from proxy.storage.reports import Report
 from proxy.storage.shared.protocol import Slot
+from tests.processes import WAIT_LIMIT
 from tests.proxy.storage.shared.conftest import Place
 
 A, B = Count("a", Period.MINUTE), Count("b", Period.MINUTE)
@@ -55,7 +59,7 @@ def test_after_the_seconds_that_it_tells_no_more_than_that_is_used(
 async def processes(place: Place, number: int) -> AsyncIterator[tuple[list[Rates], Clock]]:
     clock = Clock()
     async with place.connect() as state:
-        rates = [Rates(state, clock) for _ in range(number)]
+        rates = [Rates(state, clock, f"process {i}") for i in range(number)]
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(one.run()) for one in rates]
             yield rates, clock
@@ -79,13 +83,44 @@ async def test_all_processes_know_what_each_has_spent(place: Place) -> None:
         assert one.used(A) == 9 * 0.75 - 2
 
 
+async def test_what_is_spent_while_the_state_hangs_is_counted_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call without an answer in time is made again. The state may carry out both."""
+    await place.wipe()
+    monkeypatch.setattr(module, "RETRY", 0.05)
+    async with place.connect(state_timeout=1.0) as state, place.connect() as patient:
+        rates = Rates(state, Clock(), "one")
+        running = asyncio.get_running_loop().create_task(rates.run())
+        rates.spend(A, 1)
+        await rates.settle()
+        with place.hanging():
+            rates.spend(A, 10)
+            await rates.settle()  # it does not answer
+            rates.spend(A, 100)
+        slot, report = Slot("a", previous=9, start=10, until=12), Report("two", 0)
+        counted = 0
+        async with asyncio.timeout(WAIT_LIMIT):
+            while counted < 111:
+                report = report._replace(number=report.number + 1)
+                counted = (await patient.spend(report, 10, {slot: 0}))[slot][1]
+        assert counted == 111
+        running.cancel()
+        await rates.aclose()
+        assert (await patient.spend(report._replace(number=report.number + 1), 10, {slot: 0}))[slot][1] == 111
+
+
 async def test_without_the_state_a_process_counts_alone_and_says_it_later() -> None:
     said: list[dict[Slot, int]] = []
+    tried: list[tuple[int, dict[Slot, int]]] = []
 
     class Away:
         answers = False
 
-        async def spend(self, minute: int, amounts: dict[Slot, int]) -> dict[Slot, tuple[int, int]]:
+        async def spend(
+            self, report: Report, minute: int, amounts: dict[Slot, int]
+        ) -> dict[Slot, tuple[int, int]]:
+            tried.append((report.number, dict(amounts)))
             if not self.answers:
                 raise StateError("away")
             said.append(dict(amounts))
@@ -100,7 +135,9 @@ async def test_without_the_state_a_process_counts_alone_and_says_it_later() -> N
     rates.spend(A, 1)
     assert rates.used(A) == 4
     state.answers = True
-    while not said:
+    while len(said) < 2:
         await asyncio.sleep(0)
     running.cancel()
-    assert said == [{Slot("a", previous=9, start=10, until=12): 4}]
+    slot = Slot("a", previous=9, start=10, until=12)
+    assert said == [{slot: 3}, {slot: 1}]
+    assert tried == [(1, {slot: 3}), (1, {slot: 3}), (2, {slot: 1})]
