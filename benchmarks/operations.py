@@ -124,7 +124,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
-        upstream, _ = stack.enter_context(running(own("--serve-upstream", str(options.step / 1000))))
+        upstream, _ = stack.enter_context(running(own("--serve-upstream", str(options.step))))
         plain = {"engine": "openai", "upstream": [upstream], "hooks": HOOKS}
         in_use = settings_in_use(upstream, stack.enter_context(collecting()), folder)
         commands = {

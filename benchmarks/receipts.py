@@ -99,7 +99,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
-        upstream, _ = stack.enter_context(running(own("--serve-upstream", str(options.step / 1000))))
+        upstream, _ = stack.enter_context(running(own("--serve-upstream", str(options.step))))
         guards = ["--config", guards_file(folder)]
         echo = [sys.executable, "-m", "proxy", "serve", "--log-level", "error", "--port", "0"]
         echo += ["--engine", "echo"]

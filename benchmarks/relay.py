@@ -1,13 +1,15 @@
 """What Weir costs between a client and an upstream, beside a bare relay: `make bench NAME=relay`.
 
-    python -m benchmarks.relay [--streams 64] [--step 10] [--at-once] [--rounds 5] [--also NAME=COMMAND]
+    python -m benchmarks.relay [--streams 64] [--steps 5 20 50] [--texts prose code json markdown bursts]
+        [--at-once] [--rounds 5] [--also NAME=COMMAND]
 
 A local upstream streams chats of one-token chunks, one chunk of every stream each `step` milliseconds: one
-stream after another, or all of them `--at-once`, where a turn of the event loop serves many. Its answers pass
-through one process at a time: an aiohttp relay that parses and writes the JSON of each event, Weir without
-hooks, and Weir with `phrases`, `pii` and `secrets`. Each process is measured once a round: the CPU time of a
-chunk, and the chunks that come through. The relay runs under asyncio's event loop and under uvloop. Weir runs
-under uvloop, as it does wherever that is installed.
+stream after another, or all of them `--at-once`, where a turn of the event loop serves many. In `bursts`,
+eight chunks of prose come in one write, and eight times as seldom. The answers pass through one process at a
+time: an aiohttp relay that parses and writes the JSON of each event, Weir without hooks, and Weir with
+`phrases`, `pii` and `secrets`. Each process is measured once a round: the CPU time of a chunk, and the chunks
+that come through. The relay runs under asyncio's event loop and under uvloop. Weir runs under uvloop, as it
+does wherever that is installed. The slower the pace, the colder the processor's caches.
 
 `--also` adds another process. `COMMAND` starts an OpenAI-compatible server, with `{port}` for the port to
 listen on and `{upstream}` for the upstream's base URL.
@@ -15,15 +17,21 @@ listen on and `{upstream}` for the upstream's base URL.
 
 import argparse
 import asyncio
+import inspect
 import re
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
+from importlib.metadata import distribution
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -35,10 +43,16 @@ from aiohttp import web
 from benchmarks.guards import PROSE, phrase_list
 from benchmarks.machine import processor
 from benchmarks.workers import Result, Stream, measured_streams
+from proxy.wire.openai.chat import ChatRequest
 from proxy.workers import event_loop
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
+MODEL = re.compile(rb'"model": ?"(\w+)@([\d.]+)"')
+"""A model's name says which text the upstream answers, and how many milliseconds are between two chunks."""
+TEXTS = ("prose", "code", "json", "markdown", BURSTS := "bursts")
+BURST = 8
+"""Chunks of prose that come in one write, of `bursts`."""
 CONTENT = re.compile(rb'"content": ?"((?:[^"\\]|\\.)*)"')
 LENGTH = 400
 """Chunks of an answer."""
@@ -54,19 +68,21 @@ RELAY, FAST_RELAY = "aiohttp relay", "aiohttp relay, uvloop"
 class Upstream(asyncio.Protocol):
     """One connection of the upstream. It answers at once with the first word. `step` sends the next."""
 
-    def __init__(self, frames: list[bytes], connections: "set[Upstream]") -> None:
-        self._frames = frames
+    def __init__(self, step: float, connections: "defaultdict[float, set[Upstream]]") -> None:
+        """`step`: milliseconds between two writes, if a request says nothing else. `connections`: by it."""
+        self._step = step
         self._connections = connections
+        self._writes: Sequence[bytes] = ()
         self._request = b""
         self._position: int | None = None
         self._is_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._connections.discard(self)
+        for connections in self._connections.values():
+            connections.discard(self)
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -81,9 +97,13 @@ class Upstream(asyncio.Protocol):
             return
         self._request = b""
         if head.startswith(b"POST"):
+            asked = MODEL.search(body)
+            text, step = (asked[1].decode(), float(asked[2])) if asked else ("prose", self._step)
+            self._writes = answer_writes(text)
+            self._connections[step * BURST if text == BURSTS else step].add(self)
             head = _head("text/event-stream", b"Transfer-Encoding: chunked")
-            self._transport.write(head + b"".join(self._frames[:_NUM_FIRST]))
-            self._position = _NUM_FIRST
+            self._transport.write(head + self._writes[0])
+            self._position = 1
         else:
             models = orjson.dumps({"object": "list", "data": [{"id": "m", "object": "model"}]})
             self._transport.write(_head("application/json", b"Content-Length: %d" % len(models)) + models)
@@ -91,9 +111,9 @@ class Upstream(asyncio.Protocol):
     def step(self) -> None:
         if self._position is None or self._is_paused:
             return
-        self._transport.write(self._frames[self._position])
+        self._transport.write(self._writes[self._position])
         self._position += 1
-        if self._position == len(self._frames):
+        if self._position == len(self._writes):
             self._position = None
 
 
@@ -107,20 +127,57 @@ def _head(content_type: str, field: bytes) -> bytes:
 
 
 class ChunkStream(Stream):
-    """Counts the upstream's chunks, of which one event may hold several: each chunk's text has one space."""
+    """Counts the upstream's chunks by their characters, since one event may hold several chunks."""
 
-    _unread = b""
+    def __init__(
+        self, host: str, port: int, fields: Mapping[str, Any] = BODY, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(host, port, fields, headers)
+        asked = MODEL.search(orjson.dumps(fields))
+        self._mean = mean_length(asked[1].decode() if asked else "prose")
+        self._unread = b""
 
-    def _count(self, data: bytes) -> int:
+    def _count(self, data: bytes) -> float:
         events, _, self._unread = (self._unread + data).rpartition(b"\n\n")
-        return sum(text.count(b" ") for text in CONTENT.findall(events))
+        return sum(map(len, CONTENT.findall(events))) / self._mean
 
 
-def answer_frames() -> list[bytes]:
+@cache
+def pieces(text: str) -> list[str]:
+    """The texts of an answer's chunks, as long as tokens."""
+    words = re.findall(r" ?[A-Za-z]{1,8}|\d{1,3}|\n[ \t]*|[^\w\s]{1,3}|\s+|\w", _whole(text))
+    return [words[i % len(words)] for i in range(LENGTH)]
+
+
+def _whole(text: str) -> str:
+    """A text of strangers: what is installed with Python and Weir's packages."""
+    if text == "code":
+        return inspect.getsource(textwrap)
+    if text == "json":
+        return orjson.dumps(ChatRequest.model_json_schema(), option=orjson.OPT_INDENT_2).decode()
+    if text == "markdown":
+        return (distribution("aiohttp").read_text("METADATA") or "").partition("\n\n")[2]
+    return " ".join(["", *PROSE.split()])
+
+
+@cache
+def mean_length(text: str) -> float:
+    """Characters of a chunk's text, with JSON's escapes."""
+    return len(orjson.dumps("".join(pieces(text)))[1:-1]) / LENGTH
+
+
+@cache
+def answer_writes(text: str) -> list[bytes]:
+    """What the upstream writes of an answer: at once, and then one by one."""
+    frames = answer_frames(text)
+    first, rest = frames[:_NUM_FIRST], frames[_NUM_FIRST:]
+    size = BURST if text == BURSTS else 1
+    return [b"".join(first), *(b"".join(rest[i : i + size]) for i in range(0, len(rest), size))]
+
+
+def answer_frames(text: str) -> list[bytes]:
     """An answer as vLLM sends it, each event in an HTTP chunk of its own."""
-    words = [" " + word for word in PROSE.split()]
-    texts = [words[i % len(words)] for i in range(LENGTH)]
-    deltas = [{"role": "assistant", "content": ""}, *({"content": text} for text in texts)]
+    deltas = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in pieces(text))]
     choices: list[dict[str, Any]] = [
         {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None} for delta in deltas
     ]
@@ -139,12 +196,21 @@ def _chunk(**fields: Any) -> bytes:
 
 
 async def serve_upstream(step: float, *, at_once: bool) -> None:
-    """Listen, print the base URL, and send a chunk of every stream each `step` seconds."""
-    frames, connections = answer_frames(), set[Upstream]()
+    """Listen, print the base URL, and write to every stream at its pace: each `step` milliseconds, if its
+    request says nothing else."""
+    connections: defaultdict[float, set[Upstream]] = defaultdict(set)
+    stepping: dict[float, asyncio.Task[None]] = {}
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Upstream(frames, connections), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: Upstream(step, connections), "127.0.0.1", 0)
     _print_url(server.sockets[0].getsockname()[1])
-    due = loop.time()
+    while True:
+        for pace in connections.keys() - stepping.keys():
+            stepping[pace] = loop.create_task(_step_all(connections[pace], pace / 1000, at_once=at_once))
+        await asyncio.sleep(0.01)
+
+
+async def _step_all(connections: set[Upstream], step: float, *, at_once: bool) -> None:
+    due = time.monotonic()
     while True:
         now = list(connections)
         if at_once or not now:
@@ -272,11 +338,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def measure(base_url: str, pid: int, num_streams: int, seconds: float) -> Result:
+def measure(base_url: str, pid: int, num_streams: int, seconds: float, model: str) -> Result:
     parts = urlsplit(base_url)
     assert parts.hostname
     assert parts.port
-    streams = [ChunkStream(parts.hostname, parts.port, BODY) for _ in range(num_streams)]
+    body = {**BODY, "model": model}
+    streams = [ChunkStream(parts.hostname, parts.port, body) for _ in range(num_streams)]
     return measured_streams(streams, pid, seconds)
 
 
@@ -288,12 +355,15 @@ def report(measured: Mapping[str, list[Result]]) -> None:
         ("on uvloop", 11),
         ("of no hooks", 13),
     )
-    print(f"\n{'':<26}" + "".join(f"{name:>{width}}" for name, width in columns))
+    print(f"{'':<26}" + "".join(f"{name:>{width}}" for name, width in columns))
     for name, results in measured.items():
         ratios = [ratio(results, measured[other]) for other in (RELAY, FAST_RELAY, PLAIN)]
         cost = statistics.median(result.server for result in results)
         rate = statistics.median(result.events_per_second for result in results)
-        print(f"{name:<26}{cost:16.1f}{rate:12,.0f}{ratios[0]:14.2f}{ratios[1]:11.2f}{ratios[2]:13.2f}")
+        print(
+            f"{name:<26}{cost:16.1f}{rate:12,.0f}{ratios[0]:14.2f}{ratios[1]:11.2f}{ratios[2]:13.2f}",
+            flush=True,
+        )
 
 
 def ratio(results: list[Result], baseline: list[Result]) -> float:
@@ -306,7 +376,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--streams", type=int, default=64)
-    parser.add_argument("--step", type=float, default=10.0, help="milliseconds between a stream's chunks")
+    parser.add_argument("--steps", type=float, nargs="+", default=[5.0, 20.0, 50.0], help="milliseconds")
+    parser.add_argument("--texts", choices=TEXTS, nargs="+", default=TEXTS)
     parser.add_argument("--at-once", action="store_true", help="send the chunks of all streams together")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=5)
@@ -325,19 +396,19 @@ def main() -> None:
 
 def compare(options: argparse.Namespace) -> None:
     at_once = ["--at-once"] if options.at_once else []
-    command = own("--serve-upstream", str(options.step / 1000), *at_once)
+    command = own("--serve-upstream", "10", *at_once)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         upstream, _ = stack.enter_context(running(command))
         started = middles(upstream, Path(folder), options.also, stack)
-        when = "all at once" if options.at_once else "one after another"
-        print(
-            f"{processor()}\n{options.streams} streams, a chunk each {options.step:g} ms, {when}", flush=True
-        )
-        measured: dict[str, list[Result]] = {name: [] for name in started}
-        for _ in range(options.rounds):
-            for name, (url, pid) in started.items():
-                measured[name].append(measure(url, pid, options.streams, options.seconds))
-        report(measured)
+        print(f"{processor()}\n{options.streams} streams{', all at once' if options.at_once else ''}")
+        for text, step in product(options.texts, options.steps):
+            measured: dict[str, list[Result]] = {name: [] for name in started}
+            for _ in range(options.rounds):
+                for name, server in started.items():
+                    model = f"{text}@{step:g}"
+                    measured[name].append(measure(*server, options.streams, options.seconds, model))
+            print(f"\n{text}, a chunk each {step:g} ms")
+            report(measured)
 
 
 if __name__ == "__main__":

@@ -177,7 +177,7 @@ async def beside_a_long_chat(url: str, step: float) -> Feel:
 
 
 def upstream(stack: ExitStack, step: float) -> str:
-    return stack.enter_context(running(own("--serve-upstream", str(step / 1000))))[0]
+    return stack.enter_context(running(own("--serve-upstream", str(step))))[0]
 
 
 def show(measured: Mapping[str, list[list[float]]], names: Sequence[str]) -> None:

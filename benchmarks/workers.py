@@ -80,7 +80,7 @@ class Stream:
         self._socket = socket.create_connection((host, port))
         self._socket.sendall(self._request)
         self._socket.setblocking(False)
-        self.num_events = 0
+        self.num_events: float = 0
 
     def read(self) -> None:
         try:
@@ -91,7 +91,7 @@ class Stream:
         if data.endswith(b"0\r\n\r\n"):
             self._socket.sendall(self._request)
 
-    def _count(self, data: bytes) -> int:
+    def _count(self, data: bytes) -> float:
         return data.count(b"data: ")
 
     def close(self) -> None:
