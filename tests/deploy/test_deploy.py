@@ -26,15 +26,20 @@ KEYS = {"WEIR_API_KEY": "a", "WEIR_ADMIN_KEY": "b", "GRAFANA_PASSWORD": "c"}
 LINTERS = ROOT / ".venv-deploy" / "bin"
 
 
-def linter(name: str, *arguments: str | Path, **variables: str) -> str:
-    """What a linter prints. Fails with it if the linter does."""
+def run(name: str, *arguments: str | Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Run a linter."""
     path = f"{LINTERS}:{os.environ['PATH']}"
     program = shutil.which(name, path=path)
     if program is None:
         pytest.skip(f"there is no {name} here")
-    ended = subprocess.run(
+    return subprocess.run(
         [program, *arguments], capture_output=True, text=True, check=False, env={"PATH": path, **variables}
     )
+
+
+def linter(name: str, *arguments: str | Path, **variables: str) -> str:
+    """What a linter prints. Fails with it if the linter does."""
+    ended = run(name, *arguments, **variables)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout + ended.stderr
 
