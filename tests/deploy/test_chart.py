@@ -13,6 +13,7 @@ import proxy
 from proxy.settings.serve import load_settings
 from tests.deploy.test_deploy import DEPLOY, KUBERNETES, documents, linter, run
 from tests.serving import ROOT
+from tests.weir import run_weir
 
 CHART = DEPLOY / "chart"
 
@@ -101,6 +102,8 @@ def test_weir_accepts_the_settings_and_the_pod_waits_for_them(name: str, tmp_pat
     settings = load_settings(["--config", str(file), *pod["containers"][0]["args"]])
     assert pod["terminationGracePeriodSeconds"] > settings.drain_delay + settings.shutdown_timeout
     assert settings.admin_port == SETS[name].get("adminPort", 9000)
+    checked = run_weir("config", "check", file)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 @pytest.mark.parametrize("field", WRONG)

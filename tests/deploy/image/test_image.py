@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.deploy.image.conftest import USER, Image
+from tests.deploy.image.conftest import DATA, USER, Image
+from tests.deploy.test_deploy import of_kind
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -24,3 +25,11 @@ def test_it_says_what_is_inside(image: Image) -> None:
     assert "files: as built" in said
     packages = (image.root / "opt/weir/debian-packages.txt").read_text().splitlines()
     assert any(line.startswith("python3-minimal\t") for line in packages)
+
+
+def test_pods_find_their_program_in_it_and_it_accepts_their_settings(image: Image) -> None:
+    (container,) = of_kind("Deployment")["spec"]["template"]["spec"]["containers"]
+    (image.data / "weir.yaml").write_text(of_kind("ConfigMap")["data"]["weir.yaml"])
+    assert container["workingDir"] == DATA
+    checked = image.run(container["command"][0], "config", "check", f"{DATA}/weir.yaml")
+    assert checked.stdout == f"{DATA}/weir.yaml: nothing is wrong\n", checked.stderr
