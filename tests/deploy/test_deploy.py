@@ -26,15 +26,20 @@ KEYS = {"WEIR_API_KEY": "a", "WEIR_ADMIN_KEY": "b", "GRAFANA_PASSWORD": "c"}
 LINTERS = ROOT / ".venv-deploy" / "bin"
 
 
-def linter(name: str, *arguments: str | Path, **variables: str) -> str:
-    """What a linter prints. Fails with it if the linter does."""
+def run(name: str, *arguments: str | Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Run a linter."""
     path = f"{LINTERS}:{os.environ['PATH']}"
     program = shutil.which(name, path=path)
     if program is None:
         pytest.skip(f"there is no {name} here")
-    ended = subprocess.run(
+    return subprocess.run(
         [program, *arguments], capture_output=True, text=True, check=False, env={"PATH": path, **variables}
     )
+
+
+def linter(name: str, *arguments: str | Path, **variables: str) -> str:
+    """What a linter prints. Fails with it if the linter does."""
+    ended = run(name, *arguments, **variables)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout + ended.stderr
 
@@ -62,12 +67,19 @@ def pod() -> dict[str, Any]:
 
 
 @pytest.fixture
-def settings(request: pytest.FixtureRequest) -> ServeSettings:
-    return load_settings(["--config", str(request.param)])
+def settings() -> ServeSettings:
+    """Those of Compose."""
+    return load_settings(["--config", str(DEPLOY / "weir.yaml")])
 
 
-in_compose = pytest.mark.parametrize("settings", [DEPLOY / "weir.yaml"], indirect=True)
-in_kubernetes = pytest.mark.parametrize("settings", [KUBERNETES / "weir.yaml"], indirect=True)
+@pytest.fixture
+def pod_settings(pod: dict[str, Any], tmp_path: Path) -> ServeSettings:
+    """Those of the pods, with their arguments."""
+    file = tmp_path / "weir.yaml"
+    file.write_text(of_kind("ConfigMap")["data"]["weir.yaml"])
+    (container,) = pod["containers"]
+    assert container["command"] == ["/opt/weir/bin/weir", "serve", "--config", "/etc/weir/weir.yaml"]
+    return load_settings(["--config", str(file), *container["args"]])
 
 
 # Linters.
@@ -97,7 +109,7 @@ def test_the_manifests_are_valid(tmp_path: Path) -> None:
     built = tmp_path / "built.yaml"
     built.write_text(linter("kubectl", "kustomize", KUBERNETES))
     others = [KUBERNETES / name for name in ("only-weir.yaml", "secret.example.yaml")]
-    linter("kubernetes-validate", "--strict", "-k", "1.34", built, *others)
+    linter("kubernetes-validate", "--strict", "-k", "1.37", built, *others)
 
 
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
@@ -112,18 +124,16 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 # What the files say of Weir.
 
 
-def test_variables_are_options(compose: dict[str, Any], pod: dict[str, Any]) -> None:
-    in_pod = [one["name"] for one in pod["containers"][0]["env"]]
+def test_variables_are_options(compose: dict[str, Any]) -> None:
     secret = documents(KUBERNETES / "secret.example.yaml")[0]["stringData"]
     in_images = re.findall(r"\bWEIR_\w+(?==)", "".join(file.read_text() for file in DOCKERFILES))
     in_unit = re.findall(r"\bWEIR_\w+", (DEPLOY / "weir.service").read_text())
-    names = [*compose["services"]["weir"]["environment"], *in_pod, *secret, *in_images, *in_unit]
+    names = [*compose["services"]["weir"]["environment"], *secret, *in_images, *in_unit]
     ours = {name for name in names if name.startswith("WEIR_")}
     assert len(ours) > 5
     assert ours <= {f"WEIR_{name.upper()}" for name in options_of(ServeSettings)}
 
 
-@in_compose
 def test_names_and_ports_in_the_compose_file_lead_somewhere(
     compose: dict[str, Any], settings: ServeSettings
 ) -> None:
@@ -158,7 +168,6 @@ def ending_of(settings: ServeSettings) -> float:
     return settings.drain_delay + settings.shutdown_timeout
 
 
-@in_compose
 def test_compose_waits_for_the_end_of_streams(compose: dict[str, Any], settings: ServeSettings) -> None:
     assert int(compose["services"]["weir"]["stop_grace_period"].removesuffix("s")) > ending_of(settings)
 
@@ -168,17 +177,15 @@ def test_systemd_waits_for_the_end_of_streams() -> None:
     assert int(seconds) > ending_of(ServeSettings())
 
 
-@in_kubernetes
-def test_kubernetes_waits_for_the_end_of_streams(pod: dict[str, Any], settings: ServeSettings) -> None:
-    assert settings.drain_delay > 0
-    assert pod["terminationGracePeriodSeconds"] > ending_of(settings)
+def test_kubernetes_waits_for_the_end_of_streams(pod: dict[str, Any], pod_settings: ServeSettings) -> None:
+    assert pod_settings.drain_delay > 0
+    assert pod["terminationGracePeriodSeconds"] > ending_of(pod_settings)
 
 
-@in_kubernetes
-def test_ports_in_the_pod_are_those_of_the_settings(pod: dict[str, Any], settings: ServeSettings) -> None:
+def test_ports_in_the_pod_are_those_of_the_settings(pod: dict[str, Any], pod_settings: ServeSettings) -> None:
     (container,) = pod["containers"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    assert ports == {"http": settings.port, "admin": settings.admin_port}
+    assert ports == {"http": pod_settings.port, "admin": pod_settings.admin_port}
     for probe, path in [("startup", "/health"), ("liveness", "/health"), ("readiness", "/ready")]:
         assert container[f"{probe}Probe"]["httpGet"] == {"path": path, "port": "admin"}
 
@@ -219,7 +226,7 @@ def in_context() -> list[str]:
 
 def test_a_context_has_no_more_than_the_package() -> None:
     tops = {file.partition("/")[0] for file in in_context()}
-    assert {"engine", "hooks", "proxy", "pyproject.toml", "README.md", "LICENSE"} <= tops
+    assert {"engine", "hooks", "proxy", "weir", "pyproject.toml", "README.md", "LICENSE"} <= tops
     assert not tops & {"tests", "docs", "deploy", ".git", "benchmarks", "tools"}
 
 
@@ -236,5 +243,5 @@ def test_the_wheel_is_made_of_the_context(tmp_path: Path) -> None:
     shutil.unpack_archive(wheel, unpacked, "zip")
     page = {str(file.relative_to(ROOT)) for file in (ROOT / "proxy/http/page").rglob("*.js")}
     assert page <= {str(file.relative_to(unpacked)) for file in unpacked.rglob("*.js")}
-    version = "import proxy; print(proxy.__version__)"
+    version = "import proxy, weir; print(proxy.__version__)"
     subprocess.run([sys.executable, "-c", version], cwd=unpacked, check=True, capture_output=True)

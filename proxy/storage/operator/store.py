@@ -44,9 +44,13 @@ class Store:
             raise ValueError("store: this URL cannot be used") from None
 
     async def start(self) -> None:
-        """Make the tables. Raises `ValueError` for tables that another version made."""
+        """Make the tables. Raises `ValueError` for tables that another version made, and for a file that
+        cannot be opened."""
         await self._database.start()
-        await self._database.run(_start(self._database))
+        try:
+            await self._database.run(_start(self._database))
+        except OSError as error:
+            raise ValueError(f"store: {error.filename} cannot be opened: {error.strerror}") from error
 
     async def aclose(self) -> None:
         await self._database.aclose()

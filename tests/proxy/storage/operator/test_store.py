@@ -45,6 +45,14 @@ async def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / "weir.sqlite").is_file()
 
 
+async def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "gone" / "weir.sqlite"
+    store = Store(StoreOptions(store=SecretStr(f"sqlite:///{file}")), has_admin_key=False)
+    with pytest.raises(ValueError, match=f"^store: {file} cannot be opened: No such file or directory$"):
+        await store.start()
+    await store.aclose()
+
+
 async def test_a_store_of_another_version_is_not_touched(tmp_path: Path) -> None:
     def spoil() -> Steps[None]:
         yield Query("UPDATE weir_store SET value = 99 WHERE name = 'schema'")

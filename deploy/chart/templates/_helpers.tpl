@@ -1,0 +1,3 @@
+{{- define "weir.labels" -}}
+{app.kubernetes.io/name: {{ .Release.Name }}}
+{{- end }}
