@@ -200,11 +200,11 @@ LINK_READERS = benchmarks/link_readers
 STREAMGUARD = streamguard-bench/targets
 
 # What a bench needs beside Weir's own environment. The servers and programs that Weir is compared with have
-# environments of their own: 1 GB for `peers`, 3 GB for `streamguard`, 450 MB for `detection`, 70 MB for `agents`, 2 GB for
-# `prompt_caching`, and minutes; `gguf` builds llama.cpp, for ten of them.
+# environments of their own: 1 GB for `peers`, 3.5 GB for `streamguard`, 450 MB for `detection`, 70 MB for `agents`, 2 GB
+# for `prompt_caching`, and minutes; `gguf` builds llama.cpp, for ten of them.
 NEEDS_peers = .venv-litellm/.litellm .venv-nemo/.nemo
-NEEDS_streamguard = .venv-streamguard/.installed .venv-litellm/.litellm .venv-nemo/.nemo .venv-guardrails-ai/.installed \
-	.venv-llm-guard/.installed $(STREAMGUARD)/node_modules
+NEEDS_streamguard = .venv-streamguard/.installed .venv-litellm/.litellm .venv-presidio-server/.installed .venv-nemo/.nemo \
+	.venv-guardrails-ai/.installed .venv-llm-guard/.installed $(STREAMGUARD)/node_modules
 NEEDS_detection = .venv-gitleaks/.installed .venv-detect-secrets/.installed .venv-presidio/.installed
 NEEDS_names = .venv-presidio/.names build/data/.fetched
 NEEDS_leak_judge = .venv-leak-judge/.installed
@@ -302,7 +302,7 @@ $(VLLM_VENV)/.vllm: pyproject.toml
 	.venv-litellm/bin/pip install --quiet --requirement $<
 	touch $@
 
-.venv-guardrails-ai/.installed .venv-llm-guard/.installed: .venv-%/.installed: $(STREAMGUARD)/requirements-%.txt
+.venv-guardrails-ai/.installed .venv-llm-guard/.installed .venv-presidio-server/.installed: .venv-%/.installed: $(STREAMGUARD)/requirements-%.txt
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/pip install --quiet --no-compile --requirement $<
 	touch $@
