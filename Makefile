@@ -190,7 +190,7 @@ test-gpu-compile: $(VENV)/.dev
 # A bench's name is that of its module in benchmarks/. The variable NAME of the environment does not count.
 NAME =
 BENCHES = hooks guards library real_answers guard_models engine_hooks guard_api relay relay_streams first_token operations receipts peers \
-	streamguard leaks leaks_wrappers leak_judge detection names injection harm links link_readers agents agent_files rewind \
+	streamguard leaks leaks_wrappers leak_judge detection names injection injection_probe harm links link_readers agents agent_files rewind \
 	engine gguf served vllm streams processors speculation quantization simulated_device \
 	prompt_caching pool fleet start workers lost_workers page
 
@@ -210,6 +210,7 @@ NEEDS_names = .venv-presidio/.names build/data/.fetched
 NEEDS_leak_judge = .venv-leak-judge/.installed
 NEEDS_harm = build/models/smollm2.gguf build/data/.fetched
 NEEDS_injection = .venv-train/.installed build/data/.fetched
+NEEDS_injection_probe = build/models/smollm2.gguf build/data/.fetched $(VENV)/.parquet
 NEEDS_agents = .venv-agentdojo/.installed
 NEEDS_links = $(GARAK)
 NEEDS_gguf = build/models/smollm2.gguf .venv-llama/.installed
@@ -348,6 +349,11 @@ $(STREAMGUARD)/node_modules: $(STREAMGUARD)/package.json
 .venv-leak-judge/.installed:
 	$(PYTHON) -m venv .venv-leak-judge
 	.venv-leak-judge/bin/pip install --quiet pii-leak-benchmark==0.6.0
+	touch $@
+
+# Half of the rows of `injection` are in a file that needs it.
+$(VENV)/.parquet: $(VENV)/.dev
+	$(PIP) pyarrow==26.0.1
 	touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt
