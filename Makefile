@@ -196,8 +196,8 @@ test-gpu-compile: $(VENV)/.dev
 # A bench's name is that of its module in benchmarks/. The variable NAME of the environment does not count.
 NAME =
 BENCHES = hooks guards library real_answers guard_models engine_hooks guard_api relay relay_streams first_token operations receipts peers \
-	streamguard leaks leaks_wrappers leak_judge detection names injection harm links link_readers agents agent_files rewind \
-	engine gguf served vllm streams processors speculation quantization simulated_device fronts \
+	streamguard leaks leaks_wrappers leak_judge detection names injection injection_probe harm links link_readers agents agent_files \
+	rewind engine gguf served vllm streams processors speculation quantization simulated_device fronts \
 	prompt_caching pool fleet start workers lost_workers page
 
 # The package whose templates the guard `links` is measured with: it is read, not installed.
@@ -206,16 +206,17 @@ LINK_READERS = benchmarks/link_readers
 STREAMGUARD = streamguard-bench/targets
 
 # What a bench needs beside Weir's own environment. The servers and programs that Weir is compared with have
-# environments of their own: 1 GB for `peers`, 3 GB for `streamguard`, 450 MB for `detection`, 70 MB for `agents`, 2 GB for
-# `prompt_caching`, and minutes; `gguf` builds llama.cpp, for ten of them.
+# environments of their own: 1 GB for `peers`, 3.5 GB for `streamguard`, 450 MB for `detection`, 70 MB for `agents`, 2 GB
+# for `prompt_caching`, and minutes; `gguf` builds llama.cpp, for ten of them.
 NEEDS_peers = .venv-litellm/.litellm .venv-nemo/.nemo
-NEEDS_streamguard = .venv-streamguard/.installed .venv-litellm/.litellm .venv-nemo/.nemo .venv-guardrails-ai/.installed \
-	.venv-llm-guard/.installed $(STREAMGUARD)/node_modules
+NEEDS_streamguard = .venv-streamguard/.installed .venv-litellm/.litellm .venv-presidio-server/.installed .venv-nemo/.nemo \
+	.venv-guardrails-ai/.installed .venv-llm-guard/.installed $(STREAMGUARD)/node_modules
 NEEDS_detection = .venv-gitleaks/.installed .venv-detect-secrets/.installed .venv-presidio/.installed
 NEEDS_names = .venv-presidio/.names build/data/.fetched
 NEEDS_leak_judge = .venv-leak-judge/.installed
 NEEDS_harm = build/models/smollm2.gguf build/data/.fetched
 NEEDS_injection = .venv-train/.installed build/data/.fetched
+NEEDS_injection_probe = build/models/smollm2.gguf build/data/.fetched $(VENV)/.parquet
 NEEDS_agents = .venv-agentdojo/.installed
 NEEDS_links = $(GARAK)
 NEEDS_gguf = build/models/smollm2.gguf .venv-llama/.installed
@@ -308,7 +309,7 @@ $(VLLM_VENV)/.vllm: pyproject.toml
 	.venv-litellm/bin/pip install --quiet --requirement $<
 	touch $@
 
-.venv-guardrails-ai/.installed .venv-llm-guard/.installed: .venv-%/.installed: $(STREAMGUARD)/requirements-%.txt
+.venv-guardrails-ai/.installed .venv-llm-guard/.installed .venv-presidio-server/.installed: .venv-%/.installed: $(STREAMGUARD)/requirements-%.txt
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/pip install --quiet --no-compile --requirement $<
 	touch $@
@@ -354,6 +355,11 @@ $(STREAMGUARD)/node_modules: $(STREAMGUARD)/package.json
 .venv-leak-judge/.installed:
 	$(PYTHON) -m venv .venv-leak-judge
 	.venv-leak-judge/bin/pip install --quiet pii-leak-benchmark==0.6.0
+	touch $@
+
+# Half of the rows of `injection` are in a file that needs it.
+$(VENV)/.parquet: $(VENV)/.dev
+	$(PIP) pyarrow==26.0.1
 	touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt

@@ -4,7 +4,7 @@ A package has its own threshold. That of TF-IDF is chosen on harmless texts that
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import yaml
 from injectguard import scan as injectguard_scan
@@ -14,9 +14,9 @@ from prompt_injection_shield import is_suspicious
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
+from benchmarks.injection.sets import Flags
 from tools.injection.rows import CORPUS, Row
 
-Flags = Callable[[str], bool]
 _WORDS = (
     *("ignore previous instructions", "ignore all previous", "ignore the above", "disregard"),
     *("forget everything", "new instructions", "system prompt", "your instructions", "your guidelines"),

@@ -24,8 +24,8 @@ def main() -> None:
     run.add_argument(
         "--leaks", type=int, default=40, help="answers with a value, for each channel (%(default)s)"
     )
-    run.add_argument("--html", type=Path, default=Path("streamguard.html"))
-    run.add_argument("--json", type=Path, default=Path("streamguard.json"))
+    run.add_argument("--html", type=Path, default=Path("streamguard.html"), help="the report (%(default)s)")
+    run.add_argument("--json", type=Path, default=Path("streamguard.json"), help="its figures (%(default)s)")
     report = commands.add_parser("report", help="write the HTML of JSON files, as one report")
     report.add_argument("--markdown", action="store_true", help="print a table for a page, too")
     report.add_argument("files", nargs="+", type=Path)
@@ -58,7 +58,9 @@ def main() -> None:
         found["results"].append(result.as_json())
         options.json.write_text(json.dumps(found, indent=1, ensure_ascii=False))
         options.html.write_text(html_of(found))
-    print(text_of(found))
+    print(f"{text_of(found)}\n\nthe report: {options.html}; its figures: {options.json}")
+    if any(result["error"] for result in found["results"]):
+        sys.exit(1)
 
 
 def machine() -> str:

@@ -222,7 +222,8 @@ def text_of(found: dict[str, Any]) -> str:
         if result["error"]:
             lines.append(f"  was not run: {result['error']}")
             continue
-        lines += [f"  {name:26} {leaked_of(counts)}" for name, counts in result["channels"].items()]
+        lines.append("  answers that let a value out, by channel:")
+        lines += [f"    {name:26} {leaked_of(counts)}" for name, counts in result["channels"].items()]
         lines += [
             f"  {count:4} times: {FAULTS[f.partition(': ')[0]]} ({f.partition(': ')[2]})"
             for f, count in result["faults"].items()

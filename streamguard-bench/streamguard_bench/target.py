@@ -37,6 +37,8 @@ class Target:
 
     name: str
     command: list[str]
+    needs: str = ""
+    """The command that installs the server, told where it does not start."""
     path: str = "/v1"
     """The path before `/chat/completions`."""
     ready: str = "/v1/models"
@@ -136,7 +138,9 @@ async def running(target: Target, upstream: str) -> AsyncIterator[Running]:
             if not await _is_ready(
                 f"http://127.0.0.1:{port}{target.ready}", headers, target.ready_seconds, process
             ):
-                raise TargetError(f"{target.name} does not answer {target.ready}:\n{_end_of(log)}")
+                raise TargetError(
+                    f"{target.name} does not answer {target.ready}{_needed(target)}:\n{_end_of(log)}"
+                )
             yield Running(f"http://127.0.0.1:{port}{target.path}", headers, psutil.Process(process.pid))
         finally:
             _end(process)
@@ -154,7 +158,11 @@ def _started(target: Target, values: Mapping[str, str], log: Path) -> "subproces
         try:
             return subprocess.Popen(command, cwd=log.parent, env=environment, stdout=out, stderr=out)
         except OSError as error:
-            raise TargetError(f"{target.name} does not start: {error}") from error
+            raise TargetError(f"{target.name} does not start: {error}{_needed(target)}") from error
+
+
+def _needed(target: Target) -> str:
+    return f" (it needs: {target.needs})" if target.needs else ""
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from streamguard_bench import judges
-from streamguard_bench.cli import merged
+from streamguard_bench.cli import main, merged
 from streamguard_bench.client import OpenAIReader, Seen
 from streamguard_bench.draw import Draw
 from streamguard_bench.judges import longest_part
@@ -225,6 +225,27 @@ def test_a_target_file_that_is_wrong_is_told(tmp_path: Path, text: str, said: st
     path.write_text(text)
     with pytest.raises(TargetError, match=said):
         load(path)
+
+
+async def test_a_server_that_is_not_installed_is_told_with_what_it_needs() -> None:
+    target = Target(name="x", command=["/nowhere/guard"], needs="pip install guard")
+    with pytest.raises(TargetError, match=r"x does not start: .*needs: pip install guard"):
+        async with running(target, "http://127.0.0.1:9"):
+            pass
+
+
+def test_a_run_names_its_report_and_fails_if_a_target_was_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, page, figures = (tmp_path / name for name in ("x.yaml", "a.html", "a.json"))
+    target.write_text("name: x\ncommand: [/nowhere/guard]\nneeds: pip install guard")
+    asked = ["streamguard-bench", "run", str(target), "--html", str(page), "--json", str(figures)]
+    monkeypatch.setattr("sys.argv", asked)
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 1
+    assert f"the report: {page}; its figures: {figures}" in capsys.readouterr().out
+    assert "pip install guard" in page.read_text()
 
 
 def test_the_files_of_this_folder_are_read() -> None:

@@ -3,7 +3,10 @@
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
+TRAINED = Path(__file__).with_name("trained.npy")
+"""Digests of the texts that trained the weights, for a check of what judges them."""
 _WORD = re.compile(r"\w+")
 _SIZE = 5
 """The words of a shingle."""

@@ -9,8 +9,7 @@ Thresholds come from harmless texts that did not train it, by their length: a lo
 
 import argparse
 import random
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +20,17 @@ from sklearn.linear_model import SGDClassifier
 
 from hooks.builtin.injection_model import model as injection_model
 from hooks.builtin.injection_model.features import BITS, features
-from hooks.builtin.injection_model.model import FALSE_RATES, KINDS, WINDOWS, Kind, Linear
+from hooks.builtin.injection_model.model import FALSE_RATES, KINDS, Kind, Linear
 from tools.injection import rows
-from tools.injection.orders import harmless_lines, orders
-from tools.injection.rows import Row
-from tools.injection.split import Shingles, digest, third
+from tools.injection.examples import Examples, Harmless, calm
+from tools.injection.split import TRAINED, Shingles, digest
 
 WEIGHTS = Path(injection_model.__file__).with_name(injection_model.FILE)
-TRAINED = Path(__file__).with_name("trained.npy")
-"""Digests of the texts that trained the weights, for a check of what judges them."""
-_ORDERS = 5000
 _ROUNDS = 2
 _WORST = 3
 """Windows of a document and a size that train once more: those with the highest scores."""
 _KNOTS = (12, 24, 50, 100, 200, 400, 1000)
 """Words between which thresholds are chosen: one for each length from one to the next."""
-_CUTS = (10, 18, 35, 70, 140, 280, 600)
 
 
 def main() -> None:
@@ -47,49 +41,21 @@ def main() -> None:
     folders = parser.parse_args().packages
     chance = random.Random(20)
     judging = Shingles(row.text for judge in rows.JUDGES.values() for row in judge())
-    requests = rows.requests()
-    documents = (
-        rows.documents() + rows.modules(*folders) + rows.readmes(*folders) + rows.agent_prompts(*folders)
-    )
+    harmless = Harmless.load(*folders)
     seen: set[int] = set()
     stored: dict[str, NDArray[Any]] = {}
     for kind in KINDS:
-        train = [row for row in _rows("train", kind) if not judging.has_near(row.text)]
-        # Users ask for texts; what agents read are documents of all kinds.
-        around = requests if kind == "prompt" else documents + requests
-        linear = _trained(train, _of(0, around), chance, seen)
-        calm = [row.text for row in _rows("validation", kind) if not row.is_injection and kind == "prompt"]
-        calm += _cuts(_of(1, requests if kind == "prompt" else documents), chance)
-        stored |= _stored(kind, linear, calm)
+        examples = Examples.draw(kind, harmless, judging, chance)
+        seen.update(map(digest, examples.given))
+        linear = _trained(examples, harmless.training(kind))
+        stored |= _stored(kind, linear, calm(kind, harmless, chance))
     np.savez_compressed(WEIGHTS, **stored)  # type: ignore[arg-type]
     np.save(TRAINED, np.array(sorted(seen), dtype=np.uint64))
     print(f"{WEIGHTS}: {WEIGHTS.stat().st_size / 1e6:.1f} MB; {len(seen)} texts trained it")
 
 
-def _of(part: int, harmless: Sequence[Row]) -> list[str]:
-    return [row.text for row in harmless if third(row.text) == part]
-
-
-def _cuts(texts: Iterable[str], chance: random.Random) -> Iterator[str]:
-    return (_cut(text, size, chance) for text in texts for size in (*_CUTS, 10**6))
-
-
-def _rows(part: rows.Part, kind: Kind) -> list[Row]:
-    """Questions about a system prompt, which s-labs has many of, are no orders in a document."""
-    slabs = [row for row in rows.slabs(part) if kind == "prompt" or not row.is_injection]
-    return slabs + rows.neuralchemy(part, *rows.TRAINED)
-
-
-def _trained(train: Sequence[Row], documents: Sequence[str], chance: random.Random, seen: set[int]) -> Linear:
-    given = [row.text for row in train if row.is_injection]
-    made, lines = list(orders(_ORDERS, chance)), list(harmless_lines(_ORDERS, chance))
-    within = [text for text in given if len(text) < 400 and " " in text] + made
-    positive = [_cut(text, WINDOWS[-1], chance) for text in given] + made
-    positive += [_put_into(chance.choice(documents), text, chance) for text in within]
-    negative = [row.text for row in train if not row.is_injection] + lines
-    negative += [_put_into(chance.choice(documents), text, chance) for text in lines[: _ORDERS // 2]]
-    negative += [_cut(text, size, chance) for text in documents for size in (*WINDOWS, WINDOWS[0])]
-    seen.update(map(digest, [row.text for row in train] + list(documents)))
+def _trained(examples: Examples, documents: Sequence[str]) -> Linear:
+    positive, negative, _ = examples
     table = _table(positive + negative)
     labels = np.repeat([1, 0], [len(positive), len(negative)])
     linear = _fitted(table, labels)
@@ -162,21 +128,6 @@ def _stored(kind: Kind, linear: Linear, harmless: Sequence[str]) -> dict[str, ND
         f"{kind}_lengths": np.array(knots, dtype=np.float32),
         f"{kind}_thresholds": rising.astype(np.float32).T,
     }
-
-
-def _cut(text: str, size: int, chance: random.Random) -> str:
-    """So many words of the text, from any place."""
-    starts = [found.start() for found in re.finditer(r"\S+", text)]
-    if len(starts) <= size:
-        return text
-    first = chance.randrange(len(starts) - size)
-    return text[starts[first] : starts[first + size]]
-
-
-def _put_into(document: str, text: str, chance: random.Random) -> str:
-    words = _cut(document, chance.randrange(4, WINDOWS[-1]), chance).split(" ")
-    place, between = chance.randrange(len(words) + 1), chance.choice((" ", "\n", "\n\n"))
-    return between.join([" ".join(words[:place]), text, " ".join(words[place:])])
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from proxy.cli.leaving import leaving
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from proxy.cli.probes.exchanges import LabelledReply
+    from proxy.cli.probes.exchanges import LabelledText
     from proxy.cli.probes.measuring import Report, RunningScores
 
 FORMAT = "labelled exchanges, in a format that weir eval-guard knows"
@@ -45,7 +45,7 @@ def add_probe_arguments(parser: argparse.ArgumentParser) -> None:
         "--false-positive-rate",
         type=_share,
         default=0.01,
-        help="most harmless replies that the probe may find, as a share (%(default)s)",
+        help="most harmless texts that the probe may find, as a share (%(default)s)",
     )
     calibrates.add_argument("--smoothing", choices=get_args(Smoothing), default="rolling_mean")
     calibrates.add_argument(
@@ -68,6 +68,12 @@ def _command(commands: Any, name: str, text: str, run: Any) -> argparse.Argument
         "--model", default=str(MODEL_DIR), help="folder or hub name (default: the one that ships)"
     )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument(
+        "--of",
+        choices=("reply", "prompt"),
+        default="reply",
+        help="the half of an exchange that the probe reads, and whose label counts (default: reply)",
+    )
     parser.set_defaults(run=lambda options: _run(name, run, options))
     return parser
 
@@ -140,10 +146,16 @@ def calibrate(options: argparse.Namespace) -> None:
     assert measured.interval is not None
     low, high = measured.interval
     print(f"threshold            {measured.threshold:.4f} ({measured.smoothing} over {measured.span} tokens)")
-    print(f"false positives      {measured.false_positive_rate:.2%} of {len(harmless)} harmless replies")
+    texts = f"{len(harmless)} harmless {_plural(options)}"
+    print(f"false positives      {measured.false_positive_rate:.2%} of {texts}")
     print(f"95 % interval        {low:.2%} to {high:.2%}")
     if rate and high > 2 * rate:
-        print(f"note: {len(harmless)} replies are few for a rate of {rate:.2%}; about {3 / rate:.0f} show it")
+        few = f"{len(harmless)} {_plural(options)} are few for a rate of {rate:.2%}"
+        print(f"note: {few}; about {3 / rate:.0f} show it")
+
+
+def _plural(options: argparse.Namespace) -> str:
+    return "replies" if options.of == "reply" else "prompts"
 
 
 def report_on(options: argparse.Namespace) -> None:
@@ -193,17 +205,17 @@ class _Reader:
         from engine.execution.model_runner import ModelRunner
         from engine.protocol.options import EngineConfig
         from engine.text.tokenizer import LocalTokenizer
-        from proxy.cli.probes.exchanges import read_replies
+        from proxy.cli.probes.exchanges import read_texts
 
         tokenizer = LocalTokenizer.load(options.model)
         config = EngineConfig(model=options.model, device=options.device, enforce_eager=True)
         self._runner = ModelRunner.load(config)
         limit = self._runner.max_model_len
-        self._replies: Sequence[LabelledReply] = read_replies(options.exchanges, tokenizer, limit)
+        self._texts: Sequence[LabelledText] = read_texts(options.exchanges, options.of, tokenizer, limit)
 
     @property
     def labels(self) -> list[int]:
-        return [int(reply.is_unsafe) for reply in self._replies]
+        return [int(text.is_unsafe) for text in self._texts]
 
     def layers(self, given: str | None) -> tuple[str, ...]:
         """The names of the layers that the option names. Raises `ValueError` for a layer named twice."""
@@ -216,13 +228,12 @@ class _Reader:
         return names
 
     def inputs(self, layers: tuple[str, ...]) -> "Iterator[Tensor]":
-        """The activations of each reply's own tokens, `[tokens, inputs]`. A bar shows the progress."""
+        """The activations of each text's own tokens, `[tokens, inputs]`. A bar shows the progress."""
         from tqdm import tqdm
 
         from engine.execution.probes.activations import activations
 
-        texts = [reply.token_ids for reply in self._replies]
-        found = activations(self._runner, texts, layers)
-        bar = tqdm(found, total=len(texts), unit="exchange", desc="reading", disable=None)
-        for reply, one in zip(self._replies, bar, strict=True):
-            yield one[reply.num_prompt_tokens :].clone()  # without the prompt's activations
+        found = activations(self._runner, [text.token_ids for text in self._texts], layers)
+        bar = tqdm(found, total=len(self._texts), unit="exchange", desc="reading", disable=None)
+        for text, one in zip(self._texts, bar, strict=True):
+            yield one[text.first :].clone()  # without what comes before it
