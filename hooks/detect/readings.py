@@ -48,8 +48,11 @@ _OF_ADDRESSES = {
     "number": rf"&(?:amp;){{0,2}}#(?:0{{0,12}}[0-9]{{1,7}}(?![0-9])|[xX]0{{0,12}}{_HEX}{{1,6}}(?!{_HEX}));?",
     "punctuation": r"\\[:.?#@=_~-]",
 }
-_OF_ESCAPES = r"\\|%(?=[0-9a-fA-F]|\Z)|&(?=[#A-Za-z]|\Z)"
-"""The beginning of a token of `_ESCAPES`: a cheap check."""
+_OF_ESCAPES = r"""\\(?=[\\uxnrt"/]|\Z)|%(?=[0-9a-fA-F]|\Z)|&(?=[#A-Za-z]|\Z)"""
+"""The beginning of a token of `_ESCAPES`, with the next character: a cheap check."""
+_OF_PUNCTUATION = r"\\(?=[:.?#@=_~-])"
+_OF_TAGS = r"<(?=[A-Za-z/\\]|\Z)"
+_OF_BETWEEN = r'(?<="):(?=[ \dtfn-]|\Z)|\](?=\(|\Z)'
 _BLANK = "\u115f\u1160\u180e\u2800\u3164\uffa0"
 """Characters that look like spaces, though Unicode counts them as letters, symbols or format characters."""
 _TAG = r"<(?=[^<>]{1,62}>)(?:\\{0,3}/)?"
@@ -108,10 +111,11 @@ class Reading:
         dress: Mapping[int, str] | None = None,
     ) -> None:
         """`signs`: the first characters of tokens, for a character class. `begins`: a pattern of such a
-        character, which also looks at the next one. `single`: the characters that are tokens. `even`: those
-        of them that a screen reads, and the character that each reads as. `kinds`: patterns of tokens by
-        name; `unfinished_` ones match an incomplete token at the end. `longest`: most characters of a token.
-        `dress`: characters that stand for other ones. It also leaves out characters that are not seen."""
+        character, which also looks at the next one, and may look whether a quote is before it. `single`: the
+        characters that are tokens. `even`: those of them that a screen reads, and the character that each
+        reads as. `kinds`: patterns of tokens by name; `unfinished_` ones match an incomplete token at the
+        end. `longest`: most characters of a token. `dress`: characters that stand for other ones. It also
+        leaves out characters that are not seen."""
         self.longest = longest
         self.dress = dress
         self.even = even
@@ -144,6 +148,10 @@ class Reading:
             place = end
             yield begin, end, char
 
+    def may_begin(self, text: str, place: int) -> bool:
+        """Whether a token may begin at `place`: a cheap check."""
+        return self._any.match(text, place) is not None
+
     def may_be_in(self, text: str, place: int) -> bool:
         """Whether a token may begin at `place` or later: a cheap check."""
         found = self.find_sign(text, place)
@@ -163,11 +171,11 @@ class Reading:
 
 
 ESCAPES = Reading(r"\\%&", _OF_ESCAPES, _ESCAPES, longest=32)
-ADDRESSES = Reading(r"\\%&", _OF_ESCAPES, {**_ESCAPES, **_OF_ADDRESSES}, longest=48)
+ADDRESSES = Reading(r"\\%&", f"{_OF_ESCAPES}|{_OF_PUNCTUATION}", {**_ESCAPES, **_OF_ADDRESSES}, longest=48)
 """The reading of `ESCAPES`, also with those of Markdown, and with HTML's references without a semicolon."""
 MARKUP = Reading(
     r"\\%&<",
-    f"{_OF_ESCAPES}|<",
+    f"{_OF_ESCAPES}|{_OF_TAGS}",
     {**_MARKUP, **_ESCAPES},
     longest=64,
     single=f"*_~`{_BLANK}",
@@ -176,7 +184,7 @@ MARKUP = Reading(
 """The reading of `ESCAPES`, also without tags and emphasis."""
 LOOSE = Reading(
     r"\\%&<:\]",
-    rf"{_OF_ESCAPES}|[<:\]]",
+    f"{_OF_ESCAPES}|{_OF_TAGS}|{_OF_BETWEEN}",
     {**_BETWEEN, **_MARKUP, **_ESCAPES},
     longest=64,
     single=f"*_~`{_BLANK}{_UNSEEN}",
@@ -213,7 +221,8 @@ class Reader(Screenable):
         screen = screen_of(self._detector)
         if screen is None:
             return None
-        return ReadingScreen(screen, self._find_sign, self._reading.even, self.dressed, self.reach)
+        may_begin = self._reading.may_begin
+        return ReadingScreen(screen, self._find_sign, may_begin, self._reading.even, self.dressed, self.reach)
 
     def has_even(self, text: str) -> bool:
         """Whether tokens that a screen reads are in the text."""

@@ -56,6 +56,27 @@ WORDS = [
     "h",
     "e",
     "\r\n ",
+    *(
+        '"',
+        '":',
+        "]",
+        "](",
+        ")",
+        "<",
+        "</",
+        "<b",
+        ">",
+        "\\",
+        "\\n",
+        "\\u00",
+        "%",
+        "%3",
+        "&",
+        "&#",
+        "&am",
+        ":",
+        "7",
+    ),
 ]
 SHIPPED: dict[str, Detector] = {
     "pii": Pii().detector,
@@ -190,3 +211,15 @@ def test_prose_needs_no_guard() -> None:
     text = "The harbour was quiet in the early morning, and a heron stood at the weir; nobody hurried it."
     for name in ("pii", "secrets"):
         assert assert_screens(SHIPPED[name], cached_screen(name), text) == 0
+
+
+SOURCE = '''
+def kept(items: dict[str, list[int]]) -> list[int]:
+    """Those of 'a' & 'b' that are < 3, or whose rest is even."""
+    return [n for n in items["a"] + items["b"] if n < 3 or n % 2 == 0 and n >> 1 != 5 & ~n]
+'''
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_signs_of_programs_that_begin_no_token_need_no_guard(name: str) -> None:
+    assert assert_screens(SHIPPED[name], cached_screen(name), SOURCE.replace("the", "a")) == 0
