@@ -74,7 +74,9 @@ def _remote(path: Path, settings: ModelSettings, can_withhold: bool) -> Engine:
     from engine.text.tokenizer import LocalTokenizer
 
     load_tokenizer = partial(LocalTokenizer.of, engine_config(settings))
-    return RemoteEngine(path, settings, load_tokenizer, can_withhold=can_withhold)
+    # Without what only this process needs: a new name must not load the model twice.
+    asked = settings.named((), aliases=[], policy=None, record=None)
+    return RemoteEngine(path, asked, load_tokenizer, can_withhold=can_withhold)
 
 
 def _upstreams(engine: Any, settings: ModelSettings) -> Engine:

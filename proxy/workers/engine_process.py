@@ -7,6 +7,7 @@ engine has failed needs a new process, with one worker or with several.
 import asyncio
 import contextlib
 import gc
+import logging
 
 from hooks.workers.messages import Connection
 from hooks.workers.process import Child, inherited
@@ -15,6 +16,8 @@ from proxy.deployment.engines import make_hosted
 from proxy.telemetry.logs import flush_log, log_to_stderr
 from proxy.workers.event_loop import run
 from proxy.workers.messages import EnginesReady, StartEngines
+
+logger = logging.getLogger("weir.engine")
 
 
 class EngineProcess(Child):
@@ -62,10 +65,15 @@ async def _serve() -> None:
 
 
 async def _until_over(connection: Connection, host: EngineHost) -> None:
+    """Raises `SystemExit` with 1 if an engine has failed for good."""
     loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(connection.receive()), loop.create_task(host.watch())]
+    watching = loop.create_task(host.watch())
+    tasks = [watching, loop.create_task(connection.receive())]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            logger.error("the engine has failed")
+            raise SystemExit(1)
     finally:
         for task in tasks:
             task.cancel()

@@ -89,7 +89,7 @@ class EngineHost:
                 await hosted.engine.aclose()
 
     async def watch(self) -> None:
-        """Tell the engines' numbers now and then. Returns when an engine has failed for good."""
+        """Tell the engines' numbers now and then. Returns once an engine has failed for good."""
         while not any(isinstance(fault_of(hosted.engine), DeadEngineError) for hosted in self._engines):
             await asyncio.sleep(STATS_INTERVAL)
             for hosted in self._engines:

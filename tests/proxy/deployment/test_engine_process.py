@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -27,10 +28,13 @@ from engine.protocol.options import EngineConfig
 from engine.protocol.processor_specs import NamedProcessorSpec
 from engine.protocol.tracing import NoSpan, current
 from engine.upstream.echo import EchoEngine
+from proxy.deployment.engine_process.host import EngineHost
 from proxy.deployment.engine_process.remote import RemoteEngine
+from proxy.deployment.engines import make_engine
 from proxy.settings.model import ModelSettings
 from tests.engine_process import hosting, remote_engine
 from tests.helpers import ScriptedEngine, make_request, until
+from tests.processes import WAIT_LIMIT
 
 
 def front(path: Path, name: str = "m") -> RemoteEngine:
@@ -74,6 +78,43 @@ async def test_processes_share_the_engines_of_equal_settings() -> None:
         await engines[1].aclose()
         await until(lambda: made[0].stopped.is_set())
         assert not made[1].stopped.is_set()
+
+
+async def test_a_model_s_new_name_loads_it_no_second_time(tmp_path: Path) -> None:
+    made: list[ScriptedEngine] = []
+
+    def make() -> ScriptedEngine:
+        made.append(says("a"))
+        return made[-1]
+
+    model = ModelSettings(engine="local")
+    named = [model.named(("a",)), model.named(("b", "c"), aliases=["c"], policy="p", record=tmp_path)]
+    async with hosting(make) as path:
+        engines = [make_engine(settings, engine_process=path) for settings in named]
+        for engine in engines:
+            await engine.start()
+        assert len(made) == 1
+        for engine in engines:
+            await engine.aclose()
+
+
+async def test_the_process_ends_with_an_engine_that_has_failed_for_good() -> None:
+    class Failing(ScriptedEngine):
+        def check_health(self) -> None:
+            if not self.healthy:
+                raise DeadEngineError("gone")
+
+    engine = Failing(lambda _: [])
+    host = EngineHost(lambda _: engine)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "socket"
+        async with await asyncio.start_unix_server(host.connect, path), fronts(path, "a"):
+            watching = asyncio.get_running_loop().create_task(host.watch())
+            await asyncio.sleep(0)
+            assert not watching.done()
+            engine.healthy = False
+            await asyncio.wait_for(watching, WAIT_LIMIT)
+        await host.aclose()
 
 
 async def test_the_numbers_of_all_processes_together_are_the_engines() -> None:
