@@ -16,6 +16,10 @@ from hooks.api import hold
 
 MAX_STEPS = 50_000
 """Most steps that an automaton keeps. Then it forgets them all."""
+MAX_PIECES = 50_000
+"""Most pieces of texts whose steps are kept as one. Then all are forgotten."""
+_LONGEST_PIECE = 12
+"""Characters of a piece: models write the same few thousand tokens, hardly ever longer ones."""
 _WORD = 64
 """Bits of a whole number that takes no more memory than a place in a table."""
 
@@ -70,7 +74,7 @@ class Screened(ABC):
 class State(dict[str, "State | None"]):
     """The state after each character; None: the guards must be called."""
 
-    __slots__ = ("_screen", "holds", "marks", "over", "verdict")
+    __slots__ = ("_screen", "holds", "marks", "over", "pieces", "verdict")
 
     def __init__(self, screen: "JointScreen", marks: tuple[Mark, ...]) -> None:
         super().__init__()
@@ -82,6 +86,9 @@ class State(dict[str, "State | None"]):
         """Holds the text that one guard or another holds."""
         self.over: dict[str, State] = {}
         """The states after characters at which no match begins: see `Screen.step_over`."""
+        self.pieces: dict[str, State] = {}
+        """The states after whole pieces of text. One look here costs less than one for each character, in as
+        many places of the memory."""
 
     def __missing__(self, char: str) -> "State | None":
         state = self[char] = self._screen.step(self, char)
@@ -97,6 +104,7 @@ class JointScreen:
         self._states: dict[tuple[Mark, ...], State] = {}
         self._sets: dict[int, int] = {}
         self._num_steps = 0
+        self._num_pieces = 0
         self.start = State(self, tuple(screen.start for screen in screens))
         self.anywhere = State(self, tuple(screen.anywhere for screen in screens))
 
@@ -119,6 +127,18 @@ class JointScreen:
                 return None
             state = after
         return state
+
+    def read_piece(self, state: State, text: str) -> State | None:
+        """`read`, which keeps the result in `State.pieces` if the text may come again."""
+        after = self.read(state, text)
+        if after is not None and 1 < len(text) <= _LONGEST_PIECE:
+            self._num_pieces += 1
+            if self._num_pieces > MAX_PIECES:
+                self._num_pieces = 1
+                for known in (self.start, self.anywhere, *self._states.values()):
+                    known.pieces.clear()
+            state.pieces[text] = after
+        return after
 
     def read_over(self, state: State, text: str) -> State:
         """The state after `text`, in which the guards have decided that no match begins that may be open."""
@@ -160,3 +180,4 @@ class JointScreen:
             for state in (self.start, self.anywhere, *states.values()):
                 state.clear()
                 state.over.clear()
+                state.pieces.clear()

@@ -85,14 +85,10 @@ class Reading:
         if first is None and is_short:
             first = self._resumed()
         if first is not None:
-            state = first
-            for char in text if is_short else ():
-                after = state[char]
-                if after is None:
-                    is_short = False
-                    break
-                state = after
-            if is_short:
+            state = first.pieces.get(text)
+            if state is None and is_short:
+                state = self._screen.read_piece(first, text)
+            if state is not None and is_short:
                 self._state = state
                 self._num_read += 1
                 self.num_characters += len(text)

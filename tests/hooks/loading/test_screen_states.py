@@ -38,3 +38,36 @@ def test_a_screen_that_forgets_its_states_forgets_their_sets(monkeypatch) -> Non
         screen.read(screen.start, char)
     assert len(screen._sets) <= 3
     assert len(screen._states) <= 3
+
+
+class Last(Screen):
+    """Knows the last character, and gives up at an x."""
+
+    width = 1
+    start = Mark(0, "")
+    anywhere = start
+
+    def step(self, mark: Mark, char: str) -> Mark | None:
+        return None if char == "x" else Mark(len(mark.before), char)
+
+    def step_over(self, mark: Mark, char: str) -> Mark:
+        return Mark(0, char)
+
+
+def test_a_piece_is_read_as_its_characters_are_and_kept() -> None:
+    screen = JointScreen([Last()])
+    for text in ("a", "word", "a longer text than a token", "", "axe"):
+        assert screen.read_piece(screen.start, text) is screen.read(screen.start, text)
+    assert screen.start.pieces == {"word": screen.read(screen.start, "word")}
+
+
+def test_pieces_are_forgotten_before_they_are_too_many(monkeypatch) -> None:
+    monkeypatch.setattr("hooks.loading.screen.MAX_PIECES", 3)
+    screen = JointScreen([Last()])
+    for number in range(10):
+        assert screen.read_piece(screen.start, f"w{number}") is not None
+        assert len(screen.start.pieces) <= 3
+    monkeypatch.setattr("hooks.loading.screen.MAX_STEPS", 3)
+    for char in "abcdefgh":
+        screen.read(screen.start, char)
+    assert not screen.start.pieces
