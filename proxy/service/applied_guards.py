@@ -8,7 +8,7 @@ from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
 from proxy import __version__
-from proxy.deployment.deployment import Policy
+from proxy.deployment.deployment import Deployment, Policy
 
 _SAFE = "/:.-_@+"
 """Characters that a header shows as they are, beside letters and digits."""
@@ -46,6 +46,10 @@ class Applied:
             data = json.dumps(revised, sort_keys=True).encode()
             found = self._revisions[policy] = hmac.digest(self._secret(), data, "sha256").hex()[:16]
         return found
+
+    def revisions(self, deployment: Deployment) -> dict[str, str]:
+        """The revision of each policy, by the policy's name."""
+        return {name: self.revision(policy) for name, policy in deployment.policies.items()}
 
     def guards(self, policy: Policy, named: Sequence[str]) -> AppliedGuards:
         """`named`: the hooks that the request adds. Clients choose them, so what they choose is not kept."""

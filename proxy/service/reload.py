@@ -16,6 +16,7 @@ from proxy.deployment.deployments import Deployments
 from proxy.deployment.read import keys_of
 from proxy.deployment.start_errors import START_ERRORS, start_error
 from proxy.network.tls import Certificates
+from proxy.service.applied_guards import Applied
 from proxy.service.operator_side import OperatorSide
 from proxy.settings.directory import DirectorySettings
 from proxy.settings.network import TLSOptions
@@ -85,12 +86,14 @@ class Reloads:
         operator: OperatorSide,
         certificates: Certificates,
         deployments: Deployments,
+        applied: Applied,
     ) -> None:
         """`settings`: the configuration in effect."""
         self._settings = settings
         self._operator = operator
         self._certificates = certificates
         self._deployments = deployments
+        self._applied = applied
         self._signalled: set[asyncio.Task[None]] = set()
         self._is_signalled = False
         """A signal has come that no reload has obeyed."""
@@ -116,9 +119,10 @@ class Reloads:
             reason = f"The configuration stays as it was: {error}"
             logger.error("%s: %s", operator, reason)
             raise APIError(400, reason, code="reload_failed") from None
-        number = self._deployments.current.number
-        logger.info("%s: reload configuration %d", operator, number)
-        await self._operator.note(Change(operator, "reload", "configuration", {"number": number}))
+        current = self._deployments.current
+        logger.info("%s: reload configuration %d", operator, current.number)
+        detail = {"number": current.number, "revisions": self._applied.revisions(current)}
+        await self._operator.note(Change(operator, "reload", "configuration", detail))
 
     def signal(self) -> None:
         """Reload because a signal says so."""

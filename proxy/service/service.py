@@ -93,7 +93,7 @@ class Service:
         """Bytes of the bodies of the requests in flight, by caller."""
         self.prompt_threads = PromptThreads(EngineConfig.tokenizer_pool_size)
         self.certificates = Certificates(settings)
-        self.reloads = Reloads(settings, self.operator, self.certificates, self.deployments)
+        self.reloads = Reloads(settings, self.operator, self.certificates, self.deployments, self.applied)
 
     @property
     def deployment(self) -> Deployment:

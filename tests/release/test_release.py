@@ -58,6 +58,19 @@ def test_the_packages_name_their_commit(made: Path) -> None:
         assert sdist.extractfile(name).read().decode().startswith(commit)
 
 
+def test_the_source_has_the_files_that_the_pages_name(made: Path) -> None:
+    named = {
+        "deploy/alerts.yaml",
+        "deploy/grafana/weir.json",
+        "docs/operations.md",
+        "examples/banned_phrase.py",
+    }
+    with tarfile.open(the(made, ".tar.gz")) as sdist:
+        assert named <= {name.partition("/")[2] for name in sdist.getnames()}
+    with zipfile.ZipFile(the(made, "-any.whl")) as wheel:
+        assert not [name for name in wheel.namelist() if name.startswith(("deploy/", "docs/", "examples/"))]
+
+
 @pytest.mark.parametrize("extra", ["core", "guards"])
 def test_bills_of_materials_are_valid_and_whole(made: Path, extra: str) -> None:
     text = (made / f"sbom-{extra}.cdx.json").read_text()

@@ -43,8 +43,12 @@ async def list_models(http: web.Request) -> web.Response:
 
 
 async def list_policies(http: web.Request) -> web.Response:
-    directory = http.config_dict[SERVICE].deployment.directory
-    policies = [{"object": "policy", **explain_policy(policy)} for policy in directory.policies.values()]
+    service = http.config_dict[SERVICE]
+    directory, revisions = service.deployment.directory, service.applied.revisions(service.deployment)
+    policies = [
+        {"object": "policy", **explain_policy(policy), "revision": revisions[name]}
+        for name, policy in directory.policies.items()
+    ]
     return listing(policies, default=directory.default_policy)
 
 

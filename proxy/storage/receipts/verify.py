@@ -84,13 +84,17 @@ class _Reader:
             raise ReceiptFault(file, number, reason)
         self.last = Head(receipt["chain"], receipt["number"], digest(bare))
         self.num_receipts += 1
-        if self._head is not None and self._head.number == self.last.number and self._head != self.last:
+        if self._head is not None and self._head[:2] == self.last[:2] and self._head != self.last:
             raise ReceiptFault(file, number, "its head names another receipt here")
 
     def end(self, file: Path) -> None:
         """The head is written after the receipts, so it may name an earlier one than the last."""
         self._check_all_valid()
         num_last = 0 if self.last is None else self.last.number
+        if self._head is not None and self.last is not None and self._head.chain != self.last.chain:
+            raise ReceiptFault(
+                file, None, f"its head is of the chain {self._head.chain}, and the receipts are not"
+            )
         if self._head is not None and self._head.number > num_last:
             reason = f"{_numbers(num_last + 1, self._head.number)} missing at the end: its head names them"
             raise ReceiptFault(file, None, reason)
@@ -115,7 +119,10 @@ class _Reader:
                 f"the first receipt is number {number}: 1 to {number - 1} are missing, or in an earlier file"
             )
         if chain != last.chain:
-            return f"the receipt is of the chain {chain}, and those before it of {last.chain}"
+            return (
+                f"the receipt is of the chain {chain}, and those before it of {last.chain}. "
+                "Each process that serves has a chain of its own: verify each alone"
+            )
         if number > last.number + 1:
             return f"{_numbers(last.number + 1, number - 1)} missing"
         if number <= last.number:

@@ -1,6 +1,7 @@
 """A new configuration while the server runs."""
 
 import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, nullcontext
@@ -110,7 +111,28 @@ async def test_new_requests_get_the_new_configuration(reloadable: tuple[Reloadab
     assert await said(client) == "B"
     assert client.server.service.deployment.models["m"].engine is engine, "its settings are the same"
     (change,) = (await ask(client, "GET", "/admin/changes"))[1]["data"]
-    assert (change["action"], change["detail"]) == ("reload", {"number": 2})
+    assert (change["action"], change["detail"]["number"]) == ("reload", 2)
+
+
+async def test_the_revision_of_each_policy_is_told_with_its_settings_and_with_each_reload(
+    reloadable: tuple[Reloadable, Client], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    one, client = reloadable
+    revisions = []
+    for mark in "AB":
+        one.write(mark)
+        await reload(client)
+        assert await said(client) == mark
+        (policy,) = (await ask(client, "GET", "/admin/policies"))[1]["data"]
+        assert policy["hooks"][0]["args"] == {"mark": mark}
+        answered = [vars(record)["fields"] for record in caplog.records if record.name == "weir.access"]
+        ran = [fields["revision"] for fields in answered if "revision" in fields][-1]
+        assert policy["revision"] == ran
+        revisions.append({"default": ran})
+    changes = (await ask(client, "GET", "/admin/changes"))[1]["data"]
+    assert [change["detail"]["revisions"] for change in reversed(changes)] == revisions
+    assert revisions[0] != revisions[1]
 
 
 async def test_a_change_that_was_made_is_answered_so_while_the_store_does_not_answer(

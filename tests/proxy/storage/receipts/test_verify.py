@@ -311,3 +311,31 @@ def test_a_file_that_is_no_key_is_named(tmp_path: Path, read: Callable[[Path], S
     file.write_text("no key")
     with pytest.raises(KeyFault, match=r"key\.pem is no (private|public) key in PEM"):
         read(file)
+
+
+@pytest.fixture
+def of_two_processes(tmp_path: Path) -> tuple[Written, Path]:
+    """Receipts of one process, and the file of another that served at the same time."""
+    key = signing_key(None, tmp_path)
+    running = Chain(tmp_path, key.sign)
+    other = Chain(tmp_path, key.sign)
+    other.append([receipt(number) for number in range(3)])
+    other.sync()
+    other.close()
+    running.close()
+    return Written(tmp_path), other.path
+
+
+def test_a_chain_of_another_process_is_to_be_verified_alone(of_two_processes: tuple[Written, Path]) -> None:
+    written, other = of_two_processes
+    with pytest.raises(ReceiptFault, match=r"receipts-2\.jsonl, line 1: .* verify each alone") as found:
+        verify([written.file, other], written.is_signed)
+    assert found.value.line == 1
+    assert verify([other], written.is_signed).num_receipts == 3
+
+
+def test_the_head_of_another_chain_is_a_fault(of_two_processes: tuple[Written, Path]) -> None:
+    written, other = of_two_processes
+    head_file(written.file).write_bytes(head_file(other).read_bytes())
+    with pytest.raises(ReceiptFault, match="its head is of the chain"):
+        written.verify()
