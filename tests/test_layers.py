@@ -175,6 +175,8 @@ def test_the_guards_that_ship_are_written_on_public_names_and_values() -> None:
         "engine.protocol",
         "engine.parsers",
         "engine.sampling.logits_processors",
+        "engine.sources.files",
+        "engine.text.tokenizer",
     ]
     + [f"engine.upstream.{name}" for name in ("openai", "replay", "echo", "none")]
     + ["proxy.http.guard_api.routes"],
