@@ -218,7 +218,8 @@ def _load_delta(fields: dict[str, Any]) -> Delta:
         token["top"] = [_known_fields(TopLogprob, top) for top in token.get("top") or ()]
     if fields.get("tokens"):
         fields["tokens"] = [_known_fields(Token, token) for token in fields["tokens"]]
-    return _adapter(Delta).validate_python(fields)
+    delta: Delta = _adapter(Delta).validate_python(fields)
+    return delta
 
 
 def _known_fields(kind: type[Token] | type[TopLogprob], fields: dict[str, Any]) -> dict[str, Any]:
