@@ -15,12 +15,13 @@ from engine.core.engine_core import EngineCore
 from engine.core.input_processor import InputProcessor
 from engine.device.kernels.quantized import QuantizedWeight
 from engine.execution.model_runner import ModelRunner
-from engine.models.decoder import FAMILY
 from engine.models.quantized import quantize_int4, quantize_int8
 from engine.models.transformers_model import TransformersModel
 from engine.protocol import GenerationRequest, SamplingParams
 from engine.protocol.options import EngineConfig
-from engine.sources.files import tokenizer_of
+from engine.sources.model_config import FAMILY
+from engine.sources.names import located
+from engine.sources.transformers_files import read_tokenizer
 from engine.text.tokenizer import LocalTokenizer
 
 CACHE = 2**27
@@ -96,7 +97,7 @@ def unpack(model: str, folder: Path) -> None:
     runner = load(model, model_impl="transformers")
     assert isinstance(runner.model, TransformersModel)
     runner.model.model.save_pretrained(folder)
-    tokenizer_of(model).save_pretrained(folder)
+    read_tokenizer(located(model, with_weights=False)).save_pretrained(folder)
 
 
 def load_rounded(model: str, quantization: str, quantization_group_size: int = 32) -> ModelRunner:

@@ -56,6 +56,15 @@ hypothesis.settings.register_profile("mutants", timeless, max_examples=10, deran
 hypothesis.settings.load_profile("weir")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def kept_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What tests keep of models' files takes no place of what the developer's servers keep."""
+    folder = tmp_path_factory.mktemp("kept")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("engine.sources.kept.cache_folder", lambda: folder)
+        yield folder
+
+
 @pytest.fixture(scope="session")
 def text_classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model's folder: see `tests.hooks.builtin.classifiers`."""

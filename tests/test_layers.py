@@ -175,6 +175,8 @@ def test_the_guards_that_ship_are_written_on_public_names_and_values() -> None:
         "engine.protocol",
         "engine.parsers",
         "engine.sampling.logits_processors",
+        "engine.sources.files",
+        "engine.text.tokenizer",
     ]
     + [f"engine.upstream.{name}" for name in ("openai", "replay", "echo", "none")]
     + ["proxy.http.guard_api.routes"],
@@ -188,6 +190,7 @@ def test_no_torch_is_loaded_by(module: str) -> None:
 def test_a_server_imports_no_code_that_its_settings_do_not_ask_for() -> None:
     others = "asyncpg jinja2 numpy opentelemetry redis tokenizers torch transformers yaml"
     unused = {*others.split(), "engine.streams.recorder", "hooks.workers.pool", "proxy.workers.supervisor"}
+    unused |= {"hooks.workers.messages", "proxy.deployment.engine_process.remote"}
     code = f"import sys, proxy.cli.serve; print(*({unused} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert found.stdout.split() == []

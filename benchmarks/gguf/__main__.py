@@ -32,7 +32,7 @@ from transformers import PreTrainedTokenizerBase
 
 from benchmarks.machine import processor
 from benchmarks.vllm import Side, ready, running
-from engine.sources.files import tokenizer_of
+from engine.sources.transformers_files import read_tokenizer
 
 HERE = Path(__file__).parent
 TEXT = HERE.parents[1] / "LICENSE"
@@ -179,7 +179,7 @@ async def compare(systems: dict[str, System], tasks: dict[str, list[Task]]) -> N
 
 
 async def measure(options: argparse.Namespace, folder: Path, stack: AsyncExitStack) -> None:
-    tokenizer = tokenizer_of(str(options.model))
+    tokenizer = read_tokenizer(options.model)
     systems: dict[str, System] = {}
     if options.llama_python:
         started = llama(options.llama_python, options.model, options.threads)

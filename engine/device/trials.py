@@ -19,6 +19,7 @@ import torch
 from pydantic import PositiveFloat, TypeAdapter, ValidationError
 
 from engine.device.kernels.cpu import native_levels, native_library
+from engine.protocol.cache_folder import cache_folder
 
 logger = logging.getLogger("weir.engine")
 
@@ -89,7 +90,7 @@ class TrialRecord:
         parts = [*native_levels.sources(), native_library.processor(), settings.encode()]
         digest = hashlib.sha256(b"\0".join(parts)).hexdigest()[:24]
         try:
-            return cls(native_library.cache_folder() / f"trials-{digest}.json")
+            return cls(cache_folder() / f"trials-{digest}.json")
         except OSError:
             return cls(None)
 

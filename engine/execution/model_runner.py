@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig
 
 from engine.device.batch import Batch
 from engine.device.budget import budget_of, gib
@@ -22,6 +21,7 @@ from engine.models.load import Model, device_of, load_model
 from engine.protocol import ProbeInfo
 from engine.protocol.options import EngineConfig
 from engine.sources.files import config_of, eos_token_ids_of
+from engine.sources.model_config import ModelConfig
 
 logger = logging.getLogger("weir.engine")
 
@@ -32,9 +32,9 @@ class ModelRunner:
     def __init__(
         self,
         model: Model,
-        hf_config: PreTrainedConfig,
+        hf_config: ModelConfig,
         config: EngineConfig,
-        draft: tuple[Model, PreTrainedConfig, EngineConfig] | None = None,
+        draft: tuple[Model, ModelConfig, EngineConfig] | None = None,
         probes: TokenScorer | None = None,
     ) -> None:
         """Size and allocate the cache for a loaded model. Raises `ValueError` if memory does not suffice.
@@ -154,7 +154,7 @@ class ModelRunner:
         return () if self.probe_heads is None else self.probe_heads.infos
 
     @torch.inference_mode()
-    def _try_threads(self, text_config: PreTrainedConfig, config: EngineConfig) -> Threads:
+    def _try_threads(self, text_config: ModelConfig, config: EngineConfig) -> Threads:
         """Nothing is in the cache yet, so the trial may write there."""
         if self.device.type != "cpu":
             return Threads.all_cores()
@@ -183,8 +183,8 @@ class ModelRunner:
 
 
 def _load_draft(
-    config: EngineConfig, target: PreTrainedConfig, max_model_len: int
-) -> tuple[Model, PreTrainedConfig, EngineConfig] | None:
+    config: EngineConfig, target: ModelConfig, max_model_len: int
+) -> tuple[Model, ModelConfig, EngineConfig] | None:
     if config.speculative_model is None:
         return None
     hf_config = config_of(config.speculative_model, trust_remote_code=config.trust_remote_code)
@@ -209,7 +209,7 @@ def _block_bytes(model: Model, config: EngineConfig) -> int:
     return sum(shape.num_bytes(model.dtype) for shape in model.layers.values()) * config.block_size
 
 
-def max_model_len_of(text_config: PreTrainedConfig, config: EngineConfig) -> int:
+def max_model_len_of(text_config: ModelConfig, config: EngineConfig) -> int:
     own: int | None = getattr(text_config, "max_position_embeddings", None)
     rope = getattr(text_config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":

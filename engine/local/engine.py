@@ -8,6 +8,7 @@ of a step, and one when it has rewound an output, after all earlier outputs. Not
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from time import perf_counter
 
 from engine.core.engine_core import EngineCore, Output
@@ -35,6 +36,10 @@ from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, Span
 from engine.sampling.logits_processors.load import find_processors
 from engine.scheduling.sequence import SequenceGroup
 from engine.text.tokenizer import LocalTokenizer, check_draft_tokenizer
+
+# It reads what no earlier start has kept of a model's files. A start finds out whether it is there.
+if find_spec("transformers") is None:
+    raise ModuleNotFoundError("No module named 'transformers'", name="transformers")
 
 
 class LocalEngine(PreparingEngine):

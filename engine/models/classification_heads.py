@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import PreTrainedConfig
 
 from engine.models.checkpoint import Checkpoint
 from engine.models.heads import QWEN3_GUARD, ClassificationHeads, Head, Labels, MakeLinear
+from engine.sources.model_config import ModelConfig
 
 GUARD_GROUPS = {
     "risk_level": "response_risk_level_map",
@@ -23,7 +23,7 @@ GUARD_GROUPS = {
 """The groups of Qwen3Guard-Stream, and the names of their labels' maps in its `config.json`."""
 
 
-def classification_heads(config: PreTrainedConfig) -> ClassificationHeads:
+def classification_heads(config: ModelConfig) -> ClassificationHeads:
     """The heads of a model that classifies tokens. Raises `ValueError` if the configuration lacks the
     labels."""
     if QWEN3_GUARD in (config.architectures or ()):
@@ -95,7 +95,7 @@ def _take_head(checkpoint: Checkpoint, name: str, labels: tuple[str, ...]) -> Te
     return weight
 
 
-def _label_names(config: PreTrainedConfig, name: str) -> tuple[str, ...]:
+def _label_names(config: ModelConfig, name: str) -> tuple[str, ...]:
     """The labels of a map from 0, 1, ... to labels, or the other way round. JSON has its keys as text."""
     labels: Any = getattr(config, name, None)
     if not isinstance(labels, Mapping):

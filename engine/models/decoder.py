@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from engine.device.batch import Batch
 from engine.device.capture import Capture, check_layers
@@ -23,9 +21,8 @@ from engine.device.kv_cache import KVCache, LayerShape
 from engine.models.checkpoint import Checkpoint
 from engine.models.heads import ClassificationHeads, Head, Labels, MakeLinear
 from engine.models.weights import WeightFormat
+from engine.sources.model_config import FAMILY, ROPE_FREQUENCIES, ModelConfig
 
-FAMILY = {"llama", "mistral", "qwen2", "qwen3"}
-"""Values of `model_type` in transformers' configurations."""
 ROPE_TYPES = {"default", "linear", "llama3", "yarn"}
 """Kinds of rotary embedding whose frequencies do not depend on the text's length."""
 EMBEDDING = "model.embed_tokens"
@@ -43,7 +40,7 @@ class DecoderConfig:
     tie_word_embeddings: bool
 
     @classmethod
-    def of(cls, config: PreTrainedConfig, max_len: int, device: torch.device) -> "DecoderConfig | None":
+    def of(cls, config: ModelConfig, max_len: int, device: torch.device) -> "DecoderConfig | None":
         """None if the model is not of the family. `max_len`: the longest text, in tokens."""
         rope = getattr(config, "rope_parameters", None) or {}
         if (
@@ -161,7 +158,7 @@ def _is_fixed(rope: dict[str, Any]) -> bool:
     return rope_type in ROPE_TYPES or is_longrope
 
 
-def _rope_table(config: PreTrainedConfig, head_dim: int, max_len: int, device: torch.device) -> Tensor:
+def _rope_table(config: ModelConfig, head_dim: int, max_len: int, device: torch.device) -> Tensor:
     """Cosines, then sines, of each position's angles, `[max_len, head_dim]`, float32."""
     rope = config.rope_parameters
     rope_type = rope.get("rope_type", "default")
@@ -169,12 +166,19 @@ def _rope_table(config: PreTrainedConfig, head_dim: int, max_len: int, device: t
         inv_freq = 1.0 / rope["rope_theta"] ** (torch.arange(0, head_dim, 2, dtype=torch.float) / head_dim)
         scaling = 1.0
     else:
-        inv_freq, scaling = ROPE_INIT_FUNCTIONS[rope_type](config, torch.device("cpu"))
+        numbers, scaling = getattr(config, ROPE_FREQUENCIES, None) or _computed_frequencies(config)
+        inv_freq = torch.tensor(numbers)
     angles = torch.arange(max_len, dtype=torch.float)[:, None] * inv_freq
     return (torch.cat([angles.cos(), angles.sin()], dim=1) * scaling).to(device)
 
 
-def _windows(config: PreTrainedConfig) -> tuple[int | None, ...]:
+def _computed_frequencies(config: ModelConfig) -> tuple[list[float], float]:
+    from engine.sources.transformers_files import rope_frequencies  # the import takes a second
+
+    return rope_frequencies(config)
+
+
+def _windows(config: ModelConfig) -> tuple[int | None, ...]:
     layers: int = config.num_hidden_layers
     if config.model_type == "llama":
         return (None,) * layers

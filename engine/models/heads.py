@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from torch import Tensor
-from transformers import PreTrainedConfig
 
 from engine.device.kernels.protocol import Linear
 from engine.device.kernels.quantized import Weight
 from engine.models.checkpoint import Checkpoint
+from engine.sources.model_config import ModelConfig
 
 Labels = Mapping[str, tuple[str, ...]]
 """The labels of each group of logits, in order. The groups' logits are side by side, in this order, too."""
@@ -32,7 +32,7 @@ class ClassificationHeads(Protocol):
         model's type is. Raises `KeyError` for a missing tensor, `ValueError` for one of a wrong shape."""
 
 
-def classifies_tokens(config: PreTrainedConfig) -> bool:
+def classifies_tokens(config: ModelConfig) -> bool:
     """Whether `engine.models.classification_heads` knows the checkpoint's heads."""
     architecture = next(iter(config.architectures or ()), "")
     return architecture == QWEN3_GUARD or architecture.endswith(TOKEN_CLASSIFICATION)

@@ -7,7 +7,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig
 
 from engine.device.attention import AttentionBackend, PagedAttention
 from engine.device.batch import Batch
@@ -29,7 +28,9 @@ from engine.models.quantized_trial import log_speed
 from engine.models.weights import PlainWeights, weight_format
 from engine.protocol.options import EngineConfig
 from engine.protocol.parts import load as load_part
+from engine.sources.files import transformers_config_of
 from engine.sources.gguf_file import GgufFile
+from engine.sources.model_config import ModelConfig
 from engine.sources.names import is_gguf, located
 
 logger = logging.getLogger("weir.engine")
@@ -66,7 +67,7 @@ def device_of(config: EngineConfig) -> torch.device:
 
 
 def load_model(
-    config: EngineConfig, hf_config: PreTrainedConfig, max_model_len: int, device: torch.device
+    config: EngineConfig, hf_config: ModelConfig, max_model_len: int, device: torch.device
 ) -> Model:
     """Load `config.model`, whose configuration in transformers' form is `hf_config`, to `device`. On torch's
     device `meta`, the weights have shapes and no numbers. Raises `ValueError` if the engine cannot serve the
@@ -89,14 +90,15 @@ def load_model(
 
     dtype = _dtype(config, hf_config)
     checkpoint = open_checkpoint(config.model, dtype, device, keeps=False) if is_gguf(config.model) else None
-    model = TransformersModel.load(config, hf_config, device, checkpoint)
+    own_config = transformers_config_of(config.model, trust_remote_code=config.trust_remote_code)
+    model = TransformersModel.load(config, own_config, device, checkpoint)
     _give_back_freed_memory()
     model.attention = _attention(model, config, hf_config)
     return model
 
 
 def _load_decoder(
-    config: EngineConfig, hf_config: PreTrainedConfig, max_model_len: int, device: torch.device
+    config: EngineConfig, hf_config: ModelConfig, max_model_len: int, device: torch.device
 ) -> Model:
     """Raises `ValueError` or `KeyError` for a model outside the decoder's family."""
     decoder_config = DecoderConfig.of(hf_config, max_model_len, device)
@@ -134,7 +136,7 @@ def open_checkpoint(model: str, dtype: torch.dtype, device: torch.device, *, kee
     return SafetensorsCheckpoint.of(path, dtype, device)
 
 
-def _classification_heads(hf_config: PreTrainedConfig) -> ClassificationHeads:
+def _classification_heads(hf_config: ModelConfig) -> ClassificationHeads:
     """Raises `ValueError` if the configuration lacks the labels, or if there is no code for such heads."""
     make = load_part(
         "engine.models.classification_heads:classification_heads", "the code of models that classify tokens"
@@ -165,7 +167,7 @@ def _linear_maker(
     )
 
 
-def _attention(model: Model, config: EngineConfig, hf_config: PreTrainedConfig) -> AttentionBackend:
+def _attention(model: Model, config: EngineConfig, hf_config: ModelConfig) -> AttentionBackend:
     text_config = hf_config.get_text_config()
     needs = AttentionNeeds(
         text_config.num_attention_heads,
@@ -178,7 +180,7 @@ def _attention(model: Model, config: EngineConfig, hf_config: PreTrainedConfig) 
     return choose_attention(config.attention_backend, needs) or PagedAttention
 
 
-def _dtype(config: EngineConfig, hf_config: PreTrainedConfig) -> torch.dtype:
+def _dtype(config: EngineConfig, hf_config: ModelConfig) -> torch.dtype:
     """float32 if neither configuration names a type."""
     name = hf_config.dtype if config.dtype == "auto" else config.dtype
     dtype: torch.dtype = getattr(torch, name) if isinstance(name, str) else name or torch.float32

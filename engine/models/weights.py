@@ -5,13 +5,13 @@ from functools import partial
 from typing import Protocol
 
 from torch import Tensor
-from transformers import PreTrainedConfig
 
 from engine.device.kernels.quantized import QuantizedWeight, Weight
 from engine.models.checkpoint import Checkpoint
 from engine.models.packed import packed_weights
 from engine.models.quantized import quantize_int4, quantize_int8
 from engine.protocol.options import EngineConfig
+from engine.sources.model_config import ModelConfig
 
 
 class WeightFormat(Protocol):
@@ -49,7 +49,7 @@ class RoundedWeights:
         return quantize_int8(weight) if isinstance(weight, Tensor) else weight
 
 
-def weight_format(config: EngineConfig, hf_config: PreTrainedConfig) -> WeightFormat:
+def weight_format(config: EngineConfig, hf_config: ModelConfig) -> WeightFormat:
     """Raises `ValueError` for a checkpoint that cannot be read so."""
     packing = getattr(hf_config, "quantization_config", None)
     if packing is not None:

@@ -1,22 +1,23 @@
-"""All of a model but its weights: configuration, tokenizer, and the tokens that end an answer."""
+"""All of a model but its weights: configuration, tokenizer, and the tokens that end an answer.
 
+transformers reads the files. What it makes of them is kept (`kept`), so that most starts do not import it.
+"""
+
+import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
-
-from huggingface_hub.errors import StrictDataclassError
-from transformers import (
-    AutoConfig,
-    AutoTokenizer,
-    GenerationConfig,
-    PreTrainedConfig,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-)
+from typing import TYPE_CHECKING
 
 from engine.sources.gguf_families import config_fields
 from engine.sources.gguf_file import GgufFile
-from engine.sources.names import located
-from engine.sources.one_process import leave_out_distributed
+from engine.sources.kept import kept, small_files
+from engine.sources.model_config import KeptConfig, ModelConfig
+from engine.sources.model_tokenizer import ModelTokenizer
+from engine.sources.names import SMALL_FILES, located
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 logger = logging.getLogger("weir.engine")
 
@@ -38,46 +39,80 @@ END_TEXTS = frozenset(
 )
 """Names of tokens that end an answer, as in llama.cpp's `llama_vocab`: a GGUF file itself names one."""
 
+TOKENIZER_FILES = (*SMALL_FILES, "additional_chat_templates/*.jinja")
 
-def config_of(model: str, *, trust_remote_code: bool = False) -> PreTrainedConfig:
+
+def config_of(model: str, *, trust_remote_code: bool = False) -> ModelConfig:
     """Raises `ValueError`, with what to do, for a model that is not found or not read, and `OSError` for a
     folder that is not a model's."""
-    leave_out_distributed()
     path = located(model, with_weights=False)
     if path.is_file():
-        return _gguf_config(GgufFile(path))
-    config: PreTrainedConfig = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
-    return config
+        fields = config_fields(GgufFile(path))
+        inputs = [json.dumps(fields, default=str).encode()]
+    elif trust_remote_code:
+        return transformers_config_of(model, trust_remote_code=True)
+    else:
+        inputs = small_files(path, ["config.json"])
+    made: list[PreTrainedConfig] = []
+
+    def make() -> bytes:
+        from engine.sources.transformers_files import fields_of
+
+        made.append(transformers_config_of(model))
+        return json.dumps(fields_of(made[0])).encode()
+
+    if (stored := json.loads(kept("config", inputs, make))) is not None:
+        return KeptConfig(stored)
+    return made[0] if made else transformers_config_of(model)
 
 
-def eos_token_ids_of(model: str, config: PreTrainedConfig) -> frozenset[int]:
+def transformers_config_of(model: str, *, trust_remote_code: bool = False) -> "PreTrainedConfig":
+    """The configuration as transformers has it. Raises as `config_of` does."""
+    from engine.sources.transformers_files import read_config
+
+    return read_config(located(model, with_weights=False), trust_remote_code=trust_remote_code)
+
+
+def eos_token_ids_of(model: str, config: ModelConfig) -> frozenset[int]:
     """The ids that end an answer."""
     path = located(model, with_weights=False)
     if path.is_file():
         return _end_ids(GgufFile(path))
     try:
-        ids = GenerationConfig.from_pretrained(path).eos_token_id
-    except OSError:  # the model has no generation configuration
+        ids = json.loads((path / "generation_config.json").read_text(encoding="utf-8")).get("eos_token_id")
+    except (OSError, ValueError):  # the model has no generation configuration
         ids = config.get_text_config().eos_token_id
     return frozenset(() if ids is None else [ids] if isinstance(ids, int) else ids)
 
 
-def tokenizer_of(model: str, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+def tokenizer_of(model: str, *, trust_remote_code: bool = False) -> ModelTokenizer:
     """Raises `ValueError` and `OSError` as `config_of` does."""
     path = located(model, with_weights=False)
+
+    def make() -> bytes:
+        from engine.sources.transformers_files import read_tokenizer
+
+        return ModelTokenizer.of(read_tokenizer(path, trust_remote_code=trust_remote_code)).content()
+
     if path.is_file():
-        return _gguf_tokenizer(path)
-    made: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
-    return made
+        made = ModelTokenizer.from_content(_kept_of_gguf(path, make))
+        if not made.chat_template:
+            logger.warning(
+                "%s has no chat template, so chats are refused and completions served. A tokenizer with one"
+                " (--tokenizer FOLDER) changes this",
+                path,
+            )
+        return made
+    if trust_remote_code:  # what the model's own code does is not known
+        return ModelTokenizer.from_content(make())
+    return ModelTokenizer.from_content(kept("tokenizer", small_files(path, TOKENIZER_FILES), make))
 
 
-def _gguf_config(file: GgufFile) -> PreTrainedConfig:
-    try:
-        fields = config_fields(file)
-        config: PreTrainedConfig = AutoConfig.for_model(fields.pop("model_type"), **fields)
-    except (ArithmeticError, AttributeError, TypeError, StrictDataclassError) as error:
-        raise ValueError(f"{file.path} is damaged: its numbers make no model ({error})") from error
-    return config
+def _kept_of_gguf(path: Path, make: Callable[[], bytes]) -> bytes:
+    file = GgufFile(path)
+    if "tokenizer.ggml.tokens" not in file.metadata:
+        raise ValueError(f"{path} has no tokenizer: give the folder or hub name of one (--tokenizer)")
+    return kept("tokenizer", [file.header()], make)
 
 
 def _end_ids(file: GgufFile) -> frozenset[int]:
@@ -85,26 +120,3 @@ def _end_ids(file: GgufFile) -> frozenset[int]:
     tokens = file.values("tokenizer.ggml.tokens")
     by_text = [i for i, token in enumerate(tokens) if token in END_TEXTS]
     return frozenset([*(i for i in named if i is not None), *by_text])
-
-
-def _gguf_tokenizer(path: Path) -> PreTrainedTokenizerBase:
-    file = GgufFile(path)
-    if "tokenizer.ggml.tokens" not in file.metadata:
-        raise ValueError(f"{path} has no tokenizer: give the folder or hub name of one (--tokenizer)")
-    try:
-        made: PreTrainedTokenizerBase = PreTrainedTokenizerFast.from_pretrained(
-            path.parent, gguf_file=path.name
-        )
-    except (ValueError, KeyError) as error:
-        kind = file.metadata.get("tokenizer.ggml.model")
-        raise ValueError(
-            f"{path} has a tokenizer of the kind {kind!r} that transformers does not read ({error}): give the"
-            " folder or hub name of one (--tokenizer)"
-        ) from error
-    if not made.chat_template:
-        logger.warning(
-            "%s has no chat template, so chats are refused and completions served. A tokenizer with one"
-            " (--tokenizer FOLDER) changes this",
-            path,
-        )
-    return made

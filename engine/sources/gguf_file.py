@@ -79,6 +79,12 @@ class GgufFile:
     def architecture(self) -> str:
         return str(self.metadata.get("general.architecture", ""))
 
+    def header(self) -> bytes:
+        """The header's bytes, of the first part of a file that is split."""
+        begin = min((one.offset for one in self.tensors.values() if one.path == self.path), default=None)
+        with self.path.open("rb") as file:
+            return file.read(-1 if begin is None else begin)
+
     def values(self, key: str) -> list[Any]:
         """An array of the metadata. Empty if there is none."""
         found = self.metadata.get(key, [])

@@ -50,7 +50,7 @@ def sampling_defaults_of(model: str) -> dict[str, float]:
 def _of_folder(path: Path) -> Mapping[str, Any]:
     try:
         stored = json.loads((path / "generation_config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # there is none, or transformers has said what is wrong with it
+    except (OSError, ValueError):  # there is none
         return {}
     return stored if isinstance(stored, dict) else {}
 

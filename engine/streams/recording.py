@@ -36,6 +36,7 @@ import time
 from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,11 @@ RECORDING_NAME = re.compile(r"\d{8}T\d{12}-[\w.-]+\.jsonl", re.ASCII)
 """A recording's file: when it began (UTC, in microseconds), and the request's id."""
 VERSION = 1
 
-_REQUEST = TypeAdapter(GenerationRequest)
-_DELTA = TypeAdapter(Delta)
-_REWIND = TypeAdapter(Rewind)
+
+@cache
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    """A server that reads and writes no recording makes none."""
+    return TypeAdapter(kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +119,14 @@ def encode(line: Line) -> bytes:
     """One line, without its newline. Raises `TypeError` for values that JSON does not have."""
     match line:
         case GenerationRequest():
-            request = _REQUEST.dump_python(line, exclude_defaults=True, exclude={"caller", "caller_body"})
+            request = _adapter(GenerationRequest).dump_python(
+                line, exclude_defaults=True, exclude={"caller", "caller_body"}
+            )
             return _json({"version": VERSION, "request": request})
         case TimedDelta(t, delta):
             return _json({"t": t, **_dump_delta(delta)})
         case TimedRewind(t, rewind):
-            return _json({"t": t, "rewind": _REWIND.dump_python(rewind, exclude_defaults=True)})
+            return _json({"t": t, "rewind": _adapter(Rewind).dump_python(rewind, exclude_defaults=True)})
         case Failure(t, message, status):
             error = {"message": message} | ({} if status == 500 else {"status": status})
             return _json({"t": t, "error": error})
@@ -168,7 +173,7 @@ class _Reader:
         if self.request is None:
             if fields.get("version") != VERSION:
                 raise ValueError(f"not a recording of version {VERSION}")
-            self.request = _REQUEST.validate_python(fields["request"])
+            self.request = _adapter(GenerationRequest).validate_python(fields["request"])
             needed = "messages" if self.request.is_chat else "prompts"
             if not getattr(self.request, needed):
                 raise ValueError(f"a request to {self.request.endpoint} without {needed}")
@@ -184,7 +189,7 @@ class _Reader:
                 raise ValueError(f"status {status} is not from 400 to 599")
             self.failure = Failure(t, str(error["message"]), status)
         elif rewind := fields.get("rewind"):
-            self._rewind(_REWIND.validate_python(rewind))
+            self._rewind(_adapter(Rewind).validate_python(rewind))
         else:
             delta = _load_delta(fields)
             self._check_index(delta.index)
@@ -213,7 +218,8 @@ def _load_delta(fields: dict[str, Any]) -> Delta:
         token["top"] = [_known_fields(TopLogprob, top) for top in token.get("top") or ()]
     if fields.get("tokens"):
         fields["tokens"] = [_known_fields(Token, token) for token in fields["tokens"]]
-    return _DELTA.validate_python(fields)
+    delta: Delta = _adapter(Delta).validate_python(fields)
+    return delta
 
 
 def _known_fields(kind: type[Token] | type[TopLogprob], fields: dict[str, Any]) -> dict[str, Any]:
@@ -225,7 +231,7 @@ def _known_fields(kind: type[Token] | type[TopLogprob], fields: dict[str, Any]) 
 
 
 def _dump_delta(delta: Delta) -> dict[str, Any]:
-    fields: dict[str, Any] = _DELTA.dump_python(delta, exclude_defaults=True, exclude={"tokens"})
+    fields: dict[str, Any] = _adapter(Delta).dump_python(delta, exclude_defaults=True, exclude={"tokens"})
     if delta.tokens:
         fields["tokens"] = [_dump_token(token) for token in delta.tokens]
     return fields

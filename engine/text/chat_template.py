@@ -4,19 +4,19 @@ A template can leave out what it does not know, without an error. So the templat
 and a request is refused where a part of it would be lost.
 """
 
-import inspect
 import json
 from collections.abc import Mapping
 from typing import Any
 
 import jinja2
-from transformers import PreTrainedTokenizerBase
 
 from engine.protocol import ROLES, GenerationRequest, RequestError
 from engine.protocol.call_arguments import is_object, object_of
 from engine.protocol.fields.names import caller_name
 from engine.protocol.system_messages import SystemMessages, folded, folded_request
+from engine.sources.model_tokenizer import ModelTokenizer
 from engine.text.call_ids import with_named_ids
+from engine.text.template_rendering import RESERVED, render
 
 TEMPLATE_ERRORS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, RecursionError)
 """Errors that a template raises itself, or that come from a message of an unexpected form."""
@@ -38,9 +38,8 @@ _RESULT = {"name": "probe", "tool_call_id": "call00000"}
 
 
 class ChatTemplate:
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, system_messages: SystemMessages = "auto") -> None:
+    def __init__(self, tokenizer: ModelTokenizer, system_messages: SystemMessages = "auto") -> None:
         self._tokenizer = tokenizer
-        self._reserved = {"messages", *inspect.signature(tokenizer.apply_chat_template).parameters}
         self._takes_parts, self._needs_parts = self._probe_parts()
         """Whether it takes a content as a list of parts, and whether it leaves out one that is a text."""
         self._joins_arguments = self._probe_arguments()
@@ -74,7 +73,7 @@ class ChatTemplate:
             raise RequestError(
                 "This model has no chat template; use the completions endpoint.", param="messages"
             )
-        for name in sorted(self._reserved.intersection(given)):
+        for name in sorted(RESERVED.intersection(given)):
             raise RequestError(
                 f"chat_template_kwargs.{name} cannot be set by a request.",
                 param=f"chat_template_kwargs.{name}",
@@ -97,6 +96,15 @@ class ChatTemplate:
                 f"The model's chat template refuses these messages{reason}", param="messages"
             ) from error
 
+    def _chosen(self, with_tools: bool) -> str:
+        """The template for a request. Raises `ValueError` if there is none."""
+        given = self._tokenizer.chat_template
+        if isinstance(given, Mapping):
+            given = given.get("tool_use" if with_tools and "tool_use" in given else "default")
+        if given is None:
+            raise ValueError("the model has no chat template for this request")
+        return given
+
     def _hints_of(self, request: GenerationRequest) -> dict[str, str]:
         """The request's hints that the template reads. Raises `RequestError`."""
         hints = {name: request.extra[name] for name in self.hints if request.extra.get(name) is not None}
@@ -107,10 +115,8 @@ class ChatTemplate:
         return hints
 
     def _render(self, messages: list[dict[str, Any]], **kwargs: Any) -> str:
-        options = {"add_generation_prompt": True, "tokenize": False, **kwargs}
-        text = self._tokenizer.apply_chat_template(messages, **options)
-        assert isinstance(text, str)
-        return text
+        options = {"add_generation_prompt": True, **self._tokenizer.special_tokens, **kwargs}
+        return render(self._chosen(kwargs.get("tools") is not None), messages, **options)
 
     def _plain(self, message: Message, at: int) -> dict[str, Any]:
         # A list of text parts becomes one text, unless the template takes parts. A turn of the model's, or a

@@ -1,18 +1,18 @@
 """A model's tokenizer. It is read-only, and several threads may use it at once.
 
-It calls the fast tokenizer inside transformers' tokenizer, which keeps no state between calls.
+It calls the fast tokenizer, which keeps no state between calls.
 """
 
 from collections.abc import Sequence
 
 from tokenizers import Tokenizer as FastTokenizer
-from transformers import PreTrainedTokenizerBase
 
 from engine.protocol import GenerationRequest, Prompt, RequestError, TextTokens
 from engine.protocol.options import EngineConfig
 from engine.protocol.prompt_size import check_num_bytes
 from engine.protocol.system_messages import SystemMessages
 from engine.sources.files import tokenizer_of
+from engine.sources.model_tokenizer import ModelTokenizer
 from engine.text.chat_template import ChatTemplate
 from engine.text.detokenizer import WholeTexts
 from engine.text.infill import Infill
@@ -22,16 +22,9 @@ from engine.text.plain_text import PlainText
 class LocalTokenizer:
     """Implements `protocol.Tokenizer` for every tokenizer that has a fast form."""
 
-    def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, *, system_messages: SystemMessages = "auto"
-    ) -> None:
-        if not tokenizer.is_fast:
-            kind = type(tokenizer).__name__
-            raise ValueError(f"{kind} has no fast form (tokenizer.json), which is needed.")
-        self.fast: FastTokenizer = tokenizer.backend_tokenizer
-        self.fast.no_truncation()
-        self.fast.no_padding()
-        self.eos_token_id: int | None = tokenizer.eos_token_id
+    def __init__(self, tokenizer: ModelTokenizer, *, system_messages: SystemMessages = "auto") -> None:
+        self.fast = tokenizer.fast
+        self.eos_token_id = tokenizer.eos_token_id
         added = self.fast.get_added_tokens_decoder()
         self.special_ids = frozenset(i for i, token in added.items() if token.special)
         """Ids of tokens that stand for no text."""
@@ -177,7 +170,7 @@ _SHRINKS = 4
 
 def _longest_token(fast: FastTokenizer, to_raw: "_RawReader") -> int:
     """The most bytes of a text that one token can stand for."""
-    longest = max((len(to_raw(token_id)) for token_id in fast.get_vocab().values()), default=1)
+    longest = max((len(to_raw.of(token, i)) for token, i in fast.get_vocab().items()), default=1)
     return max(1, longest) * (1 if fast.normalizer is None else _SHRINKS)
 
 
@@ -193,12 +186,14 @@ class _RawReader:
 
     def __call__(self, token_id: int) -> bytes:
         token = self._fast.id_to_token(token_id)
-        if token is None:
-            return b""
+        return b"" if token is None else self.of(token, token_id)
+
+    def of(self, token: str, token_id: int) -> bytes:
+        """The bytes of the token that the vocabulary has under this id."""
         if token_id in self._added:
             return self._added[token_id].encode()
-        if self._is_byte_level and all(c in BYTE_OF_CHARACTER for c in token):
-            return bytes(BYTE_OF_CHARACTER[c] for c in token)
+        if self._is_byte_level and BYTE_OF_CHARACTER.keys() >= set(token):
+            return bytes(map(BYTE_OF_CHARACTER.__getitem__, token))
         if self._has_byte_tokens and len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
             return bytes([int(token[3:5], 16)])
         return token.replace("▁", " ").removeprefix("##").encode()

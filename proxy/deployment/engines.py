@@ -14,12 +14,11 @@ from engine.sources.names import check_name, served_name
 from engine.upstream.address import UpstreamConfig
 from engine.upstream.dialects import DIALECTS
 from proxy.deployment.engine_choice import engine_of, with_engine
-from proxy.deployment.engine_process.messages import OpenEngine
-from proxy.deployment.engine_process.remote import RemoteEngine
 from proxy.settings.model import OPTIONS_OF, WITH_LOGITS, ModelSettings
 
 if TYPE_CHECKING:
     from engine.upstream.engine import UpstreamEngine
+    from proxy.deployment.engine_process.messages import OpenEngine
 
 
 def make_engine(
@@ -64,7 +63,7 @@ def _backend(settings: ModelSettings, can_withhold: bool) -> Engine:
     return made
 
 
-def make_hosted(asked: OpenEngine) -> Engine:
+def make_hosted(asked: "OpenEngine") -> Engine:
     """An engine of the process that runs models. The processes that serve record its streams. Raises as
     `make_engine` does."""
     return _backend(with_engine(asked.settings), asked.can_withhold)
@@ -72,6 +71,7 @@ def make_hosted(asked: OpenEngine) -> Engine:
 
 def _remote(path: Path, settings: ModelSettings, can_withhold: bool) -> Engine:
     from engine.text.tokenizer import LocalTokenizer
+    from proxy.deployment.engine_process.remote import RemoteEngine
 
     load_tokenizer = partial(LocalTokenizer.of, engine_config(settings))
     # Without what only this process needs: a new name must not load the model twice.

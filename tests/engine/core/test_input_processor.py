@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.core.input_processor import InputProcessor
 from engine.protocol import GenerationRequest, RequestError
+from engine.sources.model_tokenizer import ModelTokenizer
 from engine.text.tokenizer import LocalTokenizer
 
 Complete = Callable[..., GenerationRequest]
@@ -84,7 +85,8 @@ def test_fields_that_change_nothing_are_ignored(
 def test_tools_reach_the_prompt(processor: InputProcessor, tokenizer: PreTrainedTokenizerFast) -> None:
     template = "{% for t in tools or [] %}may call {{ t.function.name }}. {% endfor %}Go on:"
     fast = tokenizer.backend_tokenizer
-    local = LocalTokenizer(PreTrainedTokenizerFast(tokenizer_object=fast, chat_template=template))
+    made = PreTrainedTokenizerFast(tokenizer_object=fast, chat_template=template)
+    local = LocalTokenizer(ModelTokenizer.of(made))
     request = GenerationRequest(
         request_id="r",
         model="m",

@@ -10,6 +10,7 @@ from engine.protocol import LogitsProcessorError
 from engine.sampling.sampler import SampledToken
 from engine.sampling.sampling_state import Logprobs
 from engine.scheduling.sequence import Sequence, SequenceGroup
+from engine.sources.model_tokenizer import ModelTokenizer
 from engine.text.detokenizer import Detokenizer
 from engine.text.tokenizer import LocalTokenizer
 from tests.engine.conftest import SPECIAL, completion
@@ -19,7 +20,7 @@ EOS = 1
 
 @pytest.fixture(scope="module")
 def local(tokenizer: PreTrainedTokenizerFast) -> LocalTokenizer:
-    return LocalTokenizer(tokenizer)
+    return LocalTokenizer(ModelTokenizer.of(tokenizer))
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ def test_a_user_without_a_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch) ->
     def no_folder() -> Path:
         raise OSError("there is no folder")
 
-    monkeypatch.setattr(native_library, "cache_folder", no_folder)
+    monkeypatch.setattr(trials, "cache_folder", no_folder)
     assert times_of(TrialRecord.open()) == (TIMES, True)
 
 

@@ -102,7 +102,7 @@ def test_the_parts_of_a_split_file_are_one_model(file: Path, tmp_path: Path) -> 
     assert len(parts) > 2
     whole = GgufFile(parts[0])
     assert whole.tensors.keys() == GgufFile(file).tensors.keys()
-    assert config_of(str(parts[0])).to_dict() == config_of(str(file)).to_dict()
+    assert vars(config_of(str(parts[0]))) == vars(config_of(str(file)))
     parts[1].unlink()
     with pytest.raises(ValueError, match=rf"{parts[1].name} is missing"):
         GgufFile(parts[0])

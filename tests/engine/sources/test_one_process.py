@@ -5,9 +5,9 @@ LOADS = """
 import sys
 import torch
 from engine.protocol.demo import MODEL_DIR
-from engine.sources.files import config_of, tokenizer_of
+from engine.sources.transformers_files import read_config, read_tokenizer
 
-config_of(str(MODEL_DIR)), tokenizer_of(str(MODEL_DIR))
+read_config(MODEL_DIR), read_tokenizer(MODEL_DIR)
 assert torch.distributed.is_available()
 print([name for name in ("sympy", "torch.distributed.tensor") if name in sys.modules])
 """

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from engine.parsers.formats import FORMATS
 from engine.parsers.suggested import MARKERS, suggested
 from engine.protocol import GenerationRequest
+from engine.sources.model_tokenizer import ModelTokenizer
 from engine.text.tokenizer import LocalTokenizer
 from tests.engine.parsers.test_formats import read
 from tests.engine.parsers.written_calls import TOOLS
@@ -134,7 +135,8 @@ def template_of(parser: str) -> str:
 
 def local(tokenizer: PreTrainedTokenizerFast, template: str) -> LocalTokenizer:
     fast = tokenizer.backend_tokenizer
-    return LocalTokenizer(PreTrainedTokenizerFast(tokenizer_object=fast, chat_template=template))
+    made = PreTrainedTokenizerFast(tokenizer_object=fast, chat_template=template)
+    return LocalTokenizer(ModelTokenizer.of(made))
 
 
 def history(*calls: tuple[str, dict[str, Any]]) -> GenerationRequest:

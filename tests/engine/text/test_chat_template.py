@@ -9,17 +9,19 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.protocol import GenerationRequest, RequestError
 from engine.protocol.call_arguments import has_other_arguments
+from engine.sources.model_tokenizer import ModelTokenizer
 from engine.text.tokenizer import LocalTokenizer
 
 
 @pytest.fixture(scope="module")
 def local(tokenizer: PreTrainedTokenizerFast) -> LocalTokenizer:
-    return LocalTokenizer(tokenizer)
+    return LocalTokenizer(ModelTokenizer.of(tokenizer))
 
 
 def with_template(tokenizer: PreTrainedTokenizerFast, template: str | None) -> LocalTokenizer:
     fast = tokenizer.backend_tokenizer
-    return LocalTokenizer(PreTrainedTokenizerFast(tokenizer_object=fast, chat_template=template))
+    made = PreTrainedTokenizerFast(tokenizer_object=fast, chat_template=template)
+    return LocalTokenizer(ModelTokenizer.of(made))
 
 
 def test_the_chat_template_asks_for_the_assistant(local: LocalTokenizer) -> None:
@@ -394,10 +396,10 @@ def test_system_messages_stay_where_the_template_takes_them(tokenizer: PreTraine
 def test_the_setting_folds_or_keeps_whatever_the_template_does(tokenizer: PreTrainedTokenizerFast) -> None:
     fast = tokenizer.backend_tokenizer
     made = [PreTrainedTokenizerFast(tokenizer_object=fast, chat_template=one) for one in (PLAIN, QWEN_3_5)]
-    folding = LocalTokenizer(made[0], system_messages="fold")
+    folding = LocalTokenizer(ModelTokenizer.of(made[0]), system_messages="fold")
     assert folding.decode(folding.encode_chat(chat(*REMINDED))) == FOLDED
     with pytest.raises(RequestError, match="System message must be at the beginning"):
-        LocalTokenizer(made[1], system_messages="keep").encode_chat(chat(*REMINDED))
+        LocalTokenizer(ModelTokenizer.of(made[1]), system_messages="keep").encode_chat(chat(*REMINDED))
 
 
 def test_a_system_message_that_the_answer_continues_is_not_folded(tokenizer: PreTrainedTokenizerFast) -> None:

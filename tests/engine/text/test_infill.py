@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from engine.core.input_processor import InputProcessor
 from engine.protocol import RequestError
+from engine.sources.model_tokenizer import ModelTokenizer
 from engine.text.tokenizer import LocalTokenizer
 from hooks.prompts.texts import prompt_texts
 from tests.engine.conftest import completion
@@ -38,7 +39,7 @@ FAMILIES = {
 def with_tokens(fast: Tokenizer, *tokens: str) -> LocalTokenizer:
     fast = copy.deepcopy(fast)
     fast.add_special_tokens([AddedToken(token, special=True) for token in tokens])
-    return LocalTokenizer(PreTrainedTokenizerFast(tokenizer_object=fast))
+    return LocalTokenizer(ModelTokenizer.of(PreTrainedTokenizerFast(tokenizer_object=fast)))
 
 
 @pytest.fixture(scope="module")

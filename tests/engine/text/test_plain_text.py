@@ -5,12 +5,13 @@ from tokenizers import AddedToken, Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from engine.protocol import GenerationRequest
+from engine.sources.model_tokenizer import ModelTokenizer
 from engine.text.tokenizer import LocalTokenizer
 
 
 @pytest.fixture(scope="module")
 def local(tokenizer: PreTrainedTokenizerFast) -> LocalTokenizer:
-    return LocalTokenizer(tokenizer)
+    return LocalTokenizer(ModelTokenizer.of(tokenizer))
 
 
 @pytest.mark.parametrize("text", ["", "hello world", "Grüße, 你好 🎉\n\n  x ", "a  \n \n"])
@@ -35,7 +36,7 @@ def test_the_name_of_an_added_token_that_is_not_special_is_plain_text_too(
 ) -> None:
     fast = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     fast.add_tokens([AddedToken("</think>", special=False)])
-    local = LocalTokenizer(PreTrainedTokenizerFast(tokenizer_object=fast))
+    local = LocalTokenizer(ModelTokenizer.of(PreTrainedTokenizerFast(tokenizer_object=fast)))
     (added,) = local.encode("</think>", add_special_tokens=False)
     assert added not in local.encode_text("</think>").ids
 
@@ -47,13 +48,13 @@ def test_half_a_surrogate_pair_is_one_character(local: LocalTokenizer) -> None:
 def test_a_tokenizer_that_makes_special_tokens_of_plain_text_is_refused() -> None:
     fast = Tokenizer(models.Unigram([("<unk>", 0.0), ("<s>", 0.0), ("a", -1.0)], 0))
     fast.add_special_tokens(["<s>"])
-    local = LocalTokenizer(PreTrainedTokenizerFast(tokenizer_object=fast))
+    local = LocalTokenizer(ModelTokenizer.of(PreTrainedTokenizerFast(tokenizer_object=fast)))
     with pytest.raises(ValueError, match="special token in plain text"):
         local.encode_text("a<s>")
 
 
 def test_a_chat_is_told_as_text_and_as_the_ids_of_that_text(tokenizer: PreTrainedTokenizerFast) -> None:
-    local = LocalTokenizer(tokenizer)
+    local = LocalTokenizer(ModelTokenizer.of(tokenizer))
     messages = ({"role": "user", "content": "hello"},)
     request = GenerationRequest(request_id="r", model="m", endpoint="chat", messages=messages)
     text = local.chat_text(request)

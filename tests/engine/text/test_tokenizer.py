@@ -9,6 +9,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
 from engine.protocol import RequestError
+from engine.sources.model_tokenizer import ModelTokenizer
 from engine.text.tokenizer import LocalTokenizer
 from tests.helpers import make_request
 from tests.processes import WAIT_LIMIT
@@ -16,7 +17,7 @@ from tests.processes import WAIT_LIMIT
 
 @pytest.fixture(scope="module")
 def local(tokenizer: PreTrainedTokenizerFast) -> LocalTokenizer:
-    return LocalTokenizer(tokenizer)
+    return LocalTokenizer(ModelTokenizer.of(tokenizer))
 
 
 def test_encode_and_decode_are_inverse(local: LocalTokenizer) -> None:
@@ -35,7 +36,7 @@ def test_bytes_of_metaspace_and_byte_tokens() -> None:
     vocab = {"▁hello": 0, "<0xE4>": 1, "world": 2, "<0x>": 3}
     fast = Tokenizer(models.WordLevel(vocab, "world"))
     fast.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    local = LocalTokenizer(PreTrainedTokenizerFast(tokenizer_object=fast))
+    local = LocalTokenizer(ModelTokenizer.of(PreTrainedTokenizerFast(tokenizer_object=fast)))
     assert [local.raw(i) for i in range(4)] == [b" hello", b"\xe4", b"world", b"<0x>"]
 
 
@@ -46,7 +47,7 @@ def test_a_lone_surrogate_is_refused(local: LocalTokenizer) -> None:
 
 @pytest.fixture
 def limited(tokenizer: PreTrainedTokenizerFast) -> LocalTokenizer:
-    limited = LocalTokenizer(tokenizer)
+    limited = LocalTokenizer(ModelTokenizer.of(tokenizer))
     limited.max_tokens = 10
     return limited
 
@@ -73,7 +74,7 @@ def test_no_token_has_more_bytes_than_the_bound_says(limited: LocalTokenizer) ->
 def test_a_normalizer_may_shrink_a_text() -> None:
     fast = Tokenizer(models.WordLevel({"ab": 0, "x": 1}, "x"))
     fast.normalizer = normalizers.NFKC()
-    limited = LocalTokenizer(PreTrainedTokenizerFast(tokenizer_object=fast))
+    limited = LocalTokenizer(ModelTokenizer.of(PreTrainedTokenizerFast(tokenizer_object=fast)))
     limited.max_tokens = 1
     assert limited.encode("𝐚𝐛") == [0]
 

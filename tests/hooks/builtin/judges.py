@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from engine.core.input_processor import FIELDS
 from engine.protocol import Delta, Engine, GenerationRequest, Token, TopLogprob
 from engine.protocol.fields.support import FieldSupport
+from engine.sources.model_tokenizer import ModelTokenizer
 from engine.text.tokenizer import LocalTokenizer
 from tests.helpers import ScriptedEngine
 
@@ -162,7 +163,7 @@ def _fast(vocab_size: int) -> Tokenizer:
 @cache
 def tokenizer_of(name: str, vocab_size: int = 1500) -> LocalTokenizer:
     fast = PreTrainedTokenizerFast(tokenizer_object=_fast(vocab_size), chat_template=TEMPLATES[name])
-    return LocalTokenizer(fast)
+    return LocalTokenizer(ModelTokenizer.of(fast))
 
 
 Probabilities = Callable[[str], Mapping[str, float]]

@@ -14,6 +14,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import PreTrainedTokenizerFast
 
 from engine.protocol.demo import MODEL_DIR
+from engine.sources.model_tokenizer import ModelTokenizer
 from engine.text.tokenizer import LocalTokenizer
 from hooks.builtin.guard_prompts.growing_text import GrowingText
 from tests.helpers import examples
@@ -46,7 +47,7 @@ def trained(tokenizer: Tokenizer, vocab_size: int) -> LocalTokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(corpus(), trainer)
-    return LocalTokenizer(PreTrainedTokenizerFast(tokenizer_object=tokenizer))
+    return LocalTokenizer(ModelTokenizer.of(PreTrainedTokenizerFast(tokenizer_object=tokenizer)))
 
 
 def byte_level(pattern: str | None, vocab_size: int) -> LocalTokenizer:
@@ -71,7 +72,8 @@ def with_word_marks() -> LocalTokenizer:
     vocab |= {f"<0x{i:02X}>": len(vocab) + i for i in range(256)}
     parts["model"] |= {"byte_fallback": True, "unk_token": "<0x00>"}
     parts["decoder"] = {"type": "ByteFallback"}
-    return LocalTokenizer(PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(parts))))
+    fast = Tokenizer.from_str(json.dumps(parts))
+    return LocalTokenizer(ModelTokenizer.of(PreTrainedTokenizerFast(tokenizer_object=fast)))
 
 
 @cache

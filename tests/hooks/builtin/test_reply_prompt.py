@@ -5,6 +5,7 @@ from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from engine.protocol.demo import MODEL_DIR
+from engine.sources.model_tokenizer import ModelTokenizer
 from engine.text.tokenizer import LocalTokenizer
 from hooks.builtin.guard_prompts.conversation import Turn
 from hooks.builtin.guard_prompts.spliced_prompt import check_marks, mark
@@ -36,9 +37,8 @@ def mode() -> str:
 def tokenizer_with(template: str) -> LocalTokenizer:
     fast = Tokenizer.from_file(str(MODEL_DIR / "tokenizer.json"))
     fast.add_tokens([AddedToken(name, special=False) for name in ("<think>", "</think>")])
-    return LocalTokenizer(
-        PreTrainedTokenizerFast(tokenizer_object=fast, chat_template=template, eos_token="<|im_end|>")
-    )
+    made = PreTrainedTokenizerFast(tokenizer_object=fast, chat_template=template, eos_token="<|im_end|>")
+    return LocalTokenizer(ModelTokenizer.of(made))
 
 
 def whole(tokenizer: LocalTokenizer, prompt: ReplyPrompt) -> str:

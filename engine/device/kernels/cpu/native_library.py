@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from engine.device.kernels.cpu.native_levels import COMMON_FLAGS, DEFINES, FOLDER, shipped, sources
+from engine.protocol.cache_folder import cache_folder
 
 logger = logging.getLogger("weir.engine")
 
@@ -144,16 +145,6 @@ def _build(dtype: str) -> Path:
             subprocess.run(command, capture_output=True, check=True)
             made.replace(library)  # atomic: another process may compile the same file now
     return library
-
-
-def cache_folder() -> Path:
-    """The folder of compiled kernels and of the times of trials. Raises `OSError` if the user has no home."""
-    if cache := os.environ.get("XDG_CACHE_HOME"):
-        return Path(cache) / "weir"
-    try:
-        return Path.home() / ".cache/weir"
-    except RuntimeError as error:  # the system does not know this user
-        raise OSError("no folder for compiled kernels: set XDG_CACHE_HOME") from error
 
 
 def processor() -> bytes:

@@ -12,13 +12,14 @@ from transformers import PreTrainedTokenizerFast
 from engine.sampling.guided import compiler as compiler_module
 from engine.sampling.guided.compiler import GrammarCompiler, GrammarError
 from engine.sampling.guided.grammar import Grammar
+from engine.sources.model_tokenizer import ModelTokenizer
 from engine.text.tokenizer import LocalTokenizer
 from tests.engine.conftest import VOCAB_SIZE
 
 
 @pytest.fixture(scope="module")
 def compiler(tokenizer: PreTrainedTokenizerFast) -> Iterator[GrammarCompiler]:
-    compiler = GrammarCompiler(LocalTokenizer(tokenizer), VOCAB_SIZE, (1,))
+    compiler = GrammarCompiler(LocalTokenizer(ModelTokenizer.of(tokenizer)), VOCAB_SIZE, (1,))
     yield compiler
     compiler.close()
 
@@ -143,7 +144,7 @@ def test_a_grammar_that_took_too_long_to_follow_is_refused(
 
 
 def test_without_an_end_of_sequence_no_grammar_is_compiled(tokenizer: PreTrainedTokenizerFast) -> None:
-    compiler = GrammarCompiler(LocalTokenizer(tokenizer), VOCAB_SIZE, ())
+    compiler = GrammarCompiler(LocalTokenizer(ModelTokenizer.of(tokenizer)), VOCAB_SIZE, ())
     with pytest.raises(GrammarError, match="end-of-sequence"):
         compiler.compile(Grammar("regex", "a"))
     compiler.close()

@@ -8,13 +8,14 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from engine.sampling.logits_processors import Context
+from engine.sources.model_tokenizer import ModelTokenizer
 from engine.text.tokenizer import LocalTokenizer
 from tests.engine.conftest import VOCAB_SIZE
 
 
 @pytest.fixture(scope="module")
 def context(tokenizer: PreTrainedTokenizerFast) -> Context:
-    return Context(LocalTokenizer(tokenizer), VOCAB_SIZE, (1,), torch.device("cpu"))
+    return Context(LocalTokenizer(ModelTokenizer.of(tokenizer)), VOCAB_SIZE, (1,), torch.device("cpu"))
 
 
 MODULE = """
