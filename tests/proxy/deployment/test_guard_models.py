@@ -17,7 +17,7 @@ from hooks.loading.loader import HookLoadError
 from proxy.deployment.build import build
 from proxy.deployment.checks.directory import directory_faults
 from proxy.http.app import Server
-from proxy.settings.serve import ServeSettings
+from proxy.settings.serve import ServeSettings, has_own_models
 from tests.helpers import until
 from tests.weir import ROOT, run_weir
 
@@ -287,11 +287,10 @@ def test_a_model_must_be_left_for_requests() -> None:
     assert "requests can name none" in fault.text
 
 
-def test_each_of_several_workers_may_have_its_own_guard_model() -> None:
+def test_workers_share_the_models_of_guards_too() -> None:
     models = {"a": {"engine": "echo"}, "g": GUARD}
-    assert ServeSettings(workers=2, models=models).models["g"].only_guards
-    with pytest.raises(ValueError, match="serves alone"):
-        ServeSettings(workers=2, models={"a": {"engine": "local"}, "g": GUARD})
+    assert has_own_models(ServeSettings(workers=2, models=models))
+    assert not has_own_models(ServeSettings(workers=2, models={"a": {"engine": "echo"}}))
 
 
 def test_a_replay_takes_the_models_of_the_configuration(tmp_path: Path, hook: Make) -> None:

@@ -124,7 +124,6 @@ async def test_what_is_wrong_between_settings_is_told_and_keeps_the_server_from_
     [
         ({"hooks": ["pii"]}, "hooks: with policies"),
         ({"served_model_name": ["x"]}, "served_model_name: each of several models"),
-        ({"workers": 2, "models": {"a": {}}}, "engine 'auto' has its model in one process"),
         ({"models": {"a": {"engine": "openai"}}}, "needs an upstream"),
         ({"keys": {"k": {"hash": "hunter2"}}}, "weir config key makes one"),
         ({"models": {"a": {"engin": "echo"}}}, "Extra inputs are not permitted"),

@@ -11,7 +11,7 @@ from engine.protocol.options import EngineConfig
 from engine.protocol.parts import ENGINES
 from hooks.loading.options import PipelineOptions
 from proxy.settings.groups import options_of
-from proxy.settings.serve import ServeSettings, load_settings, option_texts
+from proxy.settings.serve import ServeSettings, has_own_models, load_settings, option_texts
 
 
 def test_the_defaults_serve_the_model_that_ships() -> None:
@@ -176,10 +176,10 @@ def test_a_file_without_keys_is_refused(tmp_path: Path, content: bytes | None) -
     assert "hunter" not in str(left.value)
 
 
-def test_an_engine_in_the_process_serves_alone() -> None:
-    with pytest.raises(SystemExit, match="workers: engine 'auto' has its model in one process"):
-        load_settings(["--workers", "2"])
-    assert load_settings(["--workers", "2", "--engine", "echo"]).workers == 2
+@pytest.mark.parametrize(("engine", "is_own"), [("auto", True), ("local", True), ("echo", False)])
+def test_workers_may_serve_a_model_of_this_machine(engine: str, is_own: bool) -> None:
+    settings = load_settings(["--workers", "2", "--engine", engine])
+    assert (settings.workers, has_own_models(settings)) == (2, is_own)
 
 
 @pytest.mark.parametrize(("option", "right"), [("state", "redis://"), ("store", "postgresql://")])
