@@ -4,13 +4,14 @@
         [--before DIR]
 
 The cases are a whole answer of a few words, a stream of nine chunks, and whole answers to chats with 20
-messages and with 8 tools. A local upstream gives each answer. Weir asks it for a stream, also where its client
+messages and with 8 tools. A local upstream gives each answer. Weir asks it for a stream even where its client
 asked for a whole answer. The upstream writes a stream's chunks together, or one each `--step` milliseconds.
 
 One client sends the requests over one connection, to one process at a time: the relay of `benchmarks.relay`
 under asyncio's event loop and under uvloop, Weir without hooks, and Weir with `phrases`, `pii` and `secrets`,
-which read prompts or do not. The relay passes requests on unread. A figure is the CPU time of that process for
-a request, and a ratio the median over the rounds, each of which measures all processes, in changing order.
+which read prompts or do not. The relay passes requests on unread. A figure is the CPU time of that process
+for a request, and a ratio the median over the rounds, each of which measures all processes, in changing
+order.
 
 `--before DIR` also measures the code of another checkout, in the same rounds.
 """

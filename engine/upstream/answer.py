@@ -102,8 +102,8 @@ def translated(
     try:
         for event in events:
             # Most of them are like those before them.
-            alike = translator.alike
-            if alike is not None and event.event == MESSAGE and (delta := alike(framed(event.data))) is not None:
+            alike = translator.alike if event.event == MESSAGE else None
+            if alike is not None and (delta := alike(framed(event.data))) is not None:
                 deltas.append(delta)
                 continue
             data = event.data.lstrip()

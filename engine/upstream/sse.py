@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from engine.upstream.limits import MAX_EVENT, Patience, TooMuchError
 
-
 MESSAGE = "message"
 """The type of an event that names none."""
 

@@ -78,7 +78,11 @@ class JsonText:
 
     def read(self, piece: str, position: int, is_final: bool) -> str:
         """The characters of the next piece, which begins at `position`."""
-        if not self.unread and "\\" not in piece and '"' not in piece:
+        if not self.unread and "\\" not in piece:
+            at = piece.find('"')
+            while at >= 0:
+                self._quotes.append(position + at)
+                at = piece.find('"', at + 1)
             return piece
         written, self.unread = self.unread + piece, ""
         read: list[str] = []

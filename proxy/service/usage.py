@@ -8,7 +8,6 @@ from typing import NamedTuple
 from proxy.storage.records import Account, DayUsage, day_of
 from proxy.storage.reports import Report
 
-
 _DAY = 24 * 60 * 60
 """Seconds of a day of the clock: it has no leap seconds."""
 
