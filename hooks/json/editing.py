@@ -49,6 +49,8 @@ Edit = tuple[int, int, str]
 
 def asks_for_json(request: GenerationRequest) -> bool:
     extra: Mapping[str, Any] = request.extra
+    if not extra:
+        return False
     asked = extra.get("response_format")
     if isinstance(asked, Mapping) and asked.get("type") in ("json_object", "json_schema"):
         return True
