@@ -195,7 +195,7 @@ test-gpu-compile: $(VENV)/.dev
 
 # A bench's name is that of its module in benchmarks/. The variable NAME of the environment does not count.
 NAME =
-BENCHES = hooks guards library real_answers guard_models engine_hooks guard_api relay relay_streams first_token operations receipts peers \
+BENCHES = hooks guards library real_answers guard_models engine_hooks guard_api relay relay_streams short_requests first_token operations receipts peers \
 	streamguard leaks leaks_wrappers leak_judge detection names injection injection_probe harm links link_readers agents agent_files \
 	rewind engine gguf served vllm streams processors speculation quantization simulated_device fronts \
 	prompt_caching pool fleet start workers lost_workers page

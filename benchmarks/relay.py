@@ -97,16 +97,26 @@ class Upstream(asyncio.Protocol):
             return
         self._request = b""
         if head.startswith(b"POST"):
-            asked = MODEL.search(body)
-            text, step = (asked[1].decode(), float(asked[2])) if asked else ("prose", self._step)
-            self._writes = answer_writes(text)
-            self._connections[step * BURST if text == BURSTS else step].add(self)
-            head = _head("text/event-stream", b"Transfer-Encoding: chunked")
-            self._transport.write(head + self._writes[0])
-            self._position = 1
+            self.answer(body)
         else:
-            models = orjson.dumps({"object": "list", "data": [{"id": "m", "object": "model"}]})
-            self._transport.write(_head("application/json", b"Content-Length: %d" % len(models)) + models)
+            self.write_whole(orjson.dumps({"object": "list", "data": [{"id": "m", "object": "model"}]}))
+
+    def answer(self, body: bytes) -> None:
+        """Begin the answer to a request with this body."""
+        asked = MODEL.search(body)
+        text, step = (asked[1].decode(), float(asked[2])) if asked else ("prose", self._step)
+        self.write_stream(answer_writes(text), step * BURST if text == BURSTS else step)
+
+    def write_stream(self, writes: Sequence[bytes], step: float) -> None:
+        """Write the first of `writes` now, and then one each `step` milliseconds."""
+        self._writes = writes
+        self._connections[step].add(self)
+        self._transport.write(_head("text/event-stream", b"Transfer-Encoding: chunked") + writes[0])
+        self._position = 1 if len(writes) > 1 else None
+
+    def write_whole(self, body: bytes) -> None:
+        """Write a JSON body at once."""
+        self._transport.write(_head("application/json", b"Content-Length: %d" % len(body)) + body)
 
     def step(self) -> None:
         if self._position is None or self._is_paused:
@@ -175,14 +185,14 @@ def answer_writes(text: str) -> list[bytes]:
     return [b"".join(first), *(b"".join(rest[i : i + size]) for i in range(0, len(rest), size))]
 
 
-def answer_frames(text: str) -> list[bytes]:
+def answer_frames(text: str, length: int = LENGTH) -> list[bytes]:
     """An answer as vLLM sends it, each event in an HTTP chunk of its own."""
-    deltas = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in pieces(text))]
+    deltas = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in pieces(text)[:length])]
     choices: list[dict[str, Any]] = [
         {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None} for delta in deltas
     ]
     choices.append({**choices[-1], "delta": {"content": ""}, "finish_reason": "stop", "stop_reason": None})
-    usage = {"prompt_tokens": 9, "completion_tokens": LENGTH, "total_tokens": LENGTH + 9}
+    usage = {"prompt_tokens": 9, "completion_tokens": length, "total_tokens": length + 9}
     events = [_chunk(choices=[choice]) for choice in choices] + [_chunk(choices=[], usage=usage), b"[DONE]"]
     frames = [b"data: " + event + b"\n\n" for event in events]
     return [b"%x\r\n%b\r\n" % (len(frame), frame) for frame in frames[:-1]] + [
@@ -195,13 +205,13 @@ def _chunk(**fields: Any) -> bytes:
     return orjson.dumps({**names, "model": "m", **fields})
 
 
-async def serve_upstream(step: float, *, at_once: bool) -> None:
+async def serve_upstream(step: float, *, at_once: bool, kind: type[Upstream] = Upstream) -> None:
     """Listen, print the base URL, and write to every stream at its pace: each `step` milliseconds, if its
     request says nothing else."""
     connections: defaultdict[float, set[Upstream]] = defaultdict(set)
     stepping: dict[float, asyncio.Task[None]] = {}
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Upstream(step, connections), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: kind(step, connections), "127.0.0.1", 0)
     _print_url(server.sockets[0].getsockname()[1])
     while True:
         for pace in connections.keys() - stepping.keys():
@@ -241,6 +251,8 @@ async def serve_relay(upstream: str) -> None:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         with suppress(ConnectionError):  # the client leaves at the end of a measurement
             async with session.post(upstream + "/chat/completions", data=body) as answer:
+                if answer.content_type == "application/json":
+                    return web.Response(body=_again(await answer.read()), content_type="application/json")
                 await response.prepare(request)
                 unread = b""
                 async for data in answer.content.iter_any():
@@ -306,11 +318,15 @@ def weir(upstream: str, *options: str) -> list[str]:
     return [*serve, "--engine", "openai", "--upstream", upstream, *options]
 
 
-def guards_file(folder: Path) -> str:
-    """A configuration with the guards, none of which finds anything in the answer."""
+def guards_file(folder: Path, name: str = "guards", **args: str) -> str:
+    """A configuration with the guards, none of which finds anything in the answer. `args`: of each guard."""
     phrases = [f"{phrase} xyzzy" for phrase in phrase_list(1000, seed=1)]
-    hooks = [{"path": "phrases", "args": {"phrases": phrases}}, {"path": "pii"}, {"path": "secrets"}]
-    path = folder / "guards.json"
+    hooks = [
+        {"path": "phrases", "args": {"phrases": phrases, **args}},
+        {"path": "pii", "args": args},
+        {"path": "secrets", "args": args},
+    ]
+    path = folder / f"{name}.json"
     path.write_bytes(orjson.dumps({"hooks": hooks}))  # YAML reads JSON
     return str(path)
 

@@ -1,6 +1,6 @@
 """One request's deltas on their way from the engine to the client.
 
-    engine ─feed─► counting ─► echo ─► rewindable ─► parsers ─► gate ─► guard ─► answer
+    engine ─feed─► echo ─► rewindable ─► parsers ─► gate ─► guard ─► answer
            ◄─ rewind, is_full, cancel
 
 Each stage feeds the next one in the same turn of the event loop, and takes all that it is fed. The engine's
@@ -89,6 +89,8 @@ class StagedFlow:
         self.is_over = False
         self.is_finished = False
         """Whether a stage has finished the flow: see `finish`."""
+        self.num_characters = 0
+        """Characters that the engine has fed, those of tokens that were rewound among them."""
         self._feed_all = feed
         self._engine: asyncio.Task[None] | None = None
         """Runs `feed`. No frame keeps it: its error refers to the frames that it passes."""
@@ -147,6 +149,7 @@ class StagedFlow:
     def feed(self, delta: Delta) -> None:
         if self.is_over:
             return
+        self.num_characters += len(delta.text)
         try:
             if self.on_first is not None:
                 on_first, self.on_first = self.on_first, None
@@ -193,7 +196,7 @@ class StagedFlow:
         for work in self._works:
             work.close()
         try:
-            if self._engine is not None:
+            if self._engine is not None and not _has_ended(self._engine):
                 await asyncio.gather(self._engine, return_exceptions=True)
         finally:
             self._engine = None
@@ -203,3 +206,10 @@ class StagedFlow:
             for stage in stages:
                 del stage.flow, stage.source
             self._error = self.on_first = self.on_rewind = self.on_end = None
+
+
+def _has_ended(task: asyncio.Task[None]) -> bool:
+    """Whether the task has ended. Its error counts as seen."""
+    if task.done() and not task.cancelled():
+        task.exception()
+    return task.done()

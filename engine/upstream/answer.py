@@ -13,7 +13,7 @@ from engine.upstream.errors import stream_error
 from engine.upstream.json_text import OPEN_TEXTS, read_object
 from engine.upstream.limits import LONG_TEXT, Patience
 from engine.upstream.request_tracker import TrackedRequest
-from engine.upstream.sse import Event, EventReader
+from engine.upstream.sse import MESSAGE, Event, EventReader, framed
 
 _BURST = 64
 """Events of one read after which other tasks get a turn: an upstream may send thousands at once."""
@@ -101,6 +101,11 @@ def translated(
     translator = call.translator
     try:
         for event in events:
+            # Most of them are like those before them.
+            alike = translator.alike if event.event == MESSAGE else None
+            if alike is not None and (delta := alike(framed(event.data))) is not None:
+                deltas.append(delta)
+                continue
             data = event.data.lstrip()
             if not data.startswith(b"{") and (translator.is_finished or data.rstrip() in _VOID):
                 continue  # the answer has its finish, or goes on with the next event

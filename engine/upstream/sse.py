@@ -9,11 +9,19 @@ from dataclasses import dataclass
 
 from engine.upstream.limits import MAX_EVENT, Patience, TooMuchError
 
+MESSAGE = "message"
+"""The type of an event that names none."""
+
 
 @dataclass(slots=True)
 class Event:
     data: bytes
-    event: str = "message"
+    event: str = MESSAGE
+
+
+def framed(data: bytes) -> bytes:
+    """The bytes of an event with this line of data, as most servers write it."""
+    return b"data: %b\n\n" % data
 
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -63,7 +71,7 @@ class SSEDecoder:
         for line in lines:
             if not line:
                 if self._data:
-                    events.append(Event(b"\n".join(self._data), self._event or "message"))
+                    events.append(Event(b"\n".join(self._data), self._event or MESSAGE))
                     self._data, self._size = [], 0
                 self._event = ""
                 continue

@@ -1,6 +1,5 @@
 """Counts of an upstream's tokens: its own counts if they are valid, and Weir's until they come."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,7 @@ class UsageCount:
 
 def count_of(source: Any, name: str, otherwise: int) -> int:
     """The count `name` of an upstream's object, or `otherwise` if it is missing or invalid."""
-    value = source.get(name) if isinstance(source, Mapping) else None
+    value = source.get(name) if isinstance(source, dict) else None
     return value if type(value) is int and 0 <= value <= _MAX_COUNT else otherwise
 
 

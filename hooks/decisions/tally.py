@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import ClassVar
 
 from engine.protocol import Delta
@@ -84,7 +85,8 @@ class Tally:
         self.seconds += part
         self.shared_seconds += calls.seconds - part
         self.num_calls += calls.num_calls
-        self.slow_calls.update(calls.slow_calls)
+        if calls.slow_calls:  # `update` takes long for nothing
+            self.slow_calls.update(calls.slow_calls)
 
     @property
     def calls(self) -> Counter[int]:
@@ -123,9 +125,8 @@ class Tally:
 
     def drain(self) -> "Tally":
         """The counts since the last `drain`."""
-        taken, nothing = replace(self), Tally()
-        for one in fields(self):
-            setattr(self, one.name, getattr(nothing, one.name))
+        taken = type(self)(*_counts_of(self))
+        Tally.__init__(self)
         return taken
 
     def repeated(self) -> "Tally":
@@ -146,6 +147,9 @@ class Tally:
     def copy(self) -> "Tally":
         own = {name: getattr(self, name).copy() for name in ("others", "slow_calls", "held", "unjudged")}
         return replace(self, **own)
+
+
+_counts_of = attrgetter(*(one.name for one in fields(Tally)))
 
 
 class SilentTally(Tally):

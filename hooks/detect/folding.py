@@ -6,7 +6,7 @@ match in the folded text can be cut out of the original.
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, get_args
 
 Fold = Literal["case", "compatibility", "invisible", "lookalikes", "space"]
@@ -38,6 +38,7 @@ WITHOUT_SPACES = (
 """Scripts without spaces between words or, as Korean, before particles; for a character class."""
 _FILLERS = "\u115f\u1160\u3164\uffa0\u2800"
 """Invisible, though Unicode counts them as letters or symbols."""
+_SPACES = re.compile("  +")
 
 
 class Folding:
@@ -71,28 +72,41 @@ class Folding:
 
     def evenly(self, text: str) -> str | None:
         """Return the folded text if each character of `text` folds to one; None if not."""
+        folded = self._one_by_one(text)
+        return None if folded is None or (self.joins_spaces and "  " in folded) else folded
+
+    def _one_by_one(self, text: str) -> str | None:
+        """As `evenly`, for a text whose spaces are not joined."""
         if text.isascii() and text.isprintable():
-            folded = self._ascii(text)
-        else:
-            folded = text.translate(self._table)
-            if len(folded) != len(text) or not (text.isascii() or self._table.uneven.isdisjoint(text)):
-                return None
-        return None if self.joins_spaces and "  " in folded else folded
+            return self._ascii(text)
+        folded = text.translate(self._table)
+        is_even = len(folded) == len(text) and (text.isascii() or self._table.uneven.isdisjoint(text))
+        return folded if is_even else None
 
     def fold(self, text: str) -> tuple[str, Sequence[int]]:
         """Return the folded text, and for each of its characters the place in `text` that it comes from."""
-        if (folded := self.evenly(text)) is not None:
-            return folded, range(len(text))
-        pieces: list[str] = []
-        origins: list[int] = []
-        for i, char in enumerate(text):
-            piece = self._table[ord(char)]
-            if piece == " " and self.joins_spaces and pieces and pieces[-1] == " ":
-                continue
-            if piece:
-                pieces.append(piece)
-                origins += [i] * len(piece)
-        return "".join(pieces), origins
+        folded = self.plain(text)
+        origins: Sequence[int] = range(len(text))
+        if self._one_by_one(text) is None:
+            origins, done = [], 0
+            for uneven in self._table.uneven_in(text):
+                at = uneven.start()
+                origins += range(done, at)
+                origins += [at] * len(self._table[ord(text[at])])
+                done = at + 1
+            origins += range(done, len(text))
+        return _joined(folded, origins) if self.joins_spaces and "  " in folded else (folded, origins)
+
+
+def _joined(text: str, origins: Sequence[int]) -> tuple[str, Sequence[int]]:
+    """The text with each run of spaces as one, and the origins of its characters."""
+    kept: list[int] = []
+    done = 0
+    for run in _SPACES.finditer(text):
+        kept += origins[done : run.start() + 1]
+        done = run.end()
+    kept += origins[done:]
+    return _SPACES.sub(" ", text), kept
 
 
 def forms(text: str) -> set[str]:
@@ -107,6 +121,18 @@ class _Table(dict[int, str]):
         self._folds = folds
         self.uneven: set[str] = set()
         """The characters so far that do not fold to one character."""
+        self._found = (0, re.compile("(?!)"))
+        """The pattern that finds them, and how many it finds: it is made anew when there are more. Prompts
+        are folded on threads."""
+
+    def uneven_in(self, text: str) -> Iterator[re.Match[str]]:
+        """The characters of a text that do not fold to one character. All were looked up before."""
+        number, pattern = self._found
+        if number < len(self.uneven):
+            uneven = self.uneven.copy()
+            pattern = re.compile(f"[{re.escape(''.join(uneven))}]")
+            self._found = len(uneven), pattern
+        return pattern.finditer(text)
 
     def __missing__(self, code: int) -> str:
         folded = _fold(chr(code), self._folds)

@@ -49,6 +49,8 @@ Edit = tuple[int, int, str]
 
 def asks_for_json(request: GenerationRequest) -> bool:
     extra: Mapping[str, Any] = request.extra
+    if not extra:
+        return False
     asked = extra.get("response_format")
     if isinstance(asked, Mapping) and asked.get("type") in ("json_object", "json_schema"):
         return True
@@ -78,7 +80,11 @@ class JsonText:
 
     def read(self, piece: str, position: int, is_final: bool) -> str:
         """The characters of the next piece, which begins at `position`."""
-        if not self.unread and "\\" not in piece and '"' not in piece:
+        if not self.unread and "\\" not in piece:
+            at = piece.find('"')
+            while at >= 0:
+                self._quotes.append(position + at)
+                at = piece.find('"', at + 1)
             return piece
         written, self.unread = self.unread + piece, ""
         read: list[str] = []

@@ -207,5 +207,6 @@ class FusedStage(HookStage):
                     stage.tally.num_holds += num_chunks
                 else:
                     stage.tally.num_emitted += num_chunks
-        self._stages[0].tally.others.update(counts.others)
+        if counts.others:
+            self._stages[0].tally.others.update(counts.others)
         self._reading.counts.clear()

@@ -43,7 +43,7 @@ from proxy.service.prompts import check_prompts
 from proxy.service.quotas import LimitError
 from proxy.service.running import RunningRequest
 from proxy.service.service import Service
-from proxy.service.spending import Counting, Spending, estimated_tokens
+from proxy.service.spending import Spending, estimated_tokens
 from proxy.storage.records import Account, Asker
 from proxy.telemetry.traced_guard import GuardSpan
 from proxy.wire.answer_decisions import AnswerDecisions, Telling
@@ -113,7 +113,7 @@ class Exchange(Generic[F]):
             return StagedFlow(partial(feed_given, admitted), guard=answered)
         if not admitted.generates:
             return StagedFlow(partial(feed_given, [Delta(finish_reason="stop")]))
-        stages: list[Stage] = [Counting(self.spending)]
+        stages: list[Stage] = []
         if admitted.echo and (text := echoed_text(admitted)):
             stages.append(ChatEcho(text))
         if guard.may_rewind:
@@ -126,9 +126,11 @@ class Exchange(Generic[F]):
             guarding.insert(0, Telling(self.arrival.decisions, guard))
         if receipt is not None:
             guarding = receipt.around(guarding)
-        return StagedFlow(
+        flow = StagedFlow(
             partial(_in_own_words, guard, partial(model.engine_feed, admitted)), stages, guarding
         )
+        metrics.on_usage = lambda usage: self.spending.settle(self.request, usage, flow.num_characters)
+        return flow
 
     async def _decide(self, question: Question) -> bool:
         """Have a person decide on a tool call of the request."""

@@ -103,8 +103,9 @@ class RequestMetrics:
         endpoint = self._endpoint
         endpoint.outcomes[outcome] += 1
         self._tenant.outcomes[outcome] += 1
-        if self.on_usage is not None:
-            self.on_usage(self.usage)
+        on_usage, self.on_usage = self.on_usage, None  # it refers to the flow, which refers to this
+        if on_usage is not None:
+            on_usage(self.usage)
         if self.usage is not None:
             self._tenant.tokens["prompt"] += self.usage.prompt_tokens
             self._tenant.tokens["completion"] += self.usage.completion_tokens

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from engine.protocol import Delta, GenerationRequest, Usage
+from engine.protocol import GenerationRequest, Usage
 from engine.protocol.prompt_size import prompt_size
-from engine.streams.flow import Stage
 from proxy.service.rates import Count, Rates
 from proxy.service.usage import Used
 
@@ -15,43 +14,29 @@ CHARACTERS_PER_TOKEN = 4
 class Spending:
     """The spending of one request, for limits and for the report of usage."""
 
-    __slots__ = ("_counts", "_rates", "_used", "num_generated")
+    __slots__ = ("_counts", "_rates", "_used")
 
     def __init__(self, rates: Rates, counts: Sequence[Count], used: Used | None) -> None:
         """`counts`: its tokens count there. `used`: and there, if the report has the request."""
         self._rates = rates
         self._counts = counts
         self._used = used
-        self.num_generated = 0
-        """Characters that the engine generated, the withheld ones among them. `settle` estimates by it."""
 
-    def settle(self, request: GenerationRequest, usage: Usage | None) -> None:
+    def settle(self, request: GenerationRequest, usage: Usage | None, num_generated: int = 0) -> None:
         """Count the tokens of the request, which ends now. `usage`: the last one that came, if any. Counts
-        that its engine did not report are estimated, from its texts and the pieces that came."""
+        that its engine did not report are estimated, from its texts and the pieces that came.
+        `num_generated`: characters that the engine generated, the withheld ones among them."""
         prompt, completion, is_estimated = 0, 0, True
         if usage is not None:
             prompt, completion = usage.prompt_tokens, usage.completion_tokens
             is_estimated = usage.is_estimated
         if is_estimated:
             prompt = prompt or estimated_tokens(request)
-            completion = max(completion, self.num_generated // CHARACTERS_PER_TOKEN)
+            completion = max(completion, num_generated // CHARACTERS_PER_TOKEN)
         for count in self._counts:
             self._rates.spend(count, prompt + completion)
         if self._used is not None:
             self._used.add(prompt, completion, is_estimated=is_estimated)
-
-
-class Counting(Stage):
-    """Feeds the engine's deltas, and counts them."""
-
-    __slots__ = ("_spending",)
-
-    def __init__(self, spending: Spending) -> None:
-        self._spending = spending
-
-    def feed(self, delta: Delta) -> None:
-        self._spending.num_generated += len(delta.text)
-        self.next.feed(delta)
 
 
 def estimated_tokens(request: GenerationRequest) -> int:

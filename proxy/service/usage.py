@@ -1,11 +1,15 @@
 """The usage of this process that is not written yet, by day and by who asked."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 from proxy.storage.records import Account, DayUsage, day_of
 from proxy.storage.reports import Report
+
+_DAY = 24 * 60 * 60
+"""Seconds of a day of the clock: it has no leap seconds."""
 
 
 @dataclass(slots=True, eq=False)
@@ -23,6 +27,8 @@ class UsageCounts:
     def __init__(self, clock: Callable[[], float], process: str) -> None:
         """`clock`: seconds since 1970. `process`: a name that no other process has."""
         self._clock = clock
+        self._day, self._day_begins = "", -math.inf
+        """The day of the last count, and when it begins by the clock."""
         self._sums: dict[tuple[str, Account], _Sums] = {}
         self._report = Report(f"usage {process}", 1)
         self._reported: list[DayUsage] = []
@@ -33,7 +39,13 @@ class UsageCounts:
         return Used(self, account)
 
     def today(self, account: Account) -> _Sums:
-        return self._of(day_of(self._clock()), account)
+        now = self._clock()
+        if not self._day_begins <= now < self._day_begins + _DAY:
+            self._day, self._day_begins = day_of(now), now // _DAY * _DAY
+        sums = self._sums.get((self._day, account))
+        if sums is None:
+            sums = self._sums[self._day, account] = _Sums()
+        return sums
 
     def reports(self) -> Iterator[tuple[Report, list[DayUsage]]]:
         """The usage to write now: what was reported before and may not have arrived, and what came since.
@@ -48,12 +60,6 @@ class UsageCounts:
             self._reported = []
             if is_last:
                 return
-
-    def _of(self, day: str, account: Account) -> _Sums:
-        sums = self._sums.get((day, account))
-        if sums is None:
-            sums = self._sums[day, account] = _Sums()
-        return sums
 
 
 class Used(NamedTuple):

@@ -68,9 +68,10 @@ def _taken(support: FieldSupport, endpoint: str) -> frozenset[str]:
 def asked_fields(request: GenerationRequest) -> list[str]:
     """The names, as engines use them, of the fields with another value than the default."""
     asked: list[str] = []
-    for name, value, default in zip(_NAMES, _values_of(request), _DEFAULTS, strict=True):
-        if value != default and not (name in _DEPENDENT and _is_void(name, request)):
-            asked.append(name)
+    if (values := _values_of(request)) != _DEFAULTS:
+        for name, value, default in zip(_NAMES, values, _DEFAULTS, strict=True):
+            if value != default and not (name in _DEPENDENT and _is_void(name, request)):
+                asked.append(name)
     for name, value in request.extra.items():
         if not is_neutral(name, value) and not (name in _DEPENDENT and _is_void(name, request)):
             asked.append(name)

@@ -365,7 +365,7 @@ def _text(value: Any) -> str:
 
 def _usage(reported: Any, counted: Usage) -> Usage:
     """The upstream's usage. Weir's own count in `counted` replaces one that is missing or invalid."""
-    usage = reported if isinstance(reported, Mapping) else {}
+    usage = reported if isinstance(reported, dict) else {}
     prompt, completion = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
     return Usage(
         prompt_tokens=count_of(usage, "prompt_tokens", counted.prompt_tokens),

@@ -14,6 +14,7 @@ import orjson
 
 from engine.protocol import Delta
 from engine.upstream.limits import LONG_TEXT, OutputCount, TooMuchError
+from engine.upstream.sse import framed
 
 _MARK = b"WeirTextMark"
 """Letters that are no JSON without quotes."""
@@ -91,6 +92,6 @@ class TextTemplate:
         with suppress(ValueError, TypeError, AttributeError, LookupError):
             before, found, after = data.rpartition(orjson.dumps(text))
             if found and _text_in(orjson.loads(b'%b"%b"%b' % (before, _MARK, after))) == _MARK.decode():
-                self._before, self._after = b"data: " + before, after + b"\n\n"
+                self._before, _, self._after = framed(b"%b%b%b" % (before, _MARK, after)).partition(_MARK)
                 self._between = self._after + self._before
                 self._shortest = len(self._between) + len(b'""')

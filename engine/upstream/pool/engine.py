@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -95,9 +96,10 @@ class PoolEngine:
         """Feed one replica's answer. It has limited time for its first delta. An answer with logprobs of its
         prompt comes as a whole."""
         is_whole = request.sampling.prompt_logprobs is not None
+        seconds = None if is_whole else self._first_token_timeout
         flow.on_first = attempt.begin
         try:
-            async with asyncio.timeout(None if is_whole else self._first_token_timeout) as attempt.limit:
+            async with nullcontext() if seconds is None else asyncio.timeout(seconds) as attempt.limit:
                 await attempt.replica.feed(request, flow)
                 if not attempt.has_begun:  # an empty stream
                     attempt.begin()

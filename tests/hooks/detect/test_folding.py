@@ -58,7 +58,9 @@ def test_a_text_has_a_composed_and_a_decomposed_form() -> None:
 
 
 TEXTS = (
-    st.text(max_size=20) | st.text(st.characters(max_codepoint=127)) | st.text(" \nAß\u200bé½²", max_size=9)
+    st.text(max_size=20)
+    | st.text(st.characters(max_codepoint=127))
+    | st.text(" \nAß\u200bé½²¨\ufc5e\x00", max_size=9)
 )
 
 
