@@ -57,6 +57,10 @@ class TextFormatter(logging.Formatter):
         return " ".join([super().formatMessage(record), *words])
 
 
+_LINE_BREAKS = {ord(char): f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"}
+"""JSON may have these in a string as they are, but some programs end a line there."""
+
+
 class JSONFormatter(logging.Formatter):
     """One JSON object a line: `time` (RFC 3339, UTC), `level`, `process`, `logger`, `message`, fields,
     `exception`."""
@@ -79,7 +83,7 @@ class JSONFormatter(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         try:
-            return orjson.dumps(line, default=str).decode()
+            return orjson.dumps(line, default=str).decode().translate(_LINE_BREAKS)
         except TypeError:  # half a surrogate pair, or a number that is too large
             return json.dumps(line, default=str)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.telemetry import logs
@@ -45,6 +45,7 @@ def test_a_text_line_has_its_fields_behind_the_message() -> None:
 
 
 @given(st.text(max_size=20))
+@example("a\u2028b\u2029c\x85d")
 @examples(50)
 def test_any_field_stays_on_its_line(text: str) -> None:
     for formatter in (TextFormatter(), JSONFormatter()):
