@@ -6,94 +6,15 @@ characters, as `C:\\new`, do not show whether an escape is meant. Therefore a re
 reports the matches of either.
 """
 
-import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 
+from hooks.detect import reading_tokens as tokens
 from hooks.detect.detector import Detector, Findings, Match, Screenable, Worded, screen_of
 from hooks.detect.dress import HOMOGLYPHS, TYPOGRAPHY
 from hooks.detect.excerpt import Excerpt
 from hooks.detect.reading_screen import ReadingScreen
 from hooks.detect.view import Place, View
-
-_HEX = "[0-9a-fA-F]"
-_NEXT = rf"(?:%[89abAB]{_HEX})"
-"""A further byte of a character in UTF-8."""
-_ESCAPES = {
-    # JSON's escapes, also within a string of JSON, where backslashes are doubled and quotes have three.
-    "pair": rf"\\{{1,3}}u[dD][89abAB]{_HEX}{{2}}\\{{1,3}}u[dD][c-fC-F]{_HEX}{{2}}",
-    "unfinished_pair": (
-        rf"\\{{1,3}}u[dD][89abAB]{_HEX}{{2}}(?:\\{{1,3}}(?:u(?:[dD](?:[c-fC-F]{_HEX}?)?)?)?)?\Z"
-    ),
-    "code": rf"\\{{1,3}}(?:u(?:{_HEX}{{4}}|\{{{_HEX}{{1,6}}\}})|x{_HEX}{{2}})",
-    "unfinished_escape": rf"\\{{1,3}}(?:u(?:{_HEX}{{0,3}}|\{{{_HEX}{{0,6}})|x{_HEX}?)?\Z",
-    "letter": r"""\\{1,3}[nrt"/]""",
-    "backslash": r"(?<!\\)\\\\(?!\\)",
-    # RFC 3986, also where the percent sign is encoded again. Three and four bytes are UTF-8.
-    "bytes": rf"%(?:[cC][2-9a-fA-F]|[dD]{_HEX}|[eE]{_HEX}{_NEXT}|[fF][0-4]{_NEXT}{_NEXT}){_NEXT}",
-    "unfinished_bytes": rf"%(?:[c-fC-F](?:{_HEX}{_NEXT}{{0,2}}(?:%[89abAB]?)?)?)?\Z",
-    "unfinished_percent": rf"%(?:25){{0,2}}{_HEX}?\Z",
-    "percent": rf"%(?:25){{0,2}}(?:0[9aAdD]|[2-7]{_HEX})",
-    # HTML's character references, also where the ampersand is one, which may be all of it or its beginning.
-    "unfinished_entity": (
-        rf"&(?:amp;){{0,2}}(?:#(?:[0-9]{{0,6}}|[xX]{_HEX}{{0,5}})|[A-Za-z]{{0,16}}[0-9]?)?\Z"
-    ),
-    "entity": rf"&(?:amp;){{0,2}}(?:#(?:[0-9]{{1,6}}|[xX]{_HEX}{{1,5}})|[A-Za-z]{{2,16}}[0-9]?);",
-}
-_OF_ADDRESSES = {
-    "unfinished_entity": (
-        rf"&(?:amp;){{0,2}}(?:#(?:[0-9]{{0,19}}|[xX]{_HEX}{{0,18}})|[A-Za-z]{{0,16}}[0-9]?)?\Z"
-    ),
-    "number": rf"&(?:amp;){{0,2}}#(?:0{{0,12}}[0-9]{{1,7}}(?![0-9])|[xX]0{{0,12}}{_HEX}{{1,6}}(?!{_HEX}));?",
-    "punctuation": r"\\[:.?#@=_~-]",
-}
-_OF_ESCAPES = r"""\\(?=[\\uxnrt"/]|\Z)|%(?=[0-9a-fA-F]|\Z)|&(?=[#A-Za-z]|\Z)"""
-"""The beginning of a token of `_ESCAPES`, with the next character: a cheap check."""
-_OF_PUNCTUATION = r"\\(?=[:.?#@=_~-])"
-_OF_TAGS = r"<(?=[A-Za-z/\\]|\Z)"
-_OF_BETWEEN = r'(?<="):(?=[ \dtfn-]|\Z)|\](?=\(|\Z)'
-_BLANK = "\u115f\u1160\u180e\u2800\u3164\uffa0"
-"""Characters that look like spaces, though Unicode counts them as letters, symbols or format characters."""
-_TAG = r"<(?=[^<>]{1,62}>)(?:\\{0,3}/)?"
-_ATTRIBUTES = r"""(?:[^<>\\]|\\{1,3}["/])*"""
-_MARKUP = {
-    "block": rf"{_TAG}(?:br|p|li|[uo]l|t[dhr]|div|h\d)\b{_ATTRIBUTES}>",
-    "tag": rf"{_TAG}[A-Za-z]{_ATTRIBUTES}>",
-    "unfinished_tag": rf"<(?=[^<>]{{0,63}}\Z)(?:\\{{0,3}}/)?(?:[A-Za-z]{_ATTRIBUTES})?\\{{0,3}}\Z",
-    "emphasis": r"[*_~`]",
-    "blank": f"[{_BLANK}]",
-}
-_UNSEEN = "\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"
-_IS_UNSEEN = re.compile(f"[{_UNSEEN}]").fullmatch
-_BETWEEN = {
-    "link": r"\]\([^\s()\\]{1,60}\)",
-    "unfinished_link": r"\](?:\([^\s()\\]{0,60})?\Z",
-    "unseen": f"[{_UNSEEN}]",  # a space here; the written text covers one within a word
-    "value": r'(?<="):[ ]?(?:-?\d[\d.]{0,15}|true|false|null)(?=[,}\s])',
-    "unfinished_value": r'(?<="):[ ]?(?:-?\d[\d.]{0,15}|-|t(?:ru?e?)?|f(?:al?s?e?)?|n(?:ul?l?)?)?\Z',
-}
-_RUN = r"[\w/+=-]"
-_WITHIN = {
-    # Characters and line breaks inside one value. Each part of a wrapped value has a digit, or a small letter
-    # before a capital one.
-    "unfinished_hidden": f"[{_UNSEEN}]{{1,7}}\\Z",
-    "hidden": f"[{_UNSEEN}]{{1,8}}",
-    "wrap": rf"(?<={_RUN})\r?\n[ \t]{{1,32}}(?={_RUN}{{0,23}}(?:{_RUN}?\d|[a-z][A-Z]))",
-    "unfinished_wrap": rf"(?<={_RUN})(?:\r|\r?\n(?:[ \t]{{1,32}}{_RUN}{{0,24}})?)\Z",
-}
-_IS_VALUE_BEFORE = re.compile(r"(?:\d|[a-z][A-Z])[\w/+=.~-]{0,23}\Z").search
-_GROUP_BEFORE = re.compile(r"\d([ -])\d{2,6}\Z").search
-"""A group of digits after another one. A line break after it reads as the sign between the two."""
-_LETTERS = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "/": "/"}
-_READ = {
-    "backslash": "\\",
-    "value": ":",
-    "link": "]",
-    **dict.fromkeys(("block", "blank", "unseen"), " "),
-    **dict.fromkeys(("tag", "emphasis"), "\u2060"),
-    **dict.fromkeys(("hidden", "wrap"), ""),
-}
 
 
 class Reading:
@@ -132,17 +53,17 @@ class Reading:
             if begin < place or (token := self._match(text, begin)) is None:
                 continue
             kind, end = token.lastgroup or "", token.end()
-            if kind.endswith("wrap") and not _IS_VALUE_BEFORE(text, max(0, begin - 24), begin):
+            if kind.endswith("wrap") and not tokens.IS_VALUE_BEFORE(text, max(0, begin - 24), begin):
                 continue
             if kind.startswith("unfinished"):
                 place = end
                 yield begin, end, None
                 continue
-            char = _read(kind, token[0])
-            if kind == "wrap" and (group := _GROUP_BEFORE(text, max(0, begin - 8), begin)):
+            char = tokens.read(kind, token[0])
+            if kind == "wrap" and (group := tokens.GROUP_BEFORE(text, max(0, begin - 8), begin)):
                 char = group[1]
             if self.dress is not None:
-                char = "" if _IS_UNSEEN(char) else char.translate(self.dress)
+                char = "" if tokens.IS_UNSEEN(char) else char.translate(self.dress)
             if len(char) > 1:
                 continue  # a character reference that HTML does not know
             place = end
@@ -170,32 +91,44 @@ class Reading:
         return view
 
 
-ESCAPES = Reading(r"\\%&", _OF_ESCAPES, _ESCAPES, longest=32)
-ADDRESSES = Reading(r"\\%&", f"{_OF_ESCAPES}|{_OF_PUNCTUATION}", {**_ESCAPES, **_OF_ADDRESSES}, longest=48)
+ESCAPES = Reading(r"\\%&", tokens.OF_ESCAPES, tokens.ESCAPES, longest=32)
+ADDRESSES = Reading(
+    r"\\%&",
+    f"{tokens.OF_ESCAPES}|{tokens.OF_PUNCTUATION}",
+    {**tokens.ESCAPES, **tokens.OF_ADDRESSES},
+    longest=48,
+)
 """The reading of `ESCAPES`, also with those of Markdown, and with HTML's references without a semicolon."""
 MARKUP = Reading(
     r"\\%&<",
-    f"{_OF_ESCAPES}|{_OF_TAGS}",
-    {**_MARKUP, **_ESCAPES},
+    f"{tokens.OF_ESCAPES}|{tokens.OF_TAGS}",
+    {**tokens.MARKUP, **tokens.ESCAPES},
     longest=64,
-    single=f"*_~`{_BLANK}",
-    even={**dict.fromkeys("*_~`", _READ["emphasis"]), **dict.fromkeys(_BLANK, _READ["blank"])},
+    single=f"*_~`{tokens.BLANK}",
+    even={
+        **dict.fromkeys("*_~`", tokens.READ["emphasis"]),
+        **dict.fromkeys(tokens.BLANK, tokens.READ["blank"]),
+    },
 )
 """The reading of `ESCAPES`, also without tags and emphasis."""
 LOOSE = Reading(
     r"\\%&<:\]",
-    f"{_OF_ESCAPES}|{_OF_TAGS}|{_OF_BETWEEN}",
-    {**_BETWEEN, **_MARKUP, **_ESCAPES},
+    f"{tokens.OF_ESCAPES}|{tokens.OF_TAGS}|{tokens.OF_BETWEEN}",
+    {**tokens.BETWEEN, **tokens.MARKUP, **tokens.ESCAPES},
     longest=64,
-    single=f"*_~`{_BLANK}{_UNSEEN}",
+    single=f"*_~`{tokens.BLANK}{tokens.UNSEEN}",
 )
 """The reading of `MARKUP`, also without other text between words: targets of links, values that are no
 strings, and invisible characters."""
-_OF_VALUES = rf"{_OF_ESCAPES}|[\r\n](?=[ \t\n]|\Z)|[{_UNSEEN}]"
-VALUES = Reading(rf"\\%&\r\n{_UNSEEN}", _OF_VALUES, {**_WITHIN, **_ESCAPES}, longest=64, dress=TYPOGRAPHY)
+_OF_VALUES = rf"{tokens.OF_ESCAPES}|[\r\n](?=[ \t\n]|\Z)|[{tokens.UNSEEN}]"
+VALUES = Reading(
+    rf"\\%&\r\n{tokens.UNSEEN}", _OF_VALUES, {**tokens.WITHIN, **tokens.ESCAPES}, longest=64, dress=TYPOGRAPHY
+)
 """The reading of `ESCAPES`, also without invisible characters and line breaks inside a value, for data in
 plain characters: numbers, addresses and keys."""
-KEYS = Reading(rf"\\%&\r\n{_UNSEEN}", _OF_VALUES, {**_WITHIN, **_ESCAPES}, longest=64, dress=HOMOGLYPHS)
+KEYS = Reading(
+    rf"\\%&\r\n{tokens.UNSEEN}", _OF_VALUES, {**tokens.WITHIN, **tokens.ESCAPES}, longest=64, dress=HOMOGLYPHS
+)
 """The reading of `VALUES`, also with letters of other alphabets that look like Latin ones."""
 
 
@@ -359,27 +292,6 @@ class Reader(Screenable):
             if span >= start or num_read >= needed:
                 return view
             span = max(2 * span, span * needed // max(1, num_read))
-
-
-@lru_cache(4096)
-def _read(kind: str, token: str) -> str:
-    if kind == "letter":
-        return _LETTERS[token[-1]]
-    if kind == "code":
-        code = int(token.lstrip("\\ux{").rstrip("}"), 16)
-        return chr(code) if code < 0x110000 and not 0xD800 <= code <= 0xDFFF else "\ufffd"
-    if kind == "pair":
-        codes = "".join(re.findall("u(.{4})", token))
-        return bytes.fromhex(codes).decode("utf-16-be")
-    if kind == "percent":
-        return chr(int(token[-2:], 16))
-    if kind == "bytes":
-        return bytes.fromhex(token.replace("%", "")).decode("utf-8", "replace")
-    if kind == "punctuation":
-        return token[1:]
-    if kind in ("entity", "number"):
-        return html.unescape(f"&{token.rpartition('&')[2].replace('amp;', '') or 'amp;'}")
-    return _READ[kind]
 
 
 def _of_both(taken: Sequence[Match]) -> tuple[list[Match], list[Match]]:

@@ -49,13 +49,14 @@ class EngineHost:
     def __init__(self, make: MakeEngine) -> None:
         self._make = make
         self._engines: list[_HostedEngine] = []
-        self._serving: set[asyncio.Task[None]] = set()
+        self._serving: dict[asyncio.Task[None], Connection] = {}
 
     def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection until it closes, or until `aclose`."""
-        task = asyncio.get_running_loop().create_task(self._serve_until_over(Connection(reader, writer)))
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
+        connection = Connection(reader, writer)
+        task = asyncio.get_running_loop().create_task(self._serve_until_over(connection))
+        self._serving[task] = connection
+        task.add_done_callback(self._serving.pop)
 
     async def _serve_until_over(self, connection: Connection) -> None:
         try:
@@ -96,9 +97,10 @@ class EngineHost:
                 hosted.tell()
 
     async def aclose(self) -> None:
-        """Close all connections, and with them the engines."""
-        for task in self._serving:
-            task.cancel()
+        """Close all connections, and with them the engines. None of them is cancelled: it may close an engine
+        already."""
+        for connection in self._serving.values():
+            connection.abort()
         await asyncio.gather(*self._serving, return_exceptions=True)
 
 

@@ -117,6 +117,30 @@ async def test_the_process_ends_with_an_engine_that_has_failed_for_good() -> Non
         await host.aclose()
 
 
+async def test_an_engine_that_closes_already_is_closed_to_the_end() -> None:
+    closing, may_end = asyncio.Event(), asyncio.Event()
+    closed: list[bool] = []
+
+    class Slow(ScriptedEngine):
+        async def aclose(self) -> None:
+            closing.set()
+            await may_end.wait()
+            closed.append(True)
+
+    host = EngineHost(lambda _: Slow(lambda _: []))
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "socket"
+        async with await asyncio.start_unix_server(host.connect, path):
+            async with fronts(path, "a"):
+                pass
+            await closing.wait()
+            ending = asyncio.get_running_loop().create_task(host.aclose())
+            await asyncio.sleep(0)
+            may_end.set()
+            await ending
+    assert closed == [True]
+
+
 async def test_the_numbers_of_all_processes_together_are_the_engines() -> None:
     engine = EchoEngine()
 

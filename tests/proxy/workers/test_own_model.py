@@ -13,8 +13,10 @@ import orjson
 import pytest
 
 from tests.processes import WAIT_LIMIT
+from tests.proxy.http.admin.conftest import ADMIN
 from tests.proxy.service.test_metrics import Samples
 from tests.proxy.worker_helpers import CHATS, Ask, Workers, asker, begin, is_running, workers
+from tests.proxy.workers.test_reload import call
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc, as Linux has it")
 
@@ -99,15 +101,16 @@ def test_the_service_ends_with_the_process_that_has_the_model(service: Workers) 
     assert not any(map(is_running, service.pids().values()))
 
 
-def test_a_reload_keeps_the_model(tmp_path: Path) -> None:
+async def test_a_reload_keeps_the_model(tmp_path: Path) -> None:
     file = tmp_path / "weir.yaml"
-    file.write_text("hooks: []\n")
+    file.write_text(f"hooks: []\nadmin_key: {ADMIN}\n")
     with workers(tmp_path, "--config", str(file)) as service:
         model = engines_process(service)
-        file.write_text("hooks: [{path: phrases, args: {phrases: [Welcome], template: '[gone]'}}]\n")
-        service.process.send_signal(signal.SIGHUP)
+        hook = "{path: phrases, args: {phrases: [Millrace], template: '[gone]'}}"
+        file.write_text(f"hooks: [{hook}]\nadmin_key: {ADMIN}\n")
+        status, answer_ = await call(service, "POST", "/admin/reload")
+        assert (status, answer_["number"]) == (200, 2), answer_
         for pid in service.pids().values():
             with asker(service, pid) as ask:
-                while "[gone]" not in answer(ask)[0]["message"]["content"]:
-                    pass
+                assert "[gone]" in answer(ask)[0]["message"]["content"]
         assert engines_process(service) == model
