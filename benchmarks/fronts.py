@@ -9,13 +9,13 @@ processes and the client share this machine's cores. `none`: engine, HTTP and gu
 import argparse
 import asyncio
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -25,6 +25,7 @@ import torch
 from benchmarks.hooks import BODY, PATH
 from benchmarks.machine import processor
 from benchmarks.simulated_device.device import SimulatedDevice, WallClock, load_runner
+from benchmarks.workers import cpu_seconds
 from engine.execution.model_runner import ModelRunner
 from engine.local.engine import LocalEngine
 from engine.protocol import Engine
@@ -45,7 +46,6 @@ STREAMS = (64, 256)
 TOKENS = 200
 """Tokens of each stream."""
 FRONTS = (0, 1, 2)
-TICKS = os.sysconf("SC_CLK_TCK")
 CONFIG = EngineConfig(
     model=str(MODEL_DIR),
     num_threads=1,
@@ -84,7 +84,7 @@ async def front(path: Path | None) -> None:
     settings = ServeSettings(port=0)
     engine: Engine = LocalEngine(CONFIG)
     if path is not None:
-        load = lambda: LocalTokenizer.of(CONFIG)  # noqa: E731
+        load = partial(LocalTokenizer.of, CONFIG)
         engine = RemoteEngine(path, settings.base_model, load, can_withhold=True)
     pipeline = Pipeline(allowed=[LoadedHook("pii", Pii(), is_async=False)])
     server = Server(Deployment.of_one(engine, pipeline, settings.base_model, ["m"]), settings)
@@ -102,11 +102,6 @@ def process(*arguments: str) -> Iterator[tuple[str, int]]:
             yield started.stdout.readline().strip(), started.pid
         finally:
             started.terminate()
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def measure(urls: list[str], engine: int, fronts: list[int], num_streams: int) -> Figures:

@@ -218,12 +218,13 @@ def compare(options: argparse.Namespace) -> None:
                 print(f"\n{num_streams} streams, a chunk each {step_for(num_streams):g} ms")
                 show(measured, FELT)
         with ExitStack() as stack:
-            servers = middles(upstream(stack, 1e6), Path(folder), options.also, stack)
+            servers = middles(upstream(stack, 1e6), Path(folder), options.also, stack) if options.idle else {}
             waiting = {
                 name: [list(asyncio.run(idle(server, options.idle, 5.0)))] for name, server in servers.items()
             }
-            print(f"\n{options.idle} streams that wait")
-            show(waiting, ("KB a stream", "% of a core"))
+            if waiting:
+                print(f"\n{options.idle} streams that wait")
+                show(waiting, ("KB a stream", "% of a core"))
         with ExitStack() as stack:
             step = STEPS[64]
             servers = middles(upstream(stack, step), Path(folder), options.also, stack)

@@ -15,7 +15,7 @@ from engine.core.engine_core import EngineCore, Output
 from engine.core.input_processor import FIELDS, InputProcessor
 from engine.execution.model_runner import ModelRunner
 from engine.local.admission import Admission
-from engine.local.preparation import Preparation, PreparingEngine, not_started
+from engine.local.preparation import Preparation, PreparingEngine
 from engine.local.running_core import RunningCore
 from engine.local.stream import LocalStream
 from engine.protocol import (
@@ -29,7 +29,7 @@ from engine.protocol import (
     ShutdownError,
     Tokenizer,
 )
-from engine.protocol.errors import Failure
+from engine.protocol.errors import Failure, not_started
 from engine.protocol.flow import Flow
 from engine.protocol.options import EngineConfig
 from engine.protocol.tracing import CURRENT_SPAN, NO_SPAN, Span

@@ -8,7 +8,7 @@ from functools import partial
 from engine.core.beam_search import beam_search, is_beam_search
 from engine.core.input_processor import InputProcessor
 from engine.local.admission import Admission
-from engine.protocol import Deltas, EngineError, GenerationRequest
+from engine.protocol import Deltas, GenerationRequest
 from engine.protocol.errors import Failure
 from engine.protocol.flow import Flow
 from engine.protocol.processor_specs import NamedProcessorSpec
@@ -42,10 +42,6 @@ class Preparation:
         """Begin nothing more."""
         self._compilers.close()
         self._prompt_threads.close()
-
-
-def not_started() -> EngineError:
-    return EngineError("The engine has not been started.", status=503)
 
 
 class PreparingEngine(ABC):

@@ -56,6 +56,11 @@ Failure = Callable[[], EngineError]
 """Makes the error of every call of an engine that is out of service."""
 
 
+def not_started() -> EngineError:
+    """The failure of an engine before its start."""
+    return EngineError("The engine has not been started.", status=503)
+
+
 class DeviceLostError(DeadEngineError):
     """No call on the device can work any more, for any model of the process."""
 

@@ -1,4 +1,4 @@
-"""What transformers makes of a model's small files, kept for later starts.
+"""Keeps what transformers makes of a model's small files, for later starts.
 
 transformers takes more than a second to import, and imports torch. What it makes of a configuration and of a
 tokenizer's files depends on these files and on its version alone. So it is asked once: later starts, and
@@ -26,7 +26,7 @@ MOST_FILES = 32
 
 
 def kept(kind: str, inputs: Iterable[bytes], make: Callable[[], bytes]) -> bytes:
-    """What `make` gives: by this call, or by an earlier one for the same `inputs`, on which alone it
+    """Return what `make` gives: by this call, or by an earlier one for the same `inputs`, on which alone it
     depends. It is kept if the cache's folder can be written."""
     try:
         file = cache_folder() / "models" / f"{kind}-{_digest(inputs)}"

@@ -1,4 +1,4 @@
-"""What transformers reads of a model's files. Its import takes more than a second, and imports torch."""
+"""Reads a model's files by transformers. Its import takes more than a second, and imports torch."""
 
 from pathlib import Path
 from typing import Any

@@ -12,6 +12,7 @@ import aiohttp
 import orjson
 
 from engine.protocol import Deltas, EngineError, GenerationRequest, ModelInfo, RequestError
+from engine.protocol.errors import not_started
 from engine.protocol.fields.asked import check_fields
 from engine.protocol.flow import Flow
 from engine.protocol.system_messages import SystemMessages
@@ -188,7 +189,7 @@ class UpstreamEngine(TrackedEngine, ABC):
         refusal, and for other failures."""
         with self._requests.track() as tracked, self.engine_errors():
             if self._session is None:
-                raise _not_started()
+                raise not_started()
             headers = {"Content-Type": "application/json", **CURRENT_SPAN.get().headers, **own}
             # No name keeps the body while the answer comes.
             post = self._session.post(
@@ -213,7 +214,7 @@ class UpstreamEngine(TrackedEngine, ABC):
         """Ask the upstream how it is, and for its models. Returns False if it takes no new requests: its
         `/health` answers 503. Raises `EngineError` if it cannot serve. Any server may lack `/health`."""
         if (session := self._session) is None:
-            raise _not_started()
+            raise not_started()
         url = self.url.removesuffix("/v1") + "/health"
         with self.engine_errors():
             async with session.get(url, timeout=_PROBE_TIMEOUT, allow_redirects=False) as response:
@@ -290,10 +291,6 @@ class UpstreamEngine(TrackedEngine, ABC):
         except (LookupError, ArithmeticError, TypeError, AttributeError, ValueError, RecursionError) as error:
             _log.warning("upstream %s: answer not understood (%s)", self.url, type(error).__name__)
             raise EngineError("The upstream engine sent an invalid response.", status=502) from error
-
-
-def _not_started() -> EngineError:
-    return EngineError("The engine has not been started.", status=503)
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from engine.core.input_processor import FIELDS, InputProcessor
 from engine.core.output_processor import OutputProcessor
 from engine.local.admission import Admission
-from engine.local.preparation import Preparation, PreparingEngine, not_started
+from engine.local.preparation import Preparation, PreparingEngine
 from engine.protocol import DeadEngineError, EngineStats, GenerationRequest, ModelInfo, ShutdownError
+from engine.protocol.errors import not_started
 from engine.protocol.flow import Flow
 from engine.protocol.options import EngineConfig
 from engine.scheduling.sequence import SequenceGroup

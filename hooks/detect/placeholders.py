@@ -48,18 +48,13 @@ class Placeholders:
         self._issued: dict[tuple[str, str], str] = {}
         """The placeholder, by entity and value."""
         self._issued_ones: CallerValues | None = None
-        """What `scan` looks for. None: it is not made yet."""
+        """The placeholders that `scan` looks for. None: they are not collected yet."""
         self.passing: Container[str] = frozenset()
         """The values that an answer may have, in the form in which a guard reads a stream's text. The guard
         sets it."""
 
     def __deepcopy__(self, memo: object) -> "Placeholders":
         return self  # nothing changes it once the prompt is read, and it may refer to the whole prompt
-
-    @property
-    def are_issued(self) -> bool:
-        """Whether there is a placeholder that may come back."""
-        return bool(self._values)
 
     @property
     def values(self) -> set[str]:

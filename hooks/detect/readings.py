@@ -223,6 +223,10 @@ class Reader(Screenable):
         """Most characters to the left of a place in `text` that `scan` reads."""
         return self.far_reach if self._reading.may_be_in(text, 0) else self.reach
 
+    def is_past(self, text: str) -> bool:
+        """Whether the detector reads nothing that is before `text`, once it has read `text`."""
+        return len(text) >= self._clear_span and len(self.read(text)) >= self._clear_span
+
     def dressed(self, text: str) -> str:
         """The text with its characters in plain form."""
         return text if self.dress is None or text.isascii() else text.translate(self.dress)

@@ -301,12 +301,15 @@ class SpanGuard(ActingGuard, Screened):
             decided = shown - held
 
     def _reach_of(self, excerpt: Excerpt, text: str) -> int:
-        # The searches that begin in the lead have no view of their own.
         return self._reach_in(text) if excerpt.leads else self._reach
 
     def _reach_in(self, text: str) -> int:
         """Most characters to the left of a place in `text` that a search without a view reads."""
         return self._reach if self._reader is None else self._reader.reach_in(text)
+
+    def _is_past(self, text: str) -> bool:
+        """Whether the detector reads nothing that is before `text`, once it has read `text`."""
+        return len(text) >= self._reach if self._reader is None else self._reader.is_past(text)
 
     def _may_come_back(self, excerpt: Excerpt, text: str, start: int) -> bool:
         """Whether a placeholder may begin in `text[start:]`: a cheap check."""
@@ -316,7 +319,9 @@ class SpanGuard(ActingGuard, Screened):
         assert excerpt.values is not None
         passing: Container[str] = frozenset() if (own := excerpt.placeholders) is None else own.passing
         at = (excerpt.start, excerpt.taken)
-        return Unmasked(self.detector, excerpt.values, passing, self._plain, self._reach_in, *at)
+        return Unmasked(
+            self.detector, excerpt.values, passing, self._plain, self._reach_in, self._is_past, *at
+        )
 
     def _plain(self, text: str) -> str:
         return text if self._reader is None else self._reader.dressed(text)
@@ -352,8 +357,7 @@ class SpanGuard(ActingGuard, Screened):
             after_lead += found
         after_lead += self._found_again(excerpt, text, [*matches, *after_lead], is_final)
         if excerpt.unmasked is not None:
-            others = excerpt.restored
-            after_lead += excerpt.unmasked.read(text, others, is_final=is_final, is_cut=is_cut)
+            after_lead += excerpt.unmasked.read(text, excerpt.restored, is_final=is_final, is_cut=is_cut)
         return text, *excerpt.settled(text, matches, undecided, is_final, after_lead)
 
     def _found_again(

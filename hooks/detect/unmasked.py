@@ -39,6 +39,7 @@ class Unmasked:
     __slots__ = (
         "_detector",
         "_end",
+        "_is_past",
         "_passing",
         "_plain",
         "_reach",
@@ -56,11 +57,13 @@ class Unmasked:
         passing: Container[str],
         plain: Callable[[str], str],
         reach: Callable[[str], int],
+        is_past: Callable[[str], bool],
         start: int,
         taken: list[Match],
     ) -> None:
         """`passing`: the matches of these texts pass. `plain`: a text in the form in which the detector reads
-        it. `reach`: most characters of a text that the detector reads to the left of a place. `start`,
+        it. `reach`: most characters of a text that the detector reads to the left of a place. `is_past`:
+        whether the detector reads nothing that is before such a text, once it has read the text. `start`,
         `taken`: how far the search of the output as it is written has come, which has read no placeholder
         yet."""
         self._detector = detector
@@ -68,6 +71,7 @@ class Unmasked:
         self._passing = passing
         self._plain = plain
         self._reach = reach
+        self._is_past = is_past
         self._text = ""
         self._end = 0
         """The excerpt is read up to here."""
@@ -90,8 +94,9 @@ class Unmasked:
     def is_idle(self, start: int, taken: list[Match]) -> bool:
         """Whether the detector reads no value any more, and the search of the output as it is written, which
         has come as far as this, finds the same."""
-        has_value = len(self._spots) > 1 and self._spots[-1].last > self._start - self._reach(self._text)
-        return not (has_value or taken or self._taken) and start == self.start
+        if taken or self._taken or start != self.start:
+            return False
+        return len(self._spots) == 1 or self._is_past(self._text[self._spots[-1].last : self._start])
 
     def read(
         self, output: str, others: Iterable[tuple[int, int]], *, is_final: bool, is_cut: bool

@@ -82,6 +82,12 @@ class Child:
                 self._ending.cancel()
                 await asyncio.gather(self._ending, return_exceptions=True)
 
+    async def ended(self) -> str:
+        """How the process ended, in words, once it is gone."""
+        assert self.process is not None
+        code = await self.process.wait()
+        return f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
+
     def kill(self) -> None:
         if self.process is not None and self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):

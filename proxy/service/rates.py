@@ -86,7 +86,7 @@ class Rates:
         self._report = Report(f"rates {process}", 0)
         """The last report."""
         self._said: Counter[Slot] = Counter()
-        """What it reports, until it is known to have arrived."""
+        """The amounts of the present report, until it is known to have arrived."""
         self._saying: asyncio.Task[dict[Slot, tuple[int, int]]] | None = None
         """The call of the state that runs."""
         self._waiting: list[asyncio.Future[None]] = []

@@ -17,7 +17,7 @@ class Report(NamedTuple):
     """A report's name."""
 
     source: str
-    """What one process reports of. No other process has it."""
+    """The subject that one process reports of. No other process has it."""
     number: int
     """From 1. A source sends a report until it has arrived, and then the next one."""
 

@@ -35,10 +35,7 @@ class EngineProcess(Child):
 
     async def run(self) -> str:
         """Returns the reason why the service must end, once the process is gone."""
-        assert self.process is not None
-        code = await self.process.wait()
-        ended = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
-        return f"the process of the engine {ended}; a new service is needed"
+        return f"the process of the engine {await self.ended()}; a new service is needed"
 
 
 def main() -> None:

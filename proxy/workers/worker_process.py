@@ -69,8 +69,7 @@ class WorkerProcess(Child):
         return self.silence >= MAX_SILENCE
 
     async def ended(self) -> str:
-        assert self.process is not None
-        code = await self.process.wait()
+        how = await super().ended()
         if self.is_silent:
             return f"was silent for {MAX_SILENCE * LOOK_INTERVAL:g} seconds and is killed"
-        return f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
+        return how

@@ -40,15 +40,16 @@ class Workers:
     def with_connection(self, port: int) -> int:
         """The process that has the connection from the client's `port`.
 
-        The client of another server may have the same port.
+        The client of another server may have the same port. The kernel may list a connection twice while
+        others come and go.
         """
         ends = [f":{int(self.url.rpartition(':')[2]):04X}", f":{port:04X}"]
-        (line,) = [
-            line
+        (inode,) = {
+            line.split()[9]
             for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
             if [address[-5:] for address in line.split()[1:3]] == ends and line.split()[3] == "01"
-        ]
-        socket = f"socket:[{line.split()[9]}]"
+        }
+        socket = f"socket:[{inode}]"
         (pid,) = [pid for pid in self.pids().values() if socket in _open_files(pid)]
         return pid
 

@@ -77,12 +77,14 @@ class EngineHost:
             return
         hosted.connections.append(connection)
         try:
-            await hosted.start()
+            try:
+                await hosted.start()
+            except START_ERRORS as error:
+                connection.send(NotOpened(start_error(error)))
+                return
             engine = hosted.engine
             connection.send(Opened(engine.info, engine.fields, engine.tokenizer is not None))
             await _Front(engine, connection, hosted.tell).serve()
-        except START_ERRORS as error:
-            connection.send(NotOpened(start_error(error)))
         finally:
             hosted.leave(connection)
             if not hosted.connections:
@@ -188,8 +190,9 @@ class _Front:
                 await feed(self._engine, asked.request, flow)
         except (EngineError, RequestError) as caught:
             error = caught.with_traceback(None)
-        except Exception:
-            logger.exception("a request failed")
+        except Exception as unknown:  # its text may be a caller's
+            logger.error("a request failed (%s)", type(unknown).__name__)
+            logger.debug("a request failed", exc_info=True)
             error = EngineError("The engine failed the request.")
         finally:
             del self._flows[asked.key]

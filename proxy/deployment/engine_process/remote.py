@@ -6,6 +6,7 @@ process: a `LocalStream` for each request. The tokenizer is a second one of the 
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,6 @@ from engine.protocol import (
     DeadEngineError,
     Delta,
     Deltas,
-    EngineError,
     EngineStats,
     GenerationRequest,
     ModelInfo,
@@ -24,7 +24,7 @@ from engine.protocol import (
     ShutdownError,
     Tokenizer,
 )
-from engine.protocol.errors import Failure
+from engine.protocol.errors import Failure, not_started
 from engine.protocol.fields.support import FieldSupport
 from engine.protocol.flow import Flow
 from engine.protocol.processor_specs import NamedProcessorSpec
@@ -47,9 +47,7 @@ from proxy.deployment.engine_process.messages import (
 )
 from proxy.settings.model import ModelSettings
 
-
-def _not_started() -> EngineError:
-    return EngineError("The engine has not been started.", status=503)
+logger = logging.getLogger("weir.engine")
 
 
 class RemoteEngine:
@@ -75,7 +73,7 @@ class RemoteEngine:
         self._load_tokenizer = load_tokenizer
         self._connection: Connection | None = None
         self._listening: asyncio.Task[None] | None = None
-        self._failure: Failure | None = _not_started
+        self._failure: Failure | None = not_started
         self._keys = itertools.count()
         self._streams: dict[int, LocalStream] = {}
         self._unfed: dict[LocalStream, None] = {}
@@ -177,6 +175,11 @@ class RemoteEngine:
                 for message in await connection.receive():
                     self._take(message)
         except EOFError:
+            pass  # the process is gone
+        except Exception as error:
+            logger.critical("the process of an engine is not understood (%s)", type(error).__name__)
+            raise
+        finally:
             self._fail(partial(DeadEngineError, "The engine has failed."))
 
     def _take(self, message: object) -> None:
@@ -211,7 +214,9 @@ class RemoteEngine:
             stream.feed()
 
     def _fail(self, failure: Failure) -> None:
-        self._failure = failure
+        """Only the first failure of a started engine counts."""
+        if self._failure is None:
+            self._failure = failure
         for stream in self._streams.values():
             stream.fail(failure())
         for key in [*self._ends]:

@@ -2,6 +2,7 @@
 `tests/engine/upstream/test_contract.py`, and rewinds are in `tests/contract/test_rewind.py`."""
 
 import asyncio
+import logging
 import pickle
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -16,6 +17,7 @@ from engine.protocol import (
     DeadEngineError,
     EngineError,
     GenerationRequest,
+    ModelInfo,
     QueueFullError,
     RequestError,
     SamplingParams,
@@ -24,11 +26,14 @@ from engine.protocol import (
 from engine.protocol.deltas import Delta, Token, Usage
 from engine.protocol.demo import MODEL_DIR
 from engine.protocol.engine import check_processors
+from engine.protocol.fields.support import FieldSupport
 from engine.protocol.options import EngineConfig
 from engine.protocol.processor_specs import NamedProcessorSpec
 from engine.protocol.tracing import NoSpan, current
 from engine.upstream.echo import EchoEngine
+from hooks.workers.messages import Connection
 from proxy.deployment.engine_process.host import EngineHost
+from proxy.deployment.engine_process.messages import Opened
 from proxy.deployment.engine_process.remote import RemoteEngine
 from proxy.deployment.engines import make_engine
 from proxy.settings.model import ModelSettings
@@ -198,6 +203,30 @@ async def test_a_process_of_engines_that_ends_is_noticed() -> None:
     await one.aclose()
 
 
+async def test_a_frame_that_is_not_understood_ends_all_requests(caplog: pytest.LogCaptureFixture) -> None:
+    async def speaks_nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = Connection(reader, writer)
+        await connection.receive()
+        connection.send(Opened(ModelInfo(), FieldSupport(), has_tokenizer=False))
+        connection.flush()
+        await connection.receive()
+        writer.write(b"\0\0\0\3abc")
+        await writer.drain()
+        writer.close()
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "socket"
+        async with await asyncio.start_unix_server(speaks_nonsense, path):
+            one = front(path)
+            await one.start()
+            with pytest.raises(DeadEngineError):
+                await texts_of(one)
+            with pytest.raises(DeadEngineError):
+                one.check_health()
+            await one.aclose()
+    assert "is not understood (UnpicklingError)" in caplog.text
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -221,7 +250,9 @@ async def test_another_error_is_told_in_general_words(caplog: pytest.LogCaptureF
         with pytest.raises(EngineError) as raised:
             await texts_of(one)
     assert "secret" not in str(raised.value)
-    assert "a request failed" in caplog.text
+    assert "a request failed (KeyError)" in caplog.text
+    told = [one for one in caplog.records if one.levelno > logging.DEBUG]
+    assert not any("secret" in caplog.handler.format(one) for one in told)
 
 
 class Noted(NoSpan):
